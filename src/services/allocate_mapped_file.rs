@@ -1,12 +1,25 @@
-//! Makes the segments of the log ahead of need. `RocketMQ` calls it `AllocateMappedFileService`.
+//! Prepares the space that appends write to: segments made ahead of need, and pages supplied ahead of the end of the log.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::log::CommitLog;
 use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
+
+/// The window past the end of the log holds what is appended in so long a time. Supplying one MiB takes about one ms.
+const PACE: Duration = Duration::from_millis(32);
+/// Bytes of the window, at least and at most. A large one costs disk writes: the system writes supplied pages back although nothing is in
+/// them yet.
+const MIN_WINDOW: u64 = 1 << 20;
+const MAX_WINDOW: u64 = 16 << 20;
+/// Part of a segment that the window may be, as a divisor.
+const PART_OF_SEGMENT: u64 = 4;
+/// Bytes that one step supplies at most, so that the next one sees what was appended meanwhile.
+const STEP_BYTES: u64 = 1 << 20;
+/// Appends are measured over so long a time at least.
+const MIN_MEASURED: Duration = Duration::from_millis(1);
 
 /// Makes the next segment as soon as the first message is appended to the current one.
 #[derive(Debug)]
@@ -39,4 +52,82 @@ impl Stepped for AllocateMappedFile {
     fn fail(&self, cause: Error) {
         self.log.poison(cause);
     }
+}
+
+/// Keeps pages ready past the end of the log.
+#[derive(Debug)]
+pub struct SupplyPages {
+    log: Arc<CommitLog>,
+    max_window: u64,
+    window: u64,
+    /// Up to where pages are ready.
+    supplied: u64,
+    /// When the rate was last measured, and where the log then ended.
+    measured: Option<(Instant, u64)>,
+    /// The end of the log that brings the next work.
+    next_at: u64,
+}
+
+impl SupplyPages {
+    /// Supplies the pages of `log`. It does nothing until a message is appended.
+    pub fn new(log: Arc<CommitLog>) -> Self {
+        let end = log.appended.get() as u64;
+        let max_window = MAX_WINDOW.min(log.segment_size() / PART_OF_SEGMENT);
+        Self {
+            log,
+            max_window,
+            window: MIN_WINDOW.min(max_window),
+            supplied: end,
+            measured: None,
+            next_at: end + 1,
+        }
+    }
+
+    /// Sets the window for the rate since the last measurement.
+    fn measure(&mut self, now: Instant, end: u64) {
+        let (before, from) = *self.measured.get_or_insert((now, end));
+        let elapsed = now.saturating_duration_since(before);
+        if elapsed >= MIN_MEASURED {
+            let in_window = u128::from(end - from) * PACE.as_nanos() / elapsed.as_nanos();
+            self.window = u64::try_from(in_window)
+                .unwrap_or(u64::MAX)
+                .clamp(MIN_WINDOW.min(self.max_window), self.max_window);
+            self.measured = Some((now, end));
+        }
+    }
+}
+
+impl Stepped for SupplyPages {
+    /// # Errors
+    /// None. Where pages cannot be supplied they come when they are written.
+    fn step(&mut self, now: Instant) -> Result<Next> {
+        if self.log.appended.poisoned().is_some() {
+            return Ok(Next::Done);
+        }
+        let end = self.log.appended.get() as u64;
+        if end < self.next_at {
+            return Ok(Next::Idle { until: None });
+        }
+        self.measure(now, end);
+        self.supplied = self.supplied.max(end);
+        let until = (end + self.window).min(self.supplied + STEP_BYTES);
+        if self.supplied < until {
+            let Ok(supplied) = self.log.supply(self.supplied..until) else {
+                return Ok(Next::Done);
+            };
+            self.supplied = supplied;
+        }
+        if self.supplied == until && until < end + self.window {
+            return Ok(Next::Again);
+        }
+        // Also where the next segment is not made yet.
+        self.next_at = self.supplied.max(end + self.window) - self.window / 2;
+        Ok(Next::Idle { until: None })
+    }
+
+    fn awaited(&self) -> (Arc<Watermark>, i64) {
+        (self.log.appended.clone(), self.next_at as i64)
+    }
+
+    fn fail(&self, _cause: Error) {}
 }

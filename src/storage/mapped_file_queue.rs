@@ -8,13 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use super::append_file::AppendFile;
+use super::directory::{FileKind, Fitted, Relisting, entries, segments};
 use super::env::{Access, Advice, Env, File};
-use super::file_lengths::{FileKind, Fitted};
-use super::file_listing::{entries, segments};
 use super::mapped_file::MappedFile;
 use super::mapping_pool::{MappingPool, PooledFile};
 use super::open_file::OpenFile;
-use super::relisting::Relisting;
 use crate::error::{Error, Result};
 use crate::format::segment_name;
 

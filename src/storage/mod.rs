@@ -11,8 +11,6 @@ mod env;
 /// What a child of fork must not keep of its parent.
 #[expect(unsafe_code, reason = "the system's fork handlers and the mutex that they share")]
 mod fork;
-/// What the system says of a file beside its bytes.
-mod file_status;
 /// The operating system itself.
 #[expect(
     unsafe_code,
@@ -33,19 +31,15 @@ mod transient_store_pool;
 mod append_file;
 /// Files that are mapped while they are in use, and how many stay so.
 mod mapping_pool;
-/// The files in the directory of a queue.
-mod file_listing;
-/// Whether the files of a queue fit together.
-mod file_lengths;
-/// A queue's known files compared with a later listing of their directory.
-mod relisting;
+/// The directory of a queue of files: listing and lengths.
+mod directory;
 /// A directory of equally long files, each named by the offset of its first byte.
 mod mapped_file_queue;
 
 pub use append_file::{AppendFile, WarmUp};
+pub(crate) use directory::Fitted;
+pub use directory::usual_len;
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
-pub(crate) use file_lengths::Fitted;
-pub use file_lengths::usual_len;
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
 pub use mapped_file::{MappedFile, SelectedBuffer};

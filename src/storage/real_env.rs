@@ -1,38 +1,36 @@
 //! The operating system itself: Linux through std, rustix and libc, so that a preloaded library can see every call.
 
-use std::fs;
-use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::{fs, io};
 
 use memmap2::MmapOptions;
 use rustix::fs::{
-    Advice as FileAdvice, CWD, FallocateFlags, IFlags, RenameFlags, SeekFrom, fadvise, fallocate, ioctl_getflags, ioctl_setflags,
-    renameat_with, seek, syncfs,
+    Advice as FileAdvice, AtFlags, CWD, FallocateFlags, IFlags, RenameFlags, SeekFrom, StatxFlags, fadvise, fallocate,
+    ioctl_getflags, ioctl_setflags, renameat_with, seek, statx, syncfs,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use crate::error::is_short;
-
 use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
-use super::file_status::{copy_mode_and_owner, mount_of};
 use super::fork::PrivateFile;
 use super::guard;
 use super::region::Region;
+use crate::error::is_short;
 
 /// What is written where bytes become zeros. A commit writes them, so they need no memory: a process that has none left would end there.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-
 /// What the wall clock shows where it was stopped.
 static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNS);
 /// The wall clock was not stopped.
 const RUNS: i64 = i64::MIN;
+/// The bits of a mode with which the owner of a file reads and writes it.
+const OWNER_READS_AND_WRITES: u32 = 0o600;
 
 /// The files of this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -450,4 +448,19 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
             done => return done,
         }
     }
+}
+
+/// The device and the mount in which a directory lies. The subvolumes of btrfs are devices of one mount, and one device may be mounted at
+/// several places; before Linux 5.8 the number of every mount is 0.
+pub(super) fn mount_of(dir: &Path) -> io::Result<(u32, u32, u64)> {
+    let found = statx(CWD, dir, AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
+    Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_mnt_id))
+}
+
+/// See [`Env::copy_mode_and_owner`](super::env::Env::copy_mode_and_owner).
+pub(super) fn copy_mode_and_owner(original: &Path, copy: &Path) -> io::Result<()> {
+    let found = fs::metadata(original)?;
+    // A process may not give files away, and a container may not know the owner: then the copy stays its own.
+    let _ = chown(copy, Some(found.uid()), Some(found.gid()));
+    fs::set_permissions(copy, fs::Permissions::from_mode(found.mode() | OWNER_READS_AND_WRITES))
 }

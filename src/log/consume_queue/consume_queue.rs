@@ -1,19 +1,18 @@
-//! A consume queue: for each queue offset, where its message lies in the log. An entry has 20 bytes, entry n stands at byte 20 n, and
+//! A consume queue: for each queue offset, where its message lies in the log. An entry has 20 bytes, entry n starts at byte 20 n, and
 //! there are no gaps.
 //!
 //! The files hold the entries that were written out. The in-memory tail holds the later ones. Readers see both.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, MIN_RECORD_SIZE, segment_name};
 use crate::log::consume_queue::entries::{
-    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file,
+    EntriesAhead, EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
 };
-use crate::log::consume_queue::entries_ahead::EntriesAhead;
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
@@ -22,6 +21,8 @@ pub(super) const UNIT: i64 = CQ_UNIT_SIZE as i64;
 const MOST_FILLED: u64 = 1 << 20;
 /// Entries that are read at once in the search for holes.
 const FILLED_AT_ONCE: i64 = 1024;
+/// Entries in the memory of one queue from which on the files are asked whether they have them.
+const MANY: usize = 4096;
 
 /// One queue of one topic.
 #[derive(Debug)]
@@ -472,6 +473,186 @@ impl ConsumeQueue {
 
     pub(super) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entry as the file has it, valid or not; `None` where there is no file.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub(crate) fn written_unit(&self, offset: i64) -> Result<Option<CqUnit>> {
+        on_file(&self.files, offset)
+    }
+
+    /// The queue offsets from the first file's start to the last valid entry.
+    pub(crate) fn written(&self) -> Range<i64> {
+        self.state().in_files.clone()
+    }
+
+    /// The queue offset at which the last file starts; `None` for a queue without files.
+    pub(crate) fn last_file_start(&self) -> Option<i64> {
+        self.files.starts().last().map(|start| *start as i64 / UNIT)
+    }
+
+    /// Bytes of the last file; `None` for a queue without files.
+    pub(crate) fn last_file_len(&self) -> Option<u64> {
+        let start = *self.files.starts().last()?;
+        Some(self.files.end_offset()?.saturating_sub(start))
+    }
+
+    /// The paths of the files that are no queue files.
+    pub(crate) fn foreign_files(&self) -> impl Iterator<Item = PathBuf> {
+        self.files.ignored().iter().map(|name| self.files.dir().join(name))
+    }
+
+    /// Hands over the entries that name a place at or after `physical`, with their queue offsets, until `take` returns false. Leaves out
+    /// those of lost messages.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`]; those of `take`.
+    pub(crate) fn visit_from(&self, physical: i64, mut take: impl FnMut(i64, CqUnit) -> Result<bool>) -> Result<()> {
+        let mut entries = self.entries();
+        for offset in self.first_from(&mut entries, physical)?..self.max_offset() {
+            let unit = self.entry_of_message(&mut entries, offset)?;
+            if let Some(unit) = unit.filter(|unit| unit.physical_offset >= physical)
+                && !take(offset, unit)?
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the entry that comes before those that name a place at or after `physical`.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub(crate) fn last_before(&self, physical: i64) -> Result<Option<CqUnit>> {
+        let mut entries = self.entries();
+        let first = self.first_from(&mut entries, physical)?;
+        self.entry_of_message(&mut entries, first - 1)
+    }
+
+    /// The queue offset of the first entry that names a place at or after `physical`.
+    fn first_from(&self, entries: &mut EntryReader<'_>, physical: i64) -> Result<i64> {
+        let in_files = self.state().in_files.clone();
+        let end = in_files.end;
+        let first = first_at(entries, in_files, physical)?;
+        if first < end {
+            return Ok(first);
+        }
+        let is_before = |offset| {
+            self.state()
+                .tail
+                .get(offset)
+                .is_some_and(|unit| unit.physical_offset < physical)
+        };
+        search(end..self.max_offset().max(end), |offset| Ok(is_before(offset)))
+    }
+
+    fn entry_of_message(&self, entries: &mut EntryReader<'_>, offset: i64) -> Result<Option<CqUnit>> {
+        let in_memory = self.state().tail.get(offset);
+        let unit = match in_memory {
+            Some(unit) => Some(unit),
+            None => entries.get(offset)?,
+        };
+        Ok(unit.filter(|unit| unit.is_valid() && !unit.is_pre_blank() && !unit.is_lost()))
+    }
+
+    /// Whether it has files, or has had.
+    pub(super) fn has_files(&self) -> bool {
+        self.files.end_offset().is_some()
+    }
+
+    /// Bytes of a file; 0 if nothing tells.
+    pub(crate) fn file_size(&self) -> u64 {
+        self.files.file_size()
+    }
+
+    /// Where there are many entries in memory, forgets those that the files have by now.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for files that do not fit together.
+    pub(crate) fn release_written(&self) -> Result<()> {
+        let waiting: Vec<(i64, CqUnit)> = {
+            let state = self.state();
+            if state.tail.len() < MANY || state.tail.first() != Some(state.in_files.end) {
+                return Ok(());
+            }
+            state.tail.iter().collect()
+        };
+        self.files.list_again()?;
+        let mut written = self.entries();
+        let mut end = None;
+        for (next, unit) in waiting {
+            // An entry with an extension has its address instead of a tags code.
+            let is_same = |found: CqUnit| {
+                let tags_code = found.ext_address().map_or(unit.tags_code, |_| found.tags_code);
+                found == CqUnit { tags_code, ..unit }
+            };
+            if end.is_some_and(|end| end != next) || !written.get(next)?.is_some_and(is_same) {
+                break;
+            }
+            end = Some(next + 1);
+        }
+        if let Some(end) = end {
+            let mut state = self.state_mut();
+            state.in_files.end = end;
+            state.tail.forget_before(end);
+        }
+        Ok(())
+    }
+
+    /// Moves the smallest offset if files of the queue or of the log were found to be removed since the last call. `in_log` is how often
+    /// segments were found to be removed, and the log now starts at `first_physical`.
+    pub(crate) fn follow_removals(&self, in_log: u64, first_physical: impl Fn() -> i64) -> Result<()> {
+        loop {
+            let removals = in_log + self.files.removals();
+            if self.followed.load(Ordering::Acquire) == removals {
+                return Ok(());
+            }
+            // This reads entries, and may find more files removed.
+            self.correct_min_offset(first_physical())?;
+            self.followed.store(removals, Ordering::Release);
+        }
+    }
+
+    /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
+    pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
+        let mut entries = self.entries();
+        let mut state = self.state_mut();
+        let expired = |unit: CqUnit| unit.is_pre_blank() || unit.physical_offset < first_physical;
+        let mut all = state.in_files.start..state.max_offset();
+        loop {
+            let mut unit_at = |offset: i64| match state.tail.get(offset) {
+                Some(unit) => Ok(Some(unit)),
+                None => entries.get(offset),
+            };
+            // In most queues no message has expired, and the first entry says so.
+            let is_live = |unit: CqUnit| unit.is_valid() && !expired(unit);
+            let first = if !all.is_empty() && unit_at(all.start)?.is_some_and(is_live) {
+                all.start
+            } else {
+                search(all.clone(), |offset| {
+                    Ok(unit_at(offset)?.is_some_and(|unit| unit.is_valid() && expired(unit)))
+                })?
+            };
+            all.start = self.after_removed(&state, first);
+            if all.start == first {
+                state.min_offset = first;
+                return Ok(());
+            }
+        }
+    }
+
+    /// The first queue offset, from `offset` on, whose entry did not lie in a file that another process has removed.
+    fn after_removed(&self, state: &State, offset: i64) -> i64 {
+        if !(state.in_files.contains(&offset) && self.is_removed(offset)) {
+            return offset;
+        }
+        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
+        let next_file = starts.into_iter().find(|start| *start > offset);
+        let ends = next_file.into_iter().chain(state.tail.next(offset..));
+        ends.min().unwrap_or(state.in_files.end)
     }
 }
 

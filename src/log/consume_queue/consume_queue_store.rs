@@ -1,4 +1,5 @@
-//! All consume queues of a store, by topic and queue id, and the forms of queue that this crate does not read.
+//! All consume queues of a store, by topic and queue id: their directories, their file sizes, and the forms of queue that this crate does
+//! not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,14 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
-use crate::format::{BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR, is_light_queue};
+use crate::format::{
+    BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, ROCKSDB_CONSUME_QUEUE_DIR, UNFINISHED_PREFIX, is_light_queue,
+    parse_segment_name,
+};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
-use crate::log::consume_queue::directories::{list, no_directories, parse_queue_id, queue_dirs, staged_files, topic_dirs};
+use crate::log::consume_queue::tail::QueueTail;
 use crate::log::consume_queue::truncate::UnsyncedTruncation;
-use crate::log::consume_queue::unsynced::{SYNCED_ONE_BY_ONE, Unsynced};
-use crate::log::consume_queue::write_out::StagedFile;
+use crate::log::consume_queue::write_out::{SYNCED_ONE_BY_ONE, StagedFile, Unsynced};
 use crate::log::rocksdb::is_database;
-use crate::storage::{DirEntry, Env, FileSystem, MappingPool, Step};
+use crate::storage::{DirEntry, EntryKind, Env, FileSystem, Fitted, MappedFileQueue, MappingPool, Step, usual_len};
 
 /// The queues of one topic.
 #[derive(Debug)]
@@ -430,6 +433,55 @@ impl ConsumeQueueStore {
         let is_there = is_database(&list(self.env.as_ref(), &dir)?);
         Ok(is_there.then_some(dir))
     }
+
+    /// Refuses a file size that no file has, and that files contradict. Where some have it, the others are damaged.
+    pub(super) fn expect_file_size(&self) -> Result<()> {
+        let queues = self.file_queues();
+        let fitted = || queues.iter().map(|(.., queue)| queue.files.fitted());
+        match fitted().find_map(|fitted| fitted.contradiction()) {
+            Some(error) if !fitted().any(Fitted::has_whole) => Err(error.clone().of_option("mapped_file_size_consume_queue")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the lengths of the files of the queues below the store directory `root`, up to the first queue with a file of the
+    /// `expected` length.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    pub(crate) fn sample_file_lens(env: &dyn Env, root: &Path, expected: u64) -> Result<Vec<u64>> {
+        let is_file = |entry: &&DirEntry| entry.name.to_str().and_then(parse_segment_name).is_some() && entry.len > 0;
+        let mut lens: Vec<u64> = Vec::new();
+        first_in_queues(env, root, |dir| {
+            lens.extend(list(env, dir)?.iter().filter(is_file).map(|entry| entry.len));
+            Ok(lens.contains(&expected).then_some(()))
+        })?;
+        Ok(lens)
+    }
+
+    /// Returns the size of a queue file below the store directory `root`: that of the first queue that has a file of a possible length.
+    ///
+    /// # Errors
+    /// As [`MappedFileQueue::load_with_misfits`].
+    pub fn find_file_size(env: &Arc<dyn Env>, root: &Path) -> Result<Option<u64>> {
+        let unit = CQ_UNIT_SIZE as u64;
+        first_in_queues(env.as_ref(), root, |dir| {
+            let files = MappedFileQueue::load_with_misfits(env.clone(), dir, None, MappingPool::shared(), unit)?;
+            Ok(Some(files.file_size()).filter(|size| *size > 0 && size.is_multiple_of(unit)))
+        })
+    }
+
+    /// Returns the most frequent length of a queue's last file; `None` without queues.
+    pub(crate) fn usual_file_len(&self) -> Option<u64> {
+        usual_len(self.file_queues().iter().filter_map(|(.., queue)| queue.last_file_len()))
+    }
+
+    /// Adds the entries of messages that another process has appended, and gives the queue; `None` for a batch consume queue.
+    pub(crate) fn add(&self, topic: &str, queue_id: i32, entries: QueueTail) -> Option<Arc<ConsumeQueue>> {
+        let queue = self.queue_or_new(topic, queue_id)?;
+        queue.extend(entries);
+        Some(queue)
+    }
 }
 
 fn unsupported(path: &Path, what: &str) -> Error {
@@ -437,4 +489,67 @@ fn unsupported(path: &Path, what: &str) -> Error {
         path: path.to_owned(),
         what: format!("{what}, which is not read by queue; message_at, message and query work on this store"),
     }
+}
+
+/// The topics in a directory of queues, ascending by name.
+pub(super) fn topic_dirs<'a>(dir: &'a Path, entries: &'a [DirEntry]) -> impl Iterator<Item = (String, PathBuf)> + 'a {
+    let topics = entries.iter().filter(|entry| is_directory(entry));
+    topics.filter_map(|entry| Some((entry.name.to_str()?.to_owned(), dir.join(&entry.name))))
+}
+
+/// The unfinished files in a topic's directory.
+pub(super) fn staged_files(dir: &Path, entries: &[DirEntry]) -> Vec<PathBuf> {
+    let names = entries.iter().map(|entry| &entry.name);
+    let staged = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(UNFINISHED_PREFIX)));
+    staged.map(|name| dir.join(name)).collect()
+}
+
+/// Returns the entries with such names that are not directories, without a writer's unfinished files.
+pub(super) fn no_directories<'a>(
+    dir: &'a Path,
+    entries: &'a [DirEntry],
+    has_name: impl Fn(&str) -> bool + 'a,
+) -> impl Iterator<Item = PathBuf> + 'a {
+    let names = entries.iter().filter(|entry| !is_directory(entry));
+    let names = names.filter_map(|entry| entry.name.to_str());
+    let named = names.filter(move |name| !name.starts_with(UNFINISHED_PREFIX) && has_name(name));
+    named.map(|name| dir.join(name))
+}
+
+/// The ids and directories of a topic's queues. RocketMQ passes over entries that are no number, too.
+pub(super) fn queue_dirs(topic: &Path, entries: &[DirEntry]) -> impl Iterator<Item = (i32, PathBuf)> {
+    let dirs = entries.iter().filter(|entry| is_directory(entry));
+    dirs.filter_map(|entry| Some((parse_queue_id(entry.name.to_str()?)?, topic.join(&entry.name))))
+}
+
+/// Returns true for a directory.
+pub(super) fn is_directory(entry: &DirEntry) -> bool {
+    entry.kind == EntryKind::Directory
+}
+
+/// The id in the name of a queue's directory, written as a broker writes it.
+pub(super) fn parse_queue_id(name: &str) -> Option<i32> {
+    name.parse().ok().filter(|id: &i32| *id >= 0 && id.to_string() == name)
+}
+
+/// The entries of a directory; none if it is missing.
+pub(super) fn list(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
+    match env.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        listed => listed.map_err(|error| Error::io("list", dir, error)),
+    }
+}
+
+/// Returns the first answer that `ask` gives for the directory of a queue.
+fn first_in_queues<T>(env: &dyn Env, root: &Path, mut ask: impl FnMut(&Path) -> Result<Option<T>>) -> Result<Option<T>> {
+    let topics = root.join(CONSUME_QUEUE_DIR);
+    for topic in list(env, &topics)?.iter().filter(|entry| is_directory(entry)) {
+        let dir = topics.join(&topic.name);
+        for (_, queue) in queue_dirs(&dir, &list(env, &dir)?) {
+            if let Some(answer) = ask(&queue)? {
+                return Ok(Some(answer));
+            }
+        }
+    }
+    Ok(None)
 }

@@ -1,4 +1,4 @@
-//! The entries in the files of a queue.
+//! Entries of a queue in its files: reads of one, of a block, and of several at once, and binary search.
 
 use std::ops::Range;
 
@@ -9,6 +9,12 @@ use crate::storage::{MappedFileQueue, OpenFile};
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Bytes of a queue file if no file and no option tells: RocketMQ's 300,000 entries.
 const DEFAULT_FILE_SIZE: u64 = 6_000_000;
+/// Entries that are copied at once: as many as are read ahead of a scan.
+const COPIED_AT_ONCE: usize = 32;
+/// Bytes that are read at once: the entries of two pages.
+const BLOCK: u64 = 8192 / CQ_UNIT_SIZE as u64 * CQ_UNIT_SIZE as u64;
+/// Entries after the first invalid one that are read before it counts as the end: two pages of them.
+const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
 
 pub(super) fn entries_per_file(files: &MappedFileQueue) -> i64 {
     match files.file_size() {
@@ -40,9 +46,6 @@ pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqU
     file.check_intact(position..position + CQ_UNIT_SIZE)?;
     Ok(None)
 }
-
-/// Entries that are copied at once: as many as are read ahead of a scan.
-const COPIED_AT_ONCE: usize = 32;
 
 /// Adds the entries of the first of these offsets that lie in one file, up to the first that is none of a message. Maps the file.
 pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units: &mut Vec<CqUnit>) -> Result<()> {
@@ -92,9 +95,6 @@ impl QueueEnds {
         found.map(|(_, unit)| *unit)
     }
 }
-
-/// Bytes that are read at once: the entries of two pages.
-const BLOCK: u64 = 8192 / CQ_UNIT_SIZE as u64 * CQ_UNIT_SIZE as u64;
 
 /// Reads entries at random places, without a mapping: keeps the last file open, and one block of it in memory.
 pub(super) struct EntryReader<'a> {
@@ -213,9 +213,6 @@ pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physica
     })
 }
 
-/// Entries after the first invalid one that are read before it counts as the end: two pages of them.
-const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
-
 /// The end of the valid entries, and the entries that were read. They fill a file from its start, and the rest of the file is zero. Damage
 /// before valid entries does not end the queue.
 pub(super) fn find_end(files: &MappedFileQueue) -> Result<(i64, QueueEnds)> {
@@ -270,4 +267,41 @@ pub(super) fn search(range: Range<i64>, mut before: impl FnMut(i64) -> Result<bo
         }
     }
     Ok(low)
+}
+
+/// The next entries of a queue, of which some are read at once. Finding the file of an entry takes ten times as long as reading it.
+#[derive(Debug)]
+pub struct EntriesAhead {
+    /// The queue offset of the first.
+    pub(super) start: i64,
+    /// Those of messages, without a gap.
+    pub(super) units: Vec<CqUnit>,
+    /// How many are read at once.
+    pub(super) at_once: i64,
+}
+
+impl Default for EntriesAhead {
+    fn default() -> Self {
+        Self::of(Self::MOST)
+    }
+}
+
+impl EntriesAhead {
+    /// More at once save nothing.
+    pub const MOST: i64 = 32;
+
+    /// Where there are very many queues, fewer take less memory.
+    pub fn of(at_once: i64) -> Self {
+        Self {
+            start: 0,
+            units: Vec::new(),
+            at_once,
+        }
+    }
+
+    /// The entry at an offset, if it was read.
+    pub(super) fn get(&self, offset: i64) -> Option<CqUnit> {
+        let at = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.units.get(at).copied()
+    }
 }

@@ -1,70 +1,264 @@
-//! The chain of a key, item by item, for people.
+//! Chains of items: the newest item of a slot, the one put before it, and so on.
+
+use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{IndexGeometry, IndexItem};
-use crate::log::index::follow::{Chain, Link, slot_value};
-use crate::log::index::index_file::IndexFile;
+use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
+use crate::interrupt;
+use crate::storage::MappedFile;
 
-/// An item of a chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ChainItem {
-    /// Its number in the file.
-    pub(crate) number: i32,
-    /// The item; `None` if the file has none of that number.
-    pub(crate) item: Option<IndexItem>,
-    /// Whether the chain is broken here.
-    pub(crate) is_broken: bool,
-    /// Whether it is of the key that was asked for.
-    pub(crate) is_of_key: bool,
+/// Chains that are followed at once. A pass reads one item of each, which the pass before has asked the memory for.
+const AT_ONCE: usize = 32;
+/// Items that are copied at once.
+const COPIED_AT_ONCE: usize = 128;
+/// Slots that are looked at together, so that they take 64 MiB at most. A broker's file has five million; a file of 2 GiB may have
+/// five hundred million.
+const MOST: u32 = 1 << 24;
+/// As many take little memory.
+const FEW: u32 = 1 << 16;
+
+/// A record that may have a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Candidate {
+    /// Where it starts.
+    pub physical_offset: i64,
+    /// The number of the key.
+    pub key: usize,
 }
 
-/// The chain of a slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SlotChain {
-    /// The slot.
-    pub(crate) slot: u32,
-    /// The number of its newest item; 0 for none.
-    pub(crate) newest: i32,
-    /// The items, the newest first.
-    pub(crate) items: Vec<ChainItem>,
-    /// Whether the chain goes on after them.
-    pub(crate) goes_on: bool,
+/// Keys that are looked for at once.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyLookup<'a> {
+    /// The number and the hash of each.
+    pub keys: &'a [(usize, i32)],
+    /// Physical offsets at which records are wanted.
+    pub range: &'a Range<i64>,
+    /// Most records for each key, the newest.
+    pub most: usize,
 }
 
-impl IndexFile {
-    /// The chain in which the items of a key stand; `None` if the file is gone, or its slot cannot be read.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Io`].
-    pub(crate) fn chain(&self, geometry: IndexGeometry, key_hash: i32, most: usize) -> Result<Option<SlotChain>> {
-        let Some(mapped) = self.mapped()? else { return Ok(None) };
+/// The records that may have the keys of a lookup.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    /// In no order.
+    pub records: Vec<Candidate>,
+    /// The number and the hash of each key that has as many records as were wanted, and perhaps more.
+    pub cut: Vec<(usize, i32)>,
+}
+
+/// The chain that holds the items of one key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chain {
+    key_hash: i32,
+    slot: u32,
+    /// The next item; 0 after the last one.
+    number: i32,
+    /// The item before it in the chain.
+    before: i32,
+}
+
+/// What the next item of a chain is.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// No item of this chain: the chain is broken here.
+    Broken,
+    /// An item of another key, or one that counts no more.
+    Other,
+    /// An item of the key, with its number.
+    OfKey(i32, IndexItem),
+}
+
+impl Chain {
+    /// The whole chain; `None` if its slot could not be read.
+    #[inline]
+    pub(super) fn new(mapped: &MappedFile, geometry: IndexGeometry, key_hash: i32) -> Option<Self> {
         let slot = geometry.slot_of(key_hash);
-        let (Some(newest), Some(mut chain)) = (slot_value(&mapped, geometry, slot), Chain::new(&mapped, geometry, key_hash))
-        else {
-            return Ok(None);
-        };
-        let header = self.header();
-        let mut items = Vec::new();
-        let mut is_broken = false;
-        while !chain.is_at_end() && !is_broken && items.len() < most {
-            let number = chain.number();
-            let item = chain.next_item(&mapped, geometry);
-            let link = chain.follow(item, geometry, &header);
-            is_broken = matches!(link, Link::Broken);
-            let is_of_key = matches!(link, Link::OfKey(..));
-            items.push(ChainItem {
-                number,
-                item,
-                is_broken,
-                is_of_key,
-            });
-        }
-        let goes_on = !chain.is_at_end() && !is_broken;
-        Ok(Some(SlotChain {
+        Some(Self {
+            key_hash,
             slot,
-            newest,
-            items,
-            goes_on,
-        }))
+            number: slot_value(mapped, geometry, slot)?,
+            before: i32::MAX,
+        })
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.number == 0
+    }
+
+    /// The number of the next item.
+    pub(super) fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// The next item; `None` if there is none of this number or it could not be read.
+    #[inline]
+    pub(super) fn next_item(&self, mapped: &MappedFile, geometry: IndexGeometry) -> Option<IndexItem> {
+        item(mapped, geometry, self.number)
+    }
+
+    /// Brings the next item into the cache of the processor.
+    #[inline]
+    fn touch(&self, mapped: &MappedFile, geometry: IndexGeometry) {
+        let at = geometry.item_position(self.number.cast_unsigned()) as usize;
+        mapped.touch(at);
+        mapped.touch(at + ITEM_SIZE - 1);
+    }
+
+    /// Goes on past the next item, which was read.
+    #[inline]
+    pub(super) fn follow(&mut self, item: Option<IndexItem>, geometry: IndexGeometry, header: &IndexHeader) -> Link {
+        let number = self.number;
+        // Links lead to older items of the same slot, so numbers must fall: a cycle or a stray link ends the walk.
+        let in_order = number > 0 && number < self.before;
+        let Some(item) = item.filter(|item| in_order && geometry.slot_of(item.key_hash) == self.slot) else {
+            return Link::Broken;
+        };
+        self.before = number;
+        self.number = item.previous;
+        if item.key_hash != self.key_hash || number >= header.index_count {
+            return Link::Other;
+        }
+        if (header.begin_physical_offset..=header.end_physical_offset).contains(&item.physical_offset) {
+            Link::OfKey(number, item)
+        } else {
+            Link::Broken
+        }
+    }
+}
+
+/// The records to which the chains of these of the keys lead; `None` if a chain is broken.
+///
+/// # Errors
+/// As [`interrupt::check`].
+pub(super) fn follow_all(
+    mapped: &MappedFile,
+    geometry: IndexGeometry,
+    header: &IndexHeader,
+    lookup: KeyLookup<'_>,
+    may_hold: impl Fn(i32) -> bool,
+) -> Result<Option<Candidates>> {
+    let mut keys = lookup.keys.iter().filter(|(_, hash)| may_hold(*hash)).fuse();
+    let mut found = Candidates::default();
+    // Keys for whose slots the memory was asked.
+    let mut next: Vec<(usize, i32)> = Vec::with_capacity(AT_ONCE);
+    // Each with the number of its key, and how many records more are wanted. The memory was asked for the next item of each, too.
+    let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(AT_ONCE);
+    loop {
+        interrupt::check()?;
+        let mut is_whole = true;
+        chains.retain_mut(|(key, left, chain)| {
+            match chain.follow(chain.next_item(mapped, geometry), geometry, header) {
+                Link::Broken => is_whole = false,
+                Link::OfKey(_, item) if lookup.range.contains(&item.physical_offset) => {
+                    let (physical_offset, key) = (item.physical_offset, *key);
+                    found.records.push(Candidate { physical_offset, key });
+                    *left -= 1;
+                    if *left == 0 {
+                        found.cut.push((key, chain.key_hash));
+                    }
+                }
+                Link::Other | Link::OfKey(..) => {}
+            }
+            chain.touch(mapped, geometry);
+            *left > 0 && !chain.is_at_end()
+        });
+        for (key, key_hash) in next.drain(..) {
+            let Some(chain) = Chain::new(mapped, geometry, key_hash) else {
+                return Ok(None);
+            };
+            if !chain.is_at_end() {
+                chain.touch(mapped, geometry);
+                chains.push((key, lookup.most, chain));
+            }
+        }
+        if !is_whole {
+            return Ok(None);
+        }
+        next.extend(keys.by_ref().take(AT_ONCE - chains.len()));
+        for (_, key_hash) in &next {
+            mapped.touch(geometry.slot_position(geometry.slot_of(*key_hash)) as usize);
+        }
+        if next.is_empty() && chains.is_empty() {
+            return Ok(Some(found));
+        }
+    }
+}
+
+#[inline]
+pub(super) fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32) -> Option<i32> {
+    let mut bytes = [0; 4];
+    mapped
+        .read(geometry.slot_position(slot) as usize, &mut bytes)
+        .then(|| i32::from_be_bytes(bytes))
+}
+
+/// The item with this number; `None` past the last one that the file has room for.
+#[inline]
+pub(super) fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
+    let mut bytes = [0; ITEM_SIZE];
+    let number = u32::try_from(number).ok().filter(|number| *number < geometry.items)?;
+    mapped
+        .read(geometry.item_position(number) as usize, &mut bytes)
+        .then(|| IndexItem::decode(&bytes))
+}
+
+/// Adds the items with these numbers, up to the first for which the file has no room.
+pub(super) fn add_items(mapped: &MappedFile, geometry: IndexGeometry, mut numbers: Range<i32>, into: &mut Vec<IndexItem>) {
+    numbers.end = numbers.end.min(i32::try_from(geometry.items).unwrap_or(i32::MAX));
+    let mut copy = [0; COPIED_AT_ONCE * ITEM_SIZE];
+    while !numbers.is_empty() {
+        let next = numbers.end.min(numbers.start.saturating_add(COPIED_AT_ONCE as i32));
+        let position = geometry.item_position(numbers.start.cast_unsigned()) as usize;
+        let copied = copy.get_mut(..(next - numbers.start) as usize * ITEM_SIZE);
+        let Some(bytes) = copied.filter(|_| numbers.start >= 0) else {
+            return;
+        };
+        if !mapped.read(position, bytes) {
+            into.extend(numbers.map_while(|number| item(mapped, geometry, number)));
+            return;
+        }
+        into.extend(bytes.as_chunks().0.iter().map(IndexItem::decode));
+        numbers.start = next;
+    }
+}
+
+/// The slots of a file, some at a time. Each time the items before number `count` are read: of few items a window takes little memory, of
+/// many it has so many slots that they are not read often.
+pub(super) fn windows(geometry: IndexGeometry, count: i32) -> impl Iterator<Item = Range<u32>> {
+    let size = count.unsigned_abs().saturating_mul(4).clamp(FEW, MOST);
+    let firsts = (0..geometry.slots).step_by(size as usize);
+    firsts.map(move |first| first..geometry.slots.min(first.saturating_add(size)))
+}
+
+/// The number of the newest item of each slot of a window, 0 for none.
+#[derive(Debug)]
+pub(super) struct NewestItems {
+    first: u32,
+    numbers: Vec<i32>,
+}
+
+impl NewestItems {
+    /// No slot has an item.
+    pub(super) fn none(window: Range<u32>) -> Self {
+        Self {
+            first: window.start,
+            numbers: vec![0; window.len()],
+        }
+    }
+
+    /// Sets the newest item of a slot, and gives the one before; `None` if the slot is not in the window.
+    pub(super) fn replace(&mut self, slot: u32, number: i32) -> Option<i32> {
+        let newest = self.numbers.get_mut(slot.checked_sub(self.first)? as usize)?;
+        Some(std::mem::replace(newest, number))
+    }
+
+    /// The first slot of the window.
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// By slot.
+    pub(super) fn numbers(&self) -> &[i32] {
+        &self.numbers
     }
 }

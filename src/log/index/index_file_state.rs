@@ -6,10 +6,9 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::{GeometryGuess, IndexGeometry, IndexHeader};
 use crate::interrupt;
-use crate::log::index::follow::item;
+use crate::log::index::chain::{item, windows};
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::{IndexService, IsOfLog};
-use crate::log::index::newest_items::windows;
 
 /// What is known about an index file.
 #[derive(Debug, Clone)]

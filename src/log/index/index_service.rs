@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
-use crate::format::{GeometryGuess, IndexGeometry, IndexHeader, index_name, parse_index_name};
-use crate::log::index::follow::{Candidates, KeyLookup};
+use crate::format::{GeometryGuess, IndexGeometry, IndexHeader, IndexItem, index_name, parse_index_name};
+use crate::log::index::chain::{Candidates, KeyLookup};
 use crate::log::index::index_appender::IndexAppender;
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::source::{Indexed, Source};
@@ -17,9 +17,10 @@ use crate::storage::{Env, Step};
 
 /// How often one query checks a file whose header changes meanwhile.
 const LOOKS: usize = 4;
-
 /// Bytes that the filters of all files take at most.
 const MOST_FILTER_BYTES: u64 = 256 << 20;
+/// Items that are read at once.
+const AT_ONCE: i32 = 64;
 
 /// Whether a file is of the log beside it, and not of another one.
 pub(super) type IsOfLog<'a> = &'a dyn Fn(&IndexFile, IndexGeometry) -> Result<bool>;
@@ -445,5 +446,86 @@ impl IndexService {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the number of keys of messages before `end` in the files whose last message was stored after `since`.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub(crate) fn count_keys(&self, since: i64, end: i64) -> Result<u64> {
+        let mut keys = 0;
+        for file in self.files().iter() {
+            let header = file.header();
+            if header.end_time <= since || header.begin_physical_offset >= end {
+                continue;
+            }
+            let items = if header.end_physical_offset < end {
+                header.items()
+            } else {
+                let geometry = self.geometry_of(file)?;
+                let first = geometry.map_or(Ok(1), |geometry| file.first_at(geometry, header.index_count, end))?;
+                i64::from(first) - 1
+            };
+            keys += items.max(0).unsigned_abs();
+        }
+        Ok(keys)
+    }
+
+    /// Returns the physical offset of the last message with a key, by the header of the newest file; `None` if no file has a key.
+    pub(crate) fn last_offset(&self) -> Option<i64> {
+        let files = self.files();
+        let mut headers = files.iter().rev().map(|file| file.header());
+        headers
+            .find(|header| header.items() > 0)
+            .map(|header| header.end_physical_offset)
+    }
+
+    /// Hands over the items that name a place at or after `physical`, file by file, until `take` returns false. Files whose geometry is
+    /// unknown are left out.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`], [`crate::error::Error::Invalid`] for a geometry option that the files contradict; those of `take`.
+    pub(crate) fn visit_from(&self, physical: i64, mut take: impl FnMut(&IndexItem) -> Result<bool>) -> Result<()> {
+        let mut items = Vec::new();
+        for (file, geometry) in self.with_geometries()? {
+            let Some(geometry) = geometry else { continue };
+            let count = file.header().index_count;
+            let mut number = file.first_at(geometry, count, physical)?;
+            'of_file: while number < count {
+                file.items(geometry, number..count.min(number.saturating_add(AT_ONCE)), &mut items)?;
+                if items.is_empty() {
+                    break;
+                }
+                for item in items.iter().filter(|item| item.physical_offset >= physical) {
+                    if !take(item)? {
+                        break 'of_file;
+                    }
+                }
+                number = number.saturating_add(AT_ONCE);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that another process may have added keys and files. They are looked at when they are needed.
+    pub(crate) fn note_growth(&self) {
+        self.has_grown.store(true, Ordering::Release);
+    }
+
+    /// Looks at what another process has added.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub(super) fn follow_growth(&self) -> Result<()> {
+        if !self.has_grown.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let known = self.files();
+        if let Some(last) = known.last() {
+            last.read_header_again()?;
+        }
+        let files = IndexFile::open_all(&self.env, &self.dir, &known)?;
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(files);
+        Ok(())
     }
 }

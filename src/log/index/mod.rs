@@ -1,36 +1,24 @@
 //! Index files: hash tables from message keys to physical offsets.
 
-/// The newest item of each slot.
-mod newest_items;
-/// Following chains of items.
-mod follow;
-/// Which hashes a file can hold.
+/// Chains of items, from the newest to the oldest.
+mod chain;
+/// A Bloom filter over the hashes of a file.
 mod hash_filter;
-/// One file, read.
+/// One file, read and checked.
 mod index_file;
-/// How its items hang in its slots.
-mod links;
 /// The file that keys are put into.
 mod index_appender;
-/// Where keys are found.
+/// Parts of the log, each with the index file that holds its keys.
 mod source;
 /// All files of a store, and which part of the log each of them indexes.
 mod index_service;
-/// What another process adds.
-mod beside;
-/// The chain of a key, for people.
-mod chain;
-/// How each file is.
+/// The state of each file: how full it is, and how its keys are spread.
 mod index_file_state;
-/// Counts of keys from the headers.
-mod key_counts;
-/// Lookups of items by the physical offset that they name.
-mod by_physical_offset;
 /// Truncation: which files and items recovery keeps.
 mod truncate;
 
-pub(crate) use chain::ChainItem;
-pub use follow::{Candidate, Candidates, KeyLookup};
+pub use chain::{Candidate, Candidates, KeyLookup};
+pub(crate) use index_file::ChainItem;
 pub use index_file::IndexFile;
 pub use index_file_state::{Chains, IndexFileState};
 pub(crate) use index_service::IndexPut;

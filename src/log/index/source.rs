@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::error::Result;
 use crate::format::{IndexGeometry, IndexHeader, index_key_hash};
-use crate::log::index::follow::{Candidates, Chain, KeyLookup, Link, follow_all};
+use crate::log::index::chain::{Candidates, Chain, KeyLookup, Link, follow_all};
 use crate::log::index::index_file::IndexFile;
 
 /// Where the keys of one stretch of the log are found.

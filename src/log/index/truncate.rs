@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{IndexGeometry, IndexHeader, is_zero};
+use crate::log::index::chain::windows;
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::IndexService;
-use crate::log::index::newest_items::windows;
 use crate::storage::Step;
 
 /// Slots that are written at once.

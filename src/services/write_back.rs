@@ -1,0 +1,206 @@
+//! Write-back of the log at an interval, or when a caller waits: commits from the transient store pool, syncs, and the release of cached pages.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::{PAGE_SIZE, StoreConfig};
+use crate::error::{Error, Result};
+use crate::log::CommitLog;
+use crate::services::stepped::{Next, RETRY_AFTER, Stepped};
+use crate::watermark::Watermark;
+
+/// Bytes that are dropped at once.
+const STEP: u64 = 16 << 20;
+
+/// The intervals of one service.
+#[derive(Debug)]
+pub(super) struct Intervals {
+    interval: Duration,
+    least_pages: u64,
+    thorough_interval: Duration,
+    /// When the next look at the pages comes.
+    due: Option<Instant>,
+    /// When the service works however few pages there are.
+    thorough_due: Option<Instant>,
+    /// When it goes on after a shortage.
+    retry_at: Option<Instant>,
+}
+
+impl Intervals {
+    /// Times are in ms.
+    pub(super) fn new(interval: u64, least_pages: u64, thorough_interval: u64) -> Self {
+        Self {
+            interval: Duration::from_millis(interval),
+            least_pages,
+            thorough_interval: Duration::from_millis(thorough_interval),
+            due: None,
+            thorough_due: None,
+            retry_at: None,
+        }
+    }
+
+    /// Calls `work` if it is time, somebody wants it, or enough pages are there when a look at them is due. After a
+    /// [shortage](crate::error::Error::is_shortage), which `work` may meet before it has done anything, it is called again a while later.
+    pub(super) fn step(&mut self, now: Instant, is_wanted: bool, pages: u64, work: impl FnOnce() -> Result<()>) -> Result<Next> {
+        if self.retry_at.is_some_and(|at| now < at) {
+            return Ok(Next::Idle { until: self.retry_at });
+        }
+        self.retry_at = None;
+        let thorough_due = *self.thorough_due.get_or_insert(now + self.thorough_interval);
+        let is_due = self.due.is_some_and(|due| due <= now);
+        if is_due {
+            self.due = None;
+        }
+        if is_wanted || thorough_due <= now || (is_due && pages >= self.least_pages) {
+            match work() {
+                Ok(()) => self.thorough_due = Some(now + self.thorough_interval),
+                Err(cause) if cause.is_shortage() => self.retry_at = Some(now + RETRY_AFTER),
+                Err(cause) => return Err(cause),
+            }
+        }
+        let due = *self.due.get_or_insert(now + self.interval);
+        let next = self.thorough_due.map_or(due, |thorough_due| due.min(thorough_due));
+        Ok(Next::Idle {
+            until: Some(self.retry_at.unwrap_or(next)),
+        })
+    }
+
+    /// The offset that brings work before that time, where everything is done up to `done`.
+    pub(super) fn awaited(&self, done: i64) -> i64 {
+        self.retry_at.map_or(done + 1, |_| i64::MAX)
+    }
+}
+
+/// Commits the log at an interval, and when somebody asks for that: an append that finds much waiting or no room, or a read.
+#[derive(Debug)]
+pub struct CommitRealTime {
+    log: Arc<CommitLog>,
+    intervals: Intervals,
+}
+
+impl CommitRealTime {
+    /// Commits `log` as the options say.
+    pub fn new(log: Arc<CommitLog>, config: &StoreConfig) -> Self {
+        let intervals = Intervals::new(
+            config.commit_interval_commit_log,
+            config.commit_commit_log_least_pages,
+            config.commit_commit_log_thorough_interval,
+        );
+        Self { log, intervals }
+    }
+}
+
+impl Stepped for CommitRealTime {
+    fn step(&mut self, now: Instant) -> Result<Next> {
+        // A log that was stopped is committed by its last flush.
+        if self.log.appended.poisoned().is_some() {
+            return Ok(Next::Done);
+        }
+        let is_wanted = self.log.commit_wanted.get() > self.log.committed.get();
+        let pages = self.log.uncommitted() / PAGE_SIZE;
+        self.intervals.step(now, is_wanted, pages, || self.log.commit())
+    }
+
+    fn awaited(&self) -> (Arc<Watermark>, i64) {
+        (
+            self.log.commit_wanted.clone(),
+            self.intervals.awaited(self.log.committed.get()),
+        )
+    }
+
+    fn fail(&self, cause: Error) {
+        self.log.poison(cause);
+    }
+}
+
+/// Syncs the log. All callers that wait during a sync share the next one.
+#[derive(Debug)]
+pub struct FlushRealTime {
+    log: Arc<CommitLog>,
+    /// Up to here somebody asks for the log to be durable. Never past the end of the log. Poisoned when the flusher is to end.
+    wanted: Arc<Watermark>,
+    intervals: Intervals,
+    drop_behind: DropBehind,
+}
+
+impl FlushRealTime {
+    /// Syncs whenever `wanted` rises, and at the intervals of the options. Keeps `cached` bytes of the log, and what is not
+    /// `dispatched`, in the page cache.
+    pub fn new(
+        log: Arc<CommitLog>,
+        wanted: Arc<Watermark>,
+        dispatched: Arc<Watermark>,
+        cached: i64,
+        config: &StoreConfig,
+    ) -> Self {
+        let intervals = Intervals::new(
+            config.flush_interval_commit_log,
+            config.flush_commit_log_least_pages,
+            config.flush_commit_log_thorough_interval,
+        );
+        Self {
+            drop_behind: DropBehind::new(log.clone(), dispatched, cached),
+            log,
+            wanted,
+            intervals,
+        }
+    }
+}
+
+impl Stepped for FlushRealTime {
+    fn step(&mut self, now: Instant) -> Result<Next> {
+        if self.wanted.poisoned().is_some() {
+            return Ok(Next::Done);
+        }
+        let is_wanted = self.wanted.get() > self.log.flushed.get();
+        let pages = self.log.unflushed_pages();
+        let next = self.intervals.step(now, is_wanted, pages, || self.log.flush().map(drop))?;
+        Ok(if self.drop_behind.step() { Next::Again } else { next })
+    }
+
+    fn awaited(&self) -> (Arc<Watermark>, i64) {
+        (self.wanted.clone(), self.intervals.awaited(self.log.flushed.get()))
+    }
+
+    fn fail(&self, cause: Error) {
+        self.log.poison(cause);
+    }
+}
+
+/// Keeps the last bytes of the log in the page cache, and drops what this process has appended before them.
+#[derive(Debug)]
+pub(super) struct DropBehind {
+    log: Arc<CommitLog>,
+    dispatched: Arc<Watermark>,
+    /// Bytes before the end of the log that stay.
+    budget: i64,
+    /// Up to where pages are dropped.
+    dropped: u64,
+}
+
+impl DropBehind {
+    /// Keeps `budget` bytes, and what is not `dispatched`.
+    pub(super) fn new(log: Arc<CommitLog>, dispatched: Arc<Watermark>, budget: i64) -> Self {
+        let dropped = log.flushed.get() as u64;
+        Self {
+            log,
+            dispatched,
+            budget,
+            dropped,
+        }
+    }
+
+    /// Drops one step, and says whether there may be another one.
+    pub(super) fn step(&mut self) -> bool {
+        let flushed = self.log.flushed.get();
+        let kept_from = flushed.min(self.dispatched.get()).min(self.log.appended.get() - self.budget);
+        let end = self.log.end_of_step(self.dropped, STEP);
+        if i64::try_from(end).is_ok_and(|end| end <= kept_from) {
+            // What cannot be dropped costs memory and nothing else.
+            let _ = self.log.drop_cached(self.dropped..end);
+            self.dropped = end;
+            return true;
+        }
+        false
+    }
+}
