@@ -36,12 +36,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from mqstore._native import (
     AppendResult,
     Batches,
-    Change,
-    Finding,
     GetResult,
     Message,
     MessageIterator,
@@ -51,15 +50,10 @@ from mqstore._native import (
     Queues,
     QueueSlice,
     RecordBatch,
-    RecoveryReport,
-    RepairReport,
     Store,
-    StoreStats,
     Topic,
     Topics,
-    TopicStats,
     Usage,
-    VerifyReport,
     __version__,
     new_unique_key,
     open,
@@ -85,6 +79,9 @@ from mqstore.errors import (
     UnsupportedFormatError,
     WaitTimeoutError,
 )
+
+if _TYPE_CHECKING:
+    from mqstore._reports import Change, Finding, RecoveryReport, RepairReport, StoreStats, TopicStats, VerifyReport
 
 __all__ = [
     "AppendResult",
@@ -138,3 +135,16 @@ _Mapping.register(Topics)  # pyright: ignore[reportAttributeAccessIssue]
 for _sequence in (Queues, Offsets):
     _Sequence.register(_sequence)  # pyright: ignore[reportAttributeAccessIssue]
 del _sequence
+
+if not _TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Imports the classes of reports at their first use."""
+        if name in __all__:
+            from mqstore import _reports
+
+            return getattr(_reports, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -9,13 +9,12 @@ from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypedDict, TypeV
 import polars
 from typing_extensions import Buffer, CapsuleType, disjoint_base
 
+from mqstore._reports import RecoveryReport, RepairReport, StoreStats, VerifyReport
 from mqstore.files import Copied, Exported, Imported
 
 __all__ = [
     "AppendResult",
     "Batches",
-    "Change",
-    "Finding",
     "GetResult",
     "Message",
     "MessageIterator",
@@ -26,16 +25,11 @@ __all__ = [
     "Queues",
     "Recipe",
     "RecordBatch",
-    "RecoveryReport",
-    "RepairReport",
     "Store",
-    "StoreStats",
     "Tabular",
     "Topic",
-    "TopicStats",
     "Topics",
     "Usage",
-    "VerifyReport",
     "_Flushed",
     "__version__",
     "_append_result",
@@ -1048,97 +1042,6 @@ class AppendResult:
     def __hash__(self) -> int: ...
 
 @final
-class TopicStats:
-    """What was appended to one topic since the store was opened for writing. Two that tell the same are equal."""
-    @property
-    def put_message_times_total(self) -> int:
-        """Messages that were appended."""
-    @property
-    def put_message_size_total(self) -> int:
-        """Bytes of their records."""
-    def to_dict(self) -> dict[str, Any]:
-        """The same as a dict."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-
-@final
-class StoreStats:
-    """What has happened to a store since it was opened for writing, at the time of the call; `Store.stats` gives it. Names are
-    those of RocketMQ's `StoreStatsService` where it counts the same. Two that tell the same are equal.
-    """
-    @property
-    def put_message_times_total(self) -> int:
-        """Messages that were appended."""
-    @property
-    def put_message_size_total(self) -> int:
-        """Bytes of their records in the log."""
-    @property
-    def topics(self) -> dict[str, TopicStats]:
-        """What was appended to each topic. A delayed message counts in the topic that it waits in: `SCHEDULE_TOPIC_XXXX`."""
-    @property
-    def in_lock_time_max_ms(self) -> int:
-        """The longest time for which an append has held the lock of the log, in ms. The clock ticks every few ms."""
-    @property
-    def slow_puts(self) -> int:
-        """Appends that held the lock of the log for more than 500 ms. The logger "mqstore" warns of each."""
-    @property
-    def syncs(self) -> int:
-        """Syncs of the log."""
-    @property
-    def group_commits(self) -> int:
-        """Syncs that an append made which waited for durability, for itself and for all others that waited."""
-    @property
-    def group_commit_requests(self) -> int:
-        """Appends that waited until they were durable; an `append_batch` is one. Divided by `group_commits`: how many shared a
-        sync.
-        """
-    @property
-    def segments_begun(self) -> int:
-        """Segments of the log that were made and begun."""
-    @property
-    def segments_made_ahead(self) -> int:
-        """Segments of `segments_begun` that were ready before an append needed them."""
-    @property
-    def segments_locked(self) -> int:
-        """Segments of `segments_begun` whose pages are locked in memory (`warm_mapped_file_enable`) until they are full and
-        synced. Where `RLIMIT_MEMLOCK` is too small there are fewer.
-        """
-    @property
-    def segment_waits(self) -> int:
-        """Appends that had to wait for a segment. The first append to a new store is one."""
-    @property
-    def available_buffer_nums(self) -> int | None:
-        """Buffers of the transient store pool that hold nothing; None without a pool. A store with `SYNC_FLUSH` always has
-        one.
-        """
-    @property
-    def is_transient_store_pool_low(self) -> bool | None:
-        """Whether less than 0.4 of the buffers of the transient store pool hold nothing: the disk is slower than the appends.
-        None without a pool.
-        """
-    @property
-    def is_transient_store_pool_locked(self) -> bool | None:
-        """Whether the transient store pool is locked in memory, as `transient_store_pool_enable` asks; None without a pool."""
-    @property
-    def buffer_waits(self) -> int | None:
-        """Appends that had to wait for a buffer of the transient store pool; None without a pool."""
-    @property
-    def dispatch_behind_bytes(self) -> int:
-        """Bytes at the end of the log that are not in their queues and in the index yet."""
-    @property
-    def mapping_faults(self) -> int:
-        """Pages of mapped files, of any store of this process, that could not be read or written since the open: a file was
-        cut short, or the device failed. What was read of them raises `CorruptError`. With `sigbus_guard=False` such a page
-        ends the process.
-        """
-    def to_dict(self) -> dict[str, Any]:
-        """The same as a dict of numbers, with a dict for each topic in `topics`. What is about the transient store pool is
-        there if the store has one.
-        """
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-
-@final
 class Offsets(Sequence[int]):
     """The physical offsets of messages that were stored, a row each: a sequence of int, a read-only buffer of int64 and an
     Arrow array. Equal to another one, or a list, that holds the same.
@@ -1702,199 +1605,6 @@ class Batches:
     def __aiter__(self) -> AsyncIterator[RecordBatch]: ...
     def __arrow_c_schema__(self) -> CapsuleType: ...
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
-
-@final
-class Finding:
-    """Something that `Store.verify` found wrong in a file, at one place or at several that follow each other."""
-    @property
-    def id(self) -> str:
-        """What kind of finding, such as `queue.entry_missing`. These names stay."""
-    @property
-    def severity(self) -> Literal["error", "warning", "note"]:
-        """How bad it is. "error": messages are lost or not found, or a broker will do harm. "warning": it costs time, the next
-        open sets it right, or a broker may refuse the store. "note": nothing has to be done.
-        """
-    @property
-    def file(self) -> str:
-        """The file, or the directory if the file is missing: str."""
-    @property
-    def offset(self) -> int:
-        """The byte in the file."""
-    @property
-    def last_offset(self) -> int:
-        """The byte of the last place, if there are several."""
-    @property
-    def count(self) -> int:
-        """How many places there are."""
-    @property
-    def topic(self) -> str | None:
-        """The topic of the message at the first place; None if it is not known."""
-    @property
-    def queue_id(self) -> int | None:
-        """The id of its queue; None if it is not known."""
-    @property
-    def queue_offset(self) -> int | None:
-        """Its queue offset; None if it is not known."""
-    @property
-    def physical_offset(self) -> int | None:
-        """Where its record starts in the log; None if it is not known."""
-    @property
-    def key(self) -> str | None:
-        """Its unique key, or the key that the finding is about; None if it is not known."""
-    @property
-    def message(self) -> str:
-        """What was found at the first place, in a sentence."""
-    @property
-    def meaning(self) -> str:
-        """What a finding of this kind means."""
-    @property
-    def known_as(self) -> str:
-        """Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if there is none."""
-    @property
-    def fix(self) -> str:
-        """What sets it right: a command, or words; "" if nothing has to be done."""
-    def to_dict(self) -> dict[str, Any]:
-        """A dict with all of this, by name."""
-
-@final
-class VerifyReport:
-    """What `Store.verify` compared, and what it found."""
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong: every finding is a note."""
-    @property
-    def findings(self) -> list[Finding]:
-        """What was found, the worst first."""
-    @property
-    def covered(self) -> tuple[int, int]:
-        """The physical offsets of the log that were compared: the first byte, and the byte after the last."""
-    @property
-    def messages(self) -> int:
-        """How many messages were compared."""
-    @property
-    def queue_entries(self) -> int:
-        """How many of them have, or should have, a queue entry that was compared."""
-    @property
-    def index_items(self) -> int:
-        """How many items of the index were compared."""
-    @property
-    def seconds(self) -> float:
-        """How long it took, in seconds."""
-
-@final
-class Change:
-    """One change that a repair has made, or would make."""
-    @property
-    def action(self) -> Literal["copy", "set_aside", "back_up", "correct", "fill", "salvage", "rebuild"]:
-        """`"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved into the backup.
-        `"back_up"`: the segment is copied into the backup, because it is changed. `"correct"`: a record gets its right
-        topic, queue id and queue offset. `"fill"`: the copy gets a segment that is missing or cut short. `"salvage"`: a
-        salvage record is put over a stretch of the log that holds no whole record, or over a record whose place in
-        the queues nothing proves. `"rebuild"`: queues, index and checkpoint are rebuilt from the log.
-        """
-    @property
-    def file(self) -> str:
-        """The file or directory: str."""
-    @property
-    def message(self) -> str:
-        """The change in a sentence."""
-
-@final
-class RepairReport:
-    """What `repair` or `rebuild` has done, or would do."""
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong afterwards, or would be: `left` is empty."""
-    @property
-    def dry_run(self) -> bool:
-        """Whether nothing was changed."""
-    @property
-    def path(self) -> str:
-        """The store that was repaired, or its repaired copy: str."""
-    @property
-    def found(self) -> VerifyReport:
-        """What `Store.verify` found before."""
-    @property
-    def changes(self) -> list[Change]:
-        """The changes, in order: list of `Change`. It is empty if nothing has to be done."""
-    @property
-    def refusal(self) -> str | None:
-        """Why log, queues and index are left as they are, although something is wrong with them: str, with what to do first.
-        None otherwise.
-        """
-    @property
-    def backup(self) -> str | None:
-        """The directory in the store that has what was set aside, under the same names: str. None if nothing was, and in a dry
-        run.
-        """
-    @property
-    def lost(self) -> list[tuple[int, int]]:
-        """Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte, and the byte after the
-        last.
-        """
-    @property
-    def left(self) -> list[Finding]:
-        """The errors and warnings that are found afterwards, or would be: list of `Finding`."""
-
-@final
-class RecoveryReport:
-    """What opening the store found: where its log ends and why, and where queues and log disagreed. A read-only store sets
-    that right in memory and changes no file; a writer sets it right on disk.
-    """
-    @property
-    def clean_exit(self) -> bool:
-        """Whether the last writer closed the store: it has no `abort` file. A reader finds one beside a live writer, too."""
-    @property
-    def scan_start(self) -> int:
-        """Physical offset from which the log was read to find its end."""
-    @property
-    def log_end(self) -> int:
-        """Physical offset at which the log ends."""
-    @property
-    def stop_reason(self) -> str:
-        """Why it ends there, in words."""
-    @property
-    def undispatched(self) -> int:
-        """Messages that the log holds and the queue files lack; they are read all the same."""
-    @property
-    def lost_by_brokers(self) -> int:
-        """Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put into their queues, or
-        puts at another queue offset: `mqstore.rebuild` before a broker starts. 0 beside a live writer and for a store
-        opened for writing.
-        """
-    @property
-    def keys_lost_by_brokers(self) -> int:
-        """Keys in the index that the recovery of one of these versions drops; 0 as in `lost_by_brokers`."""
-    @property
-    def refused(self) -> int:
-        """Messages with a topic, queue id or queue offset that no queue can have, because the record is damaged there: they
-        are in no queue, and are read by physical offset, id and key alone.
-        """
-    @property
-    def queue_entries_ahead(self) -> int:
-        """Queue entries that point at or past the end of the log; they are left out."""
-    @property
-    def bytes_cut(self) -> int:
-        """Bytes past the end of the log that a writer removed; 0 for a read-only store."""
-    @property
-    def lost(self) -> list[tuple[int, int]]:
-        """Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as pairs of physical offsets:
-        the first byte, and the byte after the last. What an earlier open lost is not among them: reads raise there, or
-        count it (`errors="skip"`).
-        """
-    @property
-    def bytes_lost(self) -> int:
-        """Bytes in the stretches of `lost`."""
-    @property
-    def complete(self) -> bool:
-        """False if this open lost messages (`lost`), the store's own files tell of messages that are not in its log (a part of
-        it is missing or damaged), or the last file of a queue is cut short. After a crash queues and times may run ahead of
-        the log, but not past its last segment. Beside a live writer only a missing segment between others makes it False,
-        and a log that ends before the last message that mqstore's own checkpoint says was on disk.
-        """
-    @property
-    def missing(self) -> str | None:
-        """What is missing and what tells of it, in words; None if `complete`."""
 
 @final
 class _Flushed:

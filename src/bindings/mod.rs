@@ -63,10 +63,8 @@ mod queue;
 mod topic;
 /// `GetResult`, `QueryResult`.
 mod results;
-/// `RecoveryReport`.
-mod recovery;
-/// `StoreStats`, `TopicStats`.
-mod stats;
+/// Reports and counters as the dataclasses of `mqstore._reports`.
+mod reports;
 /// Warnings of slow appends.
 mod slow_puts;
 /// The rows of `append_batch`.
@@ -92,9 +90,7 @@ mod usage;
 /// `Store`: what it tells of its messages, its files, and the consumers of a broker.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod store_statistics;
-/// `Finding`.
-mod finding;
-/// `Store.verify`, `VerifyReport`.
+/// `Store.verify`.
 mod verify;
 /// `Store.refresh`, `Store.follow`, `Queue.tail`.
 mod follow;
@@ -116,7 +112,7 @@ mod landmarks;
 mod unique_key;
 /// `open`: the mode and the options.
 mod open;
-/// `repair`, `rebuild`, `RepairReport`, `Change`.
+/// `repair`, `rebuild`.
 mod repair;
 /// What notebooks show.
 mod html;
@@ -144,8 +140,6 @@ mod _native {
     #[pymodule_export]
     use super::files::{expect_path_outside, json_lines, named_json_lines, no_messages};
     #[pymodule_export]
-    use super::finding::Finding;
-    #[pymodule_export]
     use super::landmarks::{checksums, flushed_mark, landmarks};
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
@@ -164,13 +158,9 @@ mod _native {
     #[pymodule_export]
     use super::record_batch::RecordBatch;
     #[pymodule_export]
-    use super::recovery::RecoveryReport;
-    #[pymodule_export]
-    use super::repair::{Change, RepairReport, rebuild, repair};
+    use super::repair::{rebuild, repair};
     #[pymodule_export]
     use super::results::{GetResult, QueryResult, unpickle_get_result, unpickle_query_result};
-    #[pymodule_export]
-    use super::stats::{StoreStats, TopicStats};
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]
@@ -181,8 +171,6 @@ mod _native {
     use super::unique_key::new_unique_key;
     #[pymodule_export]
     use super::usage::Usage;
-    #[pymodule_export]
-    use super::verify::VerifyReport;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,6 +1,5 @@
-//! `repair`, `rebuild`, `RepairReport`, `Change`.
+//! `repair`, `rebuild`.
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,139 +8,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::arguments;
-use super::finding::Finding;
 use super::handle::interruptible_by_signals;
 use super::open::config_of;
+use super::reports;
 use super::scan::callable;
-use super::verify::{VerifyReport, tell};
+use super::verify::tell;
 use crate::check::{self, RepairRequest};
 use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
-
-/// One change that a repair has made, or would make.
-#[pyclass(frozen, module = "mqstore")]
-pub(super) struct Change(check::Change);
-
-#[pymethods]
-impl Change {
-    /// `"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved
-    /// into the backup. `"back_up"`: the segment is copied into the backup, because it is changed.
-    /// `"correct"`: a record gets its right topic, queue id and queue offset. `"fill"`: the copy gets a
-    /// segment that is missing or cut short. `"salvage"`: a salvage record is put over a stretch of
-    /// the log that holds no whole record, or over a record whose place in the queues nothing
-    /// proves. `"rebuild"`: queues, index and checkpoint are rebuilt from the log.
-    #[getter]
-    fn action(&self) -> &'static str {
-        self.0.action.name()
-    }
-
-    /// The file or directory: str.
-    #[getter]
-    fn file(&self) -> &OsStr {
-        self.0.file.as_os_str()
-    }
-
-    /// The change in a sentence.
-    #[getter]
-    fn message(&self) -> &str {
-        &self.0.what
-    }
-
-    fn __repr__(&self) -> String {
-        format!(
-            "<mqstore.Change {} {}: {}>",
-            self.action(),
-            self.0.file.display(),
-            self.0.what
-        )
-    }
-}
-
-/// What `repair` or `rebuild` has done, or would do.
-#[pyclass(frozen, module = "mqstore")]
-pub(super) struct RepairReport {
-    report: check::RepairReport,
-    /// The store in which it was found.
-    source: PathBuf,
-}
-
-#[pymethods]
-impl RepairReport {
-    /// Whether nothing is wrong afterwards, or would be: `left` is empty.
-    #[getter]
-    fn ok(&self) -> bool {
-        self.report.left.is_empty()
-    }
-
-    /// Whether nothing was changed.
-    #[getter]
-    fn dry_run(&self) -> bool {
-        self.report.is_dry_run
-    }
-
-    /// The store that was repaired, or its repaired copy: str.
-    #[getter]
-    fn path(&self) -> &OsStr {
-        self.report.path.as_os_str()
-    }
-
-    /// What `Store.verify` found before.
-    #[getter]
-    fn found(&self) -> VerifyReport {
-        VerifyReport(self.report.found.clone())
-    }
-
-    /// The changes, in order: list of `Change`. It is empty if nothing has to be done.
-    #[getter]
-    fn changes(&self) -> Vec<Change> {
-        self.report.changes.iter().cloned().map(Change).collect()
-    }
-
-    /// Why log, queues and index are left as they are, although something is wrong with them: str,
-    /// with what to do first. None otherwise.
-    #[getter]
-    fn refusal(&self) -> Option<String> {
-        self.report.refusal.as_ref().map(ToString::to_string)
-    }
-
-    /// The directory in the store that has what was set aside, under the same names: str. None if
-    /// nothing was, and in a dry run.
-    #[getter]
-    fn backup(&self) -> Option<&OsStr> {
-        self.report.backup.as_ref().map(|backup| backup.as_os_str())
-    }
-
-    /// Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte,
-    /// and the byte after the last.
-    #[getter]
-    fn lost(&self) -> Vec<(i64, i64)> {
-        self.report.lost.iter().map(|lost| (lost.start, lost.end)).collect()
-    }
-
-    /// The errors and warnings that are found afterwards, or would be: list of `Finding`.
-    #[getter]
-    fn left(&self) -> Vec<Finding> {
-        let root = if self.report.is_dry_run {
-            &self.source
-        } else {
-            &self.report.path
-        };
-        let left = self.report.left.iter().cloned();
-        left.map(|finding| Finding::new(finding, root.clone())).collect()
-    }
-
-    fn __repr__(&self) -> String {
-        format!(
-            "<mqstore.RepairReport {}{}: changes={}, lost={}, left={}, path={}>",
-            if self.report.is_dry_run { "dry run, " } else { "" },
-            if self.ok() { "ok" } else { "NOT OK" },
-            self.report.changes.len(),
-            self.report.lost.len(),
-            self.report.left.len(),
-            self.report.path.display()
-        )
-    }
-}
 
 /// Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing
 /// and reports what it would change.
@@ -172,14 +46,14 @@ impl RepairReport {
 /// raises.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, into=None, progress=None, **options))]
-pub(super) fn repair(
-    py: Python<'_>,
+pub(super) fn repair<'py>(
+    py: Python<'py>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
     #[pyo3(from_py_with = arguments::dry_run)] dry_run: bool,
     into: Option<&Bound<'_, PyAny>>,
     progress: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<RepairReport> {
+) -> PyResult<Bound<'py, PyAny>> {
     let config = config_without_recovery(options)?;
     let progress = progress.map(callable).transpose()?;
     let into = into.map(arguments::path).transpose()?;
@@ -190,7 +64,7 @@ pub(super) fn repair(
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let tell = |done, all| tell(progress.as_ref(), done, all);
     let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::repair(&env, &path, &config, request, tell)))?;
-    Ok(RepairReport { report, source: path })
+    reports::repair_report(py, &report, &path)
 }
 
 /// Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it
@@ -210,19 +84,19 @@ pub(super) fn repair(
 /// and `Store.verify` raise, and what `progress` raises.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, progress=None, **options))]
-pub(super) fn rebuild(
-    py: Python<'_>,
+pub(super) fn rebuild<'py>(
+    py: Python<'py>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
     #[pyo3(from_py_with = arguments::dry_run)] dry_run: bool,
     progress: Option<&Bound<'_, PyAny>>,
     options: Option<&Bound<'_, PyDict>>,
-) -> PyResult<RepairReport> {
+) -> PyResult<Bound<'py, PyAny>> {
     let config = config_without_recovery(options)?;
     let progress = progress.map(callable).transpose()?;
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let tell = |done, all| tell(progress.as_ref(), done, all);
     let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, &config, dry_run, tell)))?;
-    Ok(RepairReport { report, source: path })
+    reports::repair_report(py, &report, &path)
 }
 
 fn config_without_recovery(options: Option<&Bound<'_, PyDict>>) -> PyResult<StoreConfig> {

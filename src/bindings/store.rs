@@ -16,7 +16,7 @@ use super::message::Message;
 use super::mode::Mode;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
 use super::record_batch::RecordBatch;
-use super::recovery::RecoveryReport;
+use super::reports;
 use super::results::{GetResult, QueryResult};
 use super::source::Source;
 use super::time::to_bounds;
@@ -111,9 +111,9 @@ impl Store {
 
     /// What this opening of the store found; what an earlier one lost is no part of it.
     #[getter]
-    fn recovery(&self, py: Python<'_>) -> PyResult<RecoveryReport> {
+    fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let is_writer = self.handle.mode() != Mode::Read;
-        Ok(RecoveryReport::new(self.handle.log_reader(py)?.recovery().clone(), is_writer))
+        reports::recovery_report(py, self.handle.log_reader(py)?.recovery(), is_writer)
     }
 
     /// Read messages of a queue from a queue offset on, as a broker answers a pull.

@@ -7,7 +7,7 @@ use super::append_result::AppendResult;
 use super::arguments;
 use super::buffer::Offsets;
 use super::fields::{self, MessageArguments, PropertyArguments};
-use super::stats::StoreStats;
+use super::reports;
 use super::store::Store;
 use super::time::now_ms;
 use crate::arrow::{Defaults, host};
@@ -327,9 +327,9 @@ impl Store {
 
     /// What has happened since the store was opened for writing: puts and bytes by topic, slow
     /// puts, syncs, segments.
-    fn stats(&self, py: Python<'_>) -> PyResult<StoreStats> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.handle.writer()?;
-        Ok(StoreStats(py.detach(|| writer.stats())))
+        reports::store_stats(py, &py.detach(|| writer.stats()))
     }
 
     /// Wait until the message at this physical offset is durable, by default until everything

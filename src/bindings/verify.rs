@@ -1,83 +1,17 @@
-//! `Store.verify` and what it gives: `VerifyReport`.
+//! `Store.verify`.
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 
 use super::arguments;
-use super::finding::Finding;
 use super::pass::reading_threads;
+use super::reports;
 use super::scan::{bytes_per_s, callable};
 use super::store::Store;
-use crate::check::{self, VerifyRequest, verify};
+use crate::check::{VerifyRequest, verify};
 use crate::error::{Error, Result};
 use crate::storage::{Env, RealEnv};
-
-/// What `Store.verify` compared, and what it found.
-#[pyclass(frozen, module = "mqstore")]
-pub(super) struct VerifyReport(pub(super) check::VerifyReport);
-
-#[pymethods]
-impl VerifyReport {
-    /// Whether nothing is wrong: every finding is a note.
-    #[getter]
-    fn ok(&self) -> bool {
-        self.0.is_ok()
-    }
-
-    /// What was found, the worst first.
-    #[getter]
-    fn findings(&self) -> Vec<Finding> {
-        let findings = self.0.findings.iter().cloned();
-        findings.map(|finding| Finding::new(finding, self.0.path.clone())).collect()
-    }
-
-    /// The physical offsets of the log that were compared: the first byte, and the byte after the
-    /// last.
-    #[getter]
-    fn covered(&self) -> (i64, i64) {
-        (self.0.covered.start, self.0.covered.end)
-    }
-
-    /// How many messages were compared.
-    #[getter]
-    fn messages(&self) -> u64 {
-        self.0.messages
-    }
-
-    /// How many of them have, or should have, a queue entry that was compared.
-    #[getter]
-    fn queue_entries(&self) -> u64 {
-        self.0.queue_entries
-    }
-
-    /// How many items of the index were compared.
-    #[getter]
-    fn index_items(&self) -> u64 {
-        self.0.index_items
-    }
-
-    /// How long it took, in seconds.
-    #[getter]
-    fn seconds(&self) -> f64 {
-        self.0.took.as_secs_f64()
-    }
-
-    fn __repr__(&self) -> String {
-        let of = |severity| self.0.findings.iter().filter(|finding| finding.severity == severity).count();
-        format!(
-            "<mqstore.VerifyReport {}: errors={}, warnings={}, notes={}, covered {}..{}, messages={}, seconds={:.3}>",
-            if self.0.is_ok() { "ok" } else { "NOT OK" },
-            of(check::Severity::Error),
-            of(check::Severity::Warning),
-            of(check::Severity::Note),
-            self.0.covered.start,
-            self.0.covered.end,
-            self.0.messages,
-            self.seconds()
-        )
-    }
-}
 
 #[pymethods]
 impl Store {
@@ -96,13 +30,13 @@ impl Store {
     /// file that cannot be read, `CorruptError` for one that is cut meanwhile, and what `progress`
     /// raises.
     #[pyo3(signature = (deep=true, progress=None, max_mb_per_s=None))]
-    fn verify(
+    fn verify<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         #[pyo3(from_py_with = arguments::deep)] deep: bool,
         progress: Option<&Bound<'_, PyAny>>,
         max_mb_per_s: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<VerifyReport> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let request = VerifyRequest {
             deep,
             max_bytes_per_s: max_mb_per_s.map(bytes_per_s).transpose()?,
@@ -115,7 +49,7 @@ impl Store {
         let report = self.handle.detach(py, || {
             verify(&env, &reader, request, |done, all| tell(progress.as_ref(), done, all))
         })?;
-        Ok(VerifyReport(report))
+        reports::verify_report(py, &report)
     }
 }
 

@@ -39,7 +39,7 @@ def test_import_needs_no_third_party_package() -> None:
 
 def test_import_brings_nothing_of_futures_and_of_asyncio() -> None:
     _, modules = fresh_import()
-    assert modules.isdisjoint({"asyncio", "concurrent", "logging"})
+    assert modules.isdisjoint({"asyncio", "concurrent", "dataclasses", "logging"})
 
 
 def test_import_takes_less_than_50_ms() -> None:

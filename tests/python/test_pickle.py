@@ -99,6 +99,20 @@ def test_an_answer_pickles_by_value_and_needs_no_store(path: Path, answer: str) 
         assert repr(back) == repr(given)
 
 
+def test_reports_are_equal_by_value_hashable_and_come_back_from_a_pickle(path: Path) -> None:
+    with mqstore.open(path) as store:
+        recovery, found = store.recovery, store.verify()
+        assert recovery == store.recovery
+    repaired = mqstore.repair(path)
+    with mqstore.open(path, "r+") as store:
+        stats = store.stats()
+        reports = [recovery, found, found.findings[0], repaired, repaired.found, stats]
+        assert store.recovery != recovery
+    for report in reports:
+        for back in (pickle.loads(pickle.dumps(report)), copy.copy(report), copy.deepcopy(report)):
+            assert (back, hash(back), repr(back), type(back)) == (report, hash(report), repr(report), type(report))
+
+
 def test_a_pickle_opens_the_store_once_whatever_it_holds(path: Path) -> None:
     with mqstore.open(path) as store:
         queues = store.topics["orders"].queues

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import pydoc
 
 from stub_docs import STUB, public, words
 
 import mqstore
+from mqstore import _reports
 
 
 def test_every_public_name_of_the_stub_has_the_docstring_of_the_native_module() -> None:
@@ -17,6 +19,16 @@ def test_every_public_name_of_the_stub_has_the_docstring_of_the_native_module() 
     assert [name for name, _, text in entries if not text] == []
     wrong = [name for name, node, text in entries if words(ast.get_docstring(node)) != words(text)]
     assert wrong == [], "run tests/python/stub_docs.py"
+
+
+def test_every_member_of_a_report_has_a_text_that_help_shows_and_that_fits_a_terminal() -> None:
+    owners = [getattr(mqstore, name) for name in _reports.__all__]
+    members = [(owner, name) for owner in owners for name in vars(owner) if not name.startswith("_")]
+    assert len(members) > 60
+    texts = {f"{owner.__name__}.{name}": inspect.getdoc(getattr(owner, name)) for owner, name in members}
+    assert [name for name, text in texts.items() if not text] == []
+    assert [name for name, text in texts.items() if max(map(len, (text or "").splitlines())) > 100] == []
+    assert texts["Finding.id"] in pydoc.plaintext.document(mqstore.Finding)
 
 
 def test_the_help_of_every_public_name_fits_a_terminal() -> None:

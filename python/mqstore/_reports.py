@@ -1,0 +1,378 @@
+"""Results that are plain data: frozen dataclasses, which the native module makes (`src/bindings/reports.rs`).
+
+Imported when a call first returns one, because `dataclasses` takes as long to import as the rest of the package.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, final
+
+__all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "VerifyReport"]
+
+
+class _Shown:
+    """A result that notebooks show as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        from mqstore._html import shown
+
+        return shown(self)
+
+
+def _displayed(path: str) -> str:
+    """Returns a path as text that can be encoded: bytes that are not UTF-8 become replacement characters."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TopicStats(_Shown):
+    """Appends to one topic since the store was opened for writing."""
+
+    put_message_times_total: int
+    """Messages that were appended."""
+    put_message_size_total: int
+    """Bytes of their records."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"<mqstore.TopicStats {self.put_message_times_total} puts, {self.put_message_size_total} bytes>"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreStats(_Shown):
+    """Counters of a store since it was opened for writing, at the time of the call; `Store.stats`
+    returns them. Names are those of RocketMQ's `StoreStatsService` where it counts the same.
+    """
+
+    put_message_times_total: int
+    """Messages that were appended."""
+    put_message_size_total: int
+    """Bytes of their records in the log."""
+    topics: dict[str, TopicStats] = field(hash=False)
+    """Appends to each topic. A delayed message counts in the topic in which it waits:
+    `SCHEDULE_TOPIC_XXXX`.
+    """
+    in_lock_time_max_ms: int
+    """The longest time for which an append has held the lock of the log, in ms. The clock ticks
+    every few ms.
+    """
+    slow_puts: int
+    """Appends that held the lock of the log for more than 500 ms. The logger "mqstore" warns of
+    each.
+    """
+    syncs: int
+    """Syncs of the log."""
+    group_commits: int
+    """Syncs by an append that waited for durability, on behalf of all appends that waited."""
+    group_commit_requests: int
+    """Appends that waited until they were durable; an `append_batch` is one. Divided by
+    `group_commits`, this is the number of appends that shared a sync.
+    """
+    segments_begun: int
+    """Segments of the log that were allocated and begun."""
+    segments_made_ahead: int
+    """Segments of `segments_begun` that were ready before an append needed them."""
+    segments_locked: int
+    """Segments of `segments_begun` whose pages are locked in memory (`warm_mapped_file_enable`)
+    until they are full and synced. A small `RLIMIT_MEMLOCK` reduces this number.
+    """
+    segment_waits: int
+    """Appends that had to wait for a segment. The first append to a new store is one."""
+    dispatch_behind_bytes: int
+    """Bytes at the end of the log that are not in their queues and in the index yet."""
+    mapping_faults: int
+    """Pages of mapped files, of any store of this process, that could not be read or written since
+    the open: a file was cut short, or the device failed. A read of such a page raises
+    `CorruptError`. With `sigbus_guard=False` such a page ends the process.
+    """
+    available_buffer_nums: int | None
+    """Empty buffers of the transient store pool; None without a pool. A store with `SYNC_FLUSH`
+    always has one.
+    """
+    is_transient_store_pool_low: bool | None
+    """True if less than 0.4 of the buffers of the transient store pool are empty: the disk is
+    slower than the appends. None without a pool.
+    """
+    is_transient_store_pool_locked: bool | None
+    """True if the transient store pool is locked in memory, as `transient_store_pool_enable` asks;
+    None without a pool.
+    """
+    buffer_waits: int | None
+    """Appends that had to wait for a buffer of the transient store pool; None without a pool."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns a dict of numbers, with a dict for each topic in `topics`. The counters of the
+        transient store pool are in it if the store has one.
+        """
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def __repr__(self) -> str:
+        counts = " ".join(f"{name}={getattr(self, name)}" for name in _COUNTS)
+        puts, size = self.put_message_times_total, self.put_message_size_total
+        return f"<mqstore.StoreStats {puts} puts, {size} bytes, {len(self.topics)} topics; {counts}>"
+
+
+#: The counters in the line of a `StoreStats`.
+_COUNTS = (
+    *("in_lock_time_max_ms", "slow_puts", "syncs", "group_commits", "group_commit_requests", "segments_begun"),
+    *("segments_made_ahead", "segments_locked", "segment_waits", "dispatch_behind_bytes", "mapping_faults"),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RecoveryReport(_Shown):
+    """The findings of an open: the end of the log with its reason, and disagreements of queues and
+    log. A read-only store corrects them in memory and changes no file; a writer corrects them on
+    disk.
+    """
+
+    clean_exit: bool
+    """True if the last writer closed the store: it has no `abort` file. A reader finds one beside a
+    live writer, too.
+    """
+    scan_start: int
+    """Physical offset from which the log was read to find its end."""
+    log_end: int
+    """Physical offset at which the log ends."""
+    stop_reason: str
+    """The reason why it ends there, in words."""
+    undispatched: int
+    """Messages that the log holds and the queue files lack; they are read all the same."""
+    lost_by_brokers: int
+    """Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put
+    into their queues, or puts at another queue offset: `mqstore.rebuild` before a broker starts. 0
+    beside a live writer and for a store opened for writing.
+    """
+    keys_lost_by_brokers: int
+    """Keys in the index that the recovery of one of these versions drops; 0 as in
+    `lost_by_brokers`.
+    """
+    refused: int
+    """Messages with a topic, queue id or queue offset that no queue can have, because the record
+    is damaged there: they are in no queue, and are read by physical offset, id and key alone.
+    """
+    queue_entries_ahead: int
+    """Queue entries that point at or past the end of the log; they are left out."""
+    bytes_cut: int
+    """Bytes past the end of the log that a writer removed; 0 for a read-only store."""
+    lost: list[tuple[int, int]] = field(hash=False)
+    """Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as pairs
+    of physical offsets: the first byte, and the byte after the last. Losses of an earlier open are
+    not among them: reads raise there, or count them (`errors="skip"`).
+    """
+    missing: str | None
+    """The missing messages and the evidence for them, in words; None if `complete`."""
+    _is_writer: bool
+
+    @property
+    def bytes_lost(self) -> int:
+        """Bytes in the stretches of `lost`."""
+        return sum(end - begin for begin, end in self.lost)
+
+    @property
+    def complete(self) -> bool:
+        """False if this open lost messages (`lost`), if files of the store show that messages are
+        missing in its log (a part of it is missing or damaged), or if the last file of a queue is
+        cut short. After a crash queues and times may run ahead of the log, but not past its last
+        segment. Beside a live writer only a missing segment between others makes it False, and a
+        log that ends before the last message that mqstore's own checkpoint says was on disk.
+        """
+        return self.missing is None
+
+    def __repr__(self) -> str:
+        incomplete = "" if self.missing is None else f"INCOMPLETE ({self.missing}) "
+        if self.clean_exit:
+            found = "after a clean exit"
+        elif self._is_writer:
+            found = "after a crash"
+        else:
+            found = "of a store with an abort file: a live writer, or a crash"
+        names = ("undispatched", "refused", "queue_entries_ahead", "bytes_cut", "bytes_lost")
+        counts = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return (
+            f"<mqstore.RecoveryReport {incomplete}{found}; log read from {self.scan_start} to its end at {self.log_end} "
+            f"({self.stop_reason}); {counts}>"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Finding(_Shown):
+    """An error, warning or note of `Store.verify` about a file, at one place or at several
+    consecutive ones.
+    """
+
+    id: str
+    """The kind of finding, such as `queue.entry_missing`. These names stay."""
+    severity: Literal["error", "warning", "note"]
+    """ "error": messages are lost or not found, or a broker will do harm. "warning": it costs time,
+    the next open corrects it, or a broker may refuse the store. "note": nothing has to be done.
+    """
+    file: str
+    """The file, or the directory if the file is missing."""
+    offset: int
+    """The byte in the file."""
+    last_offset: int
+    """The byte of the last place, if there are several."""
+    count: int
+    """The number of places."""
+    topic: str | None
+    """The topic of the message at the first place; None if it is not known."""
+    queue_id: int | None
+    """The id of its queue; None if it is not known."""
+    queue_offset: int | None
+    """Its queue offset; None if it is not known."""
+    physical_offset: int | None
+    """The start of its record in the log; None if it is not known."""
+    key: str | None
+    """Its unique key, or the key that the finding is about; None if it is not known."""
+    message: str
+    """The finding at the first place, in a sentence."""
+    meaning: str
+    """The meaning of findings of this kind."""
+    known_as: str
+    """Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if there is
+    none.
+    """
+    fix: str
+    """The fix: a command, or words; "" if nothing has to be done."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        more = "" if self.count == 1 else f", {self.count} times up to {self.last_offset}"
+        place = f"{_displayed(self.file)} at byte {self.offset}{more}"
+        return f"<mqstore.Finding {self.severity} {self.id}: {place}: {self.message}>"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class VerifyReport(_Shown):
+    """The result of `Store.verify`: the findings, and the extent of the comparison."""
+
+    findings: list[Finding] = field(hash=False)
+    """The findings, the worst first."""
+    covered: tuple[int, int]
+    """The physical offsets of the log that were compared: the first byte, and the byte after the
+    last.
+    """
+    messages: int
+    """Messages that were compared."""
+    queue_entries: int
+    """Messages of `messages` that have, or should have, a queue entry that was compared."""
+    index_items: int
+    """Items of the index that were compared."""
+    seconds: float
+    """The duration of the call in seconds."""
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing is wrong: every finding is a note."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+    def __repr__(self) -> str:
+        severities = [finding.severity for finding in self.findings]
+        return (
+            f"<mqstore.VerifyReport {'ok' if self.ok else 'NOT OK'}: errors={severities.count('error')}, "
+            f"warnings={severities.count('warning')}, notes={severities.count('note')}, "
+            f"covered {self.covered[0]}..{self.covered[1]}, messages={self.messages}, seconds={self.seconds:.3f}>"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Change(_Shown):
+    """One change that a repair has made, or would make."""
+
+    action: Literal["copy", "set_aside", "back_up", "correct", "fill", "salvage", "rebuild"]
+    """`"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved
+    into the backup. `"back_up"`: the segment is copied into the backup, because it is changed.
+    `"correct"`: a record gets its right topic, queue id and queue offset. `"fill"`: the copy gets a
+    segment that is missing or cut short. `"salvage"`: a salvage record is put over a stretch of the
+    log that holds no whole record, or over a record whose place in the queues nothing proves.
+    `"rebuild"`: queues, index and checkpoint are rebuilt from the log.
+    """
+    file: str
+    """The file or directory."""
+    message: str
+    """The change in a sentence."""
+
+    def __repr__(self) -> str:
+        return f"<mqstore.Change {self.action} {_displayed(self.file)}: {self.message}>"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RepairReport(_Shown):
+    """The result of `repair` or `rebuild`: the changes, made or proposed."""
+
+    dry_run: bool
+    """True if nothing was changed."""
+    path: str
+    """The store that was repaired, or its repaired copy."""
+    found: VerifyReport
+    """The result of `Store.verify` before the repair."""
+    changes: list[Change] = field(hash=False)
+    """The changes, in order. The list is empty if nothing has to be done."""
+    refusal: str | None
+    """The reason why log, queues and index stay as they are although something is wrong with them,
+    and the first step to take; None otherwise.
+    """
+    backup: str | None
+    """The directory in the store with the files that were set aside, under the same names; None if
+    there are none, and in a dry run.
+    """
+    lost: list[tuple[int, int]] = field(hash=False)
+    """Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte,
+    and the byte after the last.
+    """
+    left: list[Finding] = field(hash=False)
+    """The errors and warnings that remain after the changes."""
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing is wrong after the changes: `left` is empty."""
+        return not self.left
+
+    def __repr__(self) -> str:
+        return (
+            f"<mqstore.RepairReport {'dry run, ' if self.dry_run else ''}{'ok' if self.ok else 'NOT OK'}: "
+            f"changes={len(self.changes)}, lost={len(self.lost)}, left={len(self.left)}, path={_displayed(self.path)}>"
+        )
+
+
+def _document_fields() -> None:
+    """Gives `help` the texts of the fields: it reads them from a dict of slots, editors from the source."""
+    try:
+        source = inspect.getsource(sys.modules[__name__])
+    except OSError:
+        return
+    for owner in ast.parse(source).body:
+        if not isinstance(owner, ast.ClassDef) or owner.name not in __all__:
+            continue
+        slots: dict[str, str | None] = {}
+        for member in owner.body:
+            match member:
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    slots[name] = None
+                case ast.Expr(value=ast.Constant(value=str(text))) if slots:
+                    slots[next(reversed(slots))] = inspect.cleandoc(text)
+        globals()[owner.name].__slots__ = slots
+
+
+_document_fields()

@@ -1,0 +1,162 @@
+//! Conversion of the crate's reports and counters into the frozen dataclasses of `mqstore._reports`.
+
+use std::ops::Range;
+use std::path::Path;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::imports;
+use crate::log::PutStats;
+use crate::{check, recovery, store};
+
+type Report<'py> = PyResult<Bound<'py, PyAny>>;
+
+/// Makes an object of a class of `mqstore._reports` from its fields.
+macro_rules! report {
+    ($py:ident, $class:ident { $($field:ident: $value:expr),* $(,)? }) => {{
+        let fields = PyDict::new($py);
+        $(fields.set_item(intern!($py, stringify!($field)), $value)?;)*
+        imports::call($py, "mqstore._reports", stringify!($class), (), Some(&fields))
+    }};
+}
+
+/// Returns the `StoreStats`.
+pub(super) fn store_stats<'py>(py: Python<'py>, stats: &store::StoreStats) -> Report<'py> {
+    let (log, topics) = (&stats.log, PyDict::new(py));
+    for (name, puts) in &log.topics {
+        topics.set_item(name, topic_stats(py, *puts)?)?;
+    }
+    let (total, segments, pool) = (log.total(), log.segments, log.pool);
+    report!(
+        py,
+        StoreStats {
+            put_message_times_total: total.times,
+            put_message_size_total: total.size,
+            topics: topics,
+            in_lock_time_max_ms: u64::try_from(log.in_lock_time_max.as_millis()).unwrap_or(u64::MAX),
+            slow_puts: log.slow_puts,
+            syncs: log.syncs,
+            group_commits: log.group_commits,
+            group_commit_requests: log.group_commit_requests,
+            segments_begun: segments.begun,
+            segments_made_ahead: segments.made_ahead,
+            segments_locked: segments.locked,
+            segment_waits: segments.waits,
+            dispatch_behind_bytes: stats.dispatch_behind_bytes,
+            mapping_faults: stats.mapping_faults,
+            available_buffer_nums: pool.map(|pool| pool.available),
+            is_transient_store_pool_low: pool.map(|pool| pool.is_low()),
+            is_transient_store_pool_locked: pool.map(|pool| pool.is_locked),
+            buffer_waits: pool.map(|pool| pool.waits),
+        }
+    )
+}
+
+fn topic_stats(py: Python<'_>, puts: PutStats) -> Report<'_> {
+    report!(
+        py,
+        TopicStats {
+            put_message_times_total: puts.times,
+            put_message_size_total: puts.size,
+        }
+    )
+}
+
+/// Returns the `RecoveryReport` of a store that is open for writing or not.
+pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryReport, is_writer: bool) -> Report<'py> {
+    report!(
+        py,
+        RecoveryReport {
+            clean_exit: found.clean_exit,
+            scan_start: found.scan_start,
+            log_end: found.log_end,
+            stop_reason: &found.stop_reason,
+            undispatched: found.undispatched,
+            lost_by_brokers: found.lost_by_brokers,
+            keys_lost_by_brokers: found.keys_lost_by_brokers,
+            refused: found.refused,
+            queue_entries_ahead: found.queue_entries_ahead,
+            bytes_cut: found.bytes_cut,
+            lost: stretches(&found.lost),
+            missing: found.missing.as_deref(),
+            _is_writer: is_writer,
+        }
+    )
+}
+
+/// Returns the `VerifyReport`.
+pub(super) fn verify_report<'py>(py: Python<'py>, report: &check::VerifyReport) -> Report<'py> {
+    report!(
+        py,
+        VerifyReport {
+            findings: findings(py, &report.findings, &report.path)?,
+            covered: (report.covered.start, report.covered.end),
+            messages: report.messages,
+            queue_entries: report.queue_entries,
+            index_items: report.index_items,
+            seconds: report.took.as_secs_f64(),
+        }
+    )
+}
+
+/// Returns the `RepairReport` of the store in the directory `source`.
+pub(super) fn repair_report<'py>(py: Python<'py>, report: &check::RepairReport, source: &Path) -> Report<'py> {
+    let changes = report.changes.iter().map(|change| {
+        report!(
+            py,
+            Change {
+                action: change.action.name(),
+                file: change.file.as_os_str(),
+                message: &change.what,
+            }
+        )
+    });
+    let root = if report.is_dry_run { source } else { &report.path };
+    report!(
+        py,
+        RepairReport {
+            dry_run: report.is_dry_run,
+            path: report.path.as_os_str(),
+            found: verify_report(py, &report.found)?,
+            changes: changes.collect::<PyResult<Vec<_>>>()?,
+            refusal: report.refusal.as_ref().map(ToString::to_string),
+            backup: report.backup.as_ref().map(|backup| backup.as_os_str()),
+            lost: stretches(&report.lost),
+            left: findings(py, &report.left, root)?,
+        }
+    )
+}
+
+/// Returns a list of `Finding` of the store in the directory `root`.
+fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let finding = |finding: &check::Finding| {
+        let (facts, affected) = (finding.id.facts(), &finding.affected);
+        report!(
+            py,
+            Finding {
+                id: facts.name,
+                severity: finding.severity.name(),
+                file: finding.file.as_os_str(),
+                offset: finding.offset,
+                last_offset: finding.last_offset,
+                count: finding.count,
+                topic: affected.topic.as_deref(),
+                queue_id: affected.queue_id,
+                queue_offset: affected.queue_offset,
+                physical_offset: affected.physical_offset,
+                key: affected.key.as_deref(),
+                message: &finding.what,
+                meaning: facts.meaning,
+                known_as: facts.known_as,
+                fix: finding.fix(root),
+            }
+        )
+    };
+    findings.iter().map(finding).collect()
+}
+
+fn stretches(ranges: &[Range<i64>]) -> Vec<(i64, i64)> {
+    ranges.iter().map(|range| (range.start, range.end)).collect()
+}
