@@ -1,4 +1,4 @@
-//! The fields of a message as Python gives them: what `append` and the rows of `append_batch` share.
+//! Extraction of a message from Python objects: the arguments of `append` and `Message`, and the rows of `append_batch`.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyIterator, PyString};
 
 use super::arguments::{explained, is_refusal, items_of_mapping, repr_of, text, type_of};
-use super::time::{now_ms, to_ms};
+use super::time::to_ms;
 use crate::arrow::host;
 use crate::error::Error;
 use crate::format::{Message, PropertyList, Round, property};
 
-/// What every property of a message can be given by.
+/// The arguments that become properties of a message.
 #[derive(Default)]
 pub(super) struct PropertyArguments<'a, 'py> {
     pub(super) unique_key: Option<&'a str>,
@@ -54,32 +54,35 @@ impl PropertyArguments<'_, '_> {
     }
 }
 
-/// A message as the arguments of a call.
-pub(super) struct MessageArguments<'a, 'py> {
-    pub(super) topic: &'a str,
-    pub(super) body: &'a Bound<'py, PyAny>,
-    pub(super) properties: PropertyArguments<'a, 'py>,
-    pub(super) queue: i32,
-    /// Now by default.
-    pub(super) born_time: Option<i64>,
-    pub(super) born_host: Option<&'a str>,
-    pub(super) store_host: Option<&'a str>,
+/// The fields of a message, as a call, a tuple or a dict states them.
+#[derive(Default)]
+pub(super) struct MessageArguments<'a, 'p, 'py> {
+    pub(super) topic: Cow<'a, str>,
+    pub(super) body: Cow<'a, [u8]>,
+    pub(super) properties: PropertyArguments<'p, 'py>,
+    pub(super) queue_id: i32,
+    /// In ms.
+    pub(super) born_time: i64,
+    pub(super) born_host: Option<&'p str>,
+    pub(super) store_host: Option<&'p str>,
     pub(super) flag: i32,
     pub(super) sys_flag: i32,
     pub(super) reconsume_times: i32,
     pub(super) prepared_transaction_offset: i64,
 }
 
-impl<'a> MessageArguments<'a, '_> {
+impl<'a> MessageArguments<'a, '_, '_> {
+    /// Encodes the properties, and parses the hosts.
+    ///
     /// # Errors
     /// `IllegalMessageError`, `TypeError`, `ValueError`.
     pub(super) fn message(self) -> PyResult<Message<'a>> {
         Ok(Message {
-            topic: self.topic.into(),
-            body: body(self.body.as_borrowed())?,
+            topic: self.topic,
+            body: self.body,
             properties: self.properties.encode()?.into(),
-            queue_id: self.queue,
-            born_time: self.born_time.unwrap_or_else(now_ms),
+            queue_id: self.queue_id,
+            born_time: self.born_time,
             born_host: host(self.born_host)?,
             store_host: host(self.store_host)?,
             flag: self.flag,
@@ -91,7 +94,7 @@ impl<'a> MessageArguments<'a, '_> {
     }
 }
 
-/// When a message was made, in ms.
+/// Converts the time at which a message was made to ms.
 pub(super) fn born_time(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if value.is_none() {
         return Ok(None);

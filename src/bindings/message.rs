@@ -10,11 +10,11 @@ use pyo3::types::{PyBytes, PyDateTime, PyDict, PyMemoryView};
 
 use super::arguments;
 use super::buffer::memory_view;
-use super::fields::{self, PropertyArguments};
+use super::fields::{self, MessageArguments, PropertyArguments};
 use super::held::Held;
 use super::imports::call;
 use super::time::{to_datetime, to_ms, to_text};
-use crate::arrow::{column_names, host};
+use crate::arrow::column_names;
 use crate::error::{Error, Result};
 use crate::format::{
     self, Check, Compression, MAX_DECODED_BODY, Record, Round, Transaction, Version, compression, decode_body, property,
@@ -100,23 +100,25 @@ impl Message {
         };
         let version = Version::of_topic(topic);
         validate_topic(topic, version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
+        let arguments = MessageArguments {
+            topic: topic.into(),
+            body: body.map_or(Ok(Cow::default()), |body| fields::body(body.as_borrowed()))?,
+            properties,
+            queue_id,
+            born_time: ms(born_time, "born_time")?,
+            born_host,
+            store_host,
+            flag,
+            sys_flag,
+            reconsume_times,
+            prepared_transaction_offset,
+        };
         let message = format::Message {
             version,
-            body: body.map_or(Ok(Cow::Borrowed(&[][..])), |body| fields::body(body.as_borrowed()))?,
-            topic: topic.into(),
-            queue_id,
             queue_offset,
             physical_offset,
             store_time: ms(store_time, "store_time")?,
-            born_time: ms(born_time, "born_time")?,
-            properties: properties.encode()?.into(),
-            sys_flag,
-            flag,
-            reconsume_times,
-            prepared_transaction_offset,
-            born_host: host(born_host)?,
-            store_host: host(store_host)?,
-            crc_property: false,
+            ..arguments.message()?
         };
         let record = message
             .encode()

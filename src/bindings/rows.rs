@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyTuple};
 
 use super::arguments::{named, text, type_of, whole};
-use super::fields::{PropertyArguments, body, is_buffer};
+use super::fields::{MessageArguments, PropertyArguments, body, is_buffer};
 use super::message::Message;
 use super::time::to_ms;
-use crate::arrow::{Defaults, expect_field, host, incoming, no_body};
+use crate::arrow::{Defaults, expect_field, incoming, no_body};
 use crate::format::{self, Round};
 use crate::interrupt;
 use crate::store::Incoming;
@@ -81,14 +81,15 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'a>) -> PyRes
         properties: properties.as_deref(),
         delay_level: 0,
     };
-    Ok(format::Message {
+    let message = MessageArguments {
         topic: defaults.topic(topic)?.into(),
         queue_id: queue.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue| whole(&queue, "queue"))?,
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
-        properties: properties.encode()?.into(),
-        ..format::Message::default()
-    })
+        properties,
+        ..MessageArguments::default()
+    };
+    message.message()
 }
 
 /// None, or NaN, which pandas has for it (`frame.to_dict("records")`).
@@ -121,20 +122,19 @@ fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<I
     };
     let queue_id = given("queue_id")?.map(|value| whole(&value, "queue_id")).transpose()?;
     let (topic, queue_id) = defaults.place(stated(topic.as_ref(), "topic")?, queue_id)?;
-    let message = format::Message {
+    let message = MessageArguments {
         topic: topic.to_owned().into(),
         queue_id,
         born_time: given("born_time")?.map_or(Ok(defaults.born_time), |time| to_ms(&time, "born_time", Round::Down))?,
         body: Cow::Owned(body(given("body")?.ok_or_else(no_body)?.as_borrowed())?.into_owned()),
-        properties: properties.encode()?.into(),
+        properties,
         flag: given_int("flag")?,
         sys_flag: given_int("sys_flag")?,
         reconsume_times: given_int("reconsume_times")?,
         prepared_transaction_offset: given("prepared_transaction_offset")?
             .map_or(Ok(0), |value| whole(&value, "prepared_transaction_offset"))?,
-        born_host: host(stated(born_host.as_ref(), "born_host")?)?,
-        store_host: host(stated(store_host.as_ref(), "store_host")?)?,
-        ..format::Message::default()
+        born_host: stated(born_host.as_ref(), "born_host")?,
+        store_host: stated(store_host.as_ref(), "store_host")?,
     };
-    Ok(incoming(message, delay_level))
+    Ok(incoming(message.message()?, delay_level))
 }

@@ -10,12 +10,65 @@ use super::fields::{self, MessageArguments, PropertyArguments};
 use super::reports;
 use super::store::Store;
 use super::time::now_ms;
-use crate::arrow::{Defaults, host};
-use crate::format;
+use crate::arrow::Defaults;
 use crate::store::MessageStore;
 
-#[pymethods]
-impl Store {
+/// Makes a method of `Store` that takes the arguments of one message, and passes the message and `durable` to a function.
+macro_rules! takes_message {
+    ($(#[$($text:tt)*])* $name:ident -> $returned:ty { $append:expr }) => {
+        #[pymethods]
+        impl Store {
+            $(#[$($text)*])*
+            #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
+                born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0,
+                prepared_transaction_offset=0, durable=None))]
+            fn $name<'py>(
+                &self,
+                py: Python<'py>,
+                #[pyo3(from_py_with = arguments::topic)] topic: &str,
+                body: &Bound<'py, PyAny>,
+                #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
+                keys: Option<&Bound<'py, PyAny>>,
+                properties: Option<&Bound<'py, PyAny>>,
+                #[pyo3(from_py_with = arguments::queue)] queue: i32,
+                #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
+                #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<&str>,
+                #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
+                #[pyo3(from_py_with = arguments::born_host)] born_host: Option<&str>,
+                #[pyo3(from_py_with = arguments::store_host)] store_host: Option<&str>,
+                #[pyo3(from_py_with = arguments::flag)] flag: i32,
+                #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
+                #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
+                #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
+                #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
+            ) -> PyResult<$returned> {
+                self.handle.expect_writable()?;
+                let message = MessageArguments {
+                    topic: topic.into(),
+                    body: fields::body(body.as_borrowed())?,
+                    properties: PropertyArguments {
+                        unique_key,
+                        tags,
+                        keys,
+                        properties,
+                        delay_level,
+                    },
+                    queue_id: queue,
+                    born_time: born_time.unwrap_or_else(now_ms),
+                    born_host,
+                    store_host,
+                    flag,
+                    sys_flag,
+                    reconsume_times,
+                    prepared_transaction_offset,
+                };
+                ($append)(self, py, message.message()?, durable)
+            }
+        }
+    };
+}
+
+takes_message! {
     /// Append a message; gives where it went. It survives the process from now on, and a power cut
     /// once it is durable. Where appended messages wait in memory (`transient_store_pool_enable`,
     /// `SYNC_FLUSH`) it survives the process once `committed_offset` is past it.
@@ -47,53 +100,10 @@ impl Store {
     /// word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made
     /// durable; it may be there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of
     /// the exception is then 1, and 0 otherwise.
-    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
-        born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
-        durable=None))]
-    fn append(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = arguments::topic)] topic: &str,
-        body: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
-        keys: Option<&Bound<'_, PyAny>>,
-        properties: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::queue)] queue: i32,
-        #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
-        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<&str>,
-        #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
-        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<&str>,
-        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<&str>,
-        #[pyo3(from_py_with = arguments::flag)] flag: i32,
-        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
-        #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
-        #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
-        #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
-    ) -> PyResult<AppendResult> {
-        self.handle.expect_writable()?;
-        let properties = PropertyArguments {
-            unique_key,
-            tags,
-            keys,
-            properties,
-            delay_level,
-        };
-        let message = MessageArguments {
-            topic,
-            body,
-            properties,
-            queue,
-            born_time,
-            born_host,
-            store_host,
-            flag,
-            sys_flag,
-            reconsume_times,
-            prepared_transaction_offset,
-        };
-        append::one(py, &self.handle, message.message()?, durable)
-    }
+    append -> AppendResult { |store: &Self, py, message, durable| append::one(py, &store.handle, message, durable) }
+}
 
+takes_message! {
     /// Append a message as `append` does, and do not wait until it is durable; gives a
     /// `concurrent.futures.Future` of the `AppendResult`.
     ///
@@ -111,53 +121,13 @@ impl Store {
     /// `ClosedError` where the close failed, for a message that was stored and could not be made
     /// durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no
     /// future is completed.
-    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
-        born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0, prepared_transaction_offset=0,
-        durable=None))]
-    fn append_nowait<'py>(
-        &self,
-        py: Python<'py>,
-        #[pyo3(from_py_with = arguments::topic)] topic: &str,
-        body: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
-        keys: Option<&Bound<'_, PyAny>>,
-        properties: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::queue)] queue: i32,
-        #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
-        #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<&str>,
-        #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
-        #[pyo3(from_py_with = arguments::born_host)] born_host: Option<&str>,
-        #[pyo3(from_py_with = arguments::store_host)] store_host: Option<&str>,
-        #[pyo3(from_py_with = arguments::flag)] flag: i32,
-        #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
-        #[pyo3(from_py_with = arguments::reconsume_times)] reconsume_times: i32,
-        #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
-        #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        self.handle.expect_writable()?;
-        let properties = PropertyArguments {
-            unique_key,
-            tags,
-            keys,
-            properties,
-            delay_level,
-        };
-        let message = MessageArguments {
-            topic,
-            body,
-            properties,
-            queue,
-            born_time,
-            born_host,
-            store_host,
-            flag,
-            sys_flag,
-            reconsume_times,
-            prepared_transaction_offset,
-        };
-        append::nowait(py, &self.handle, message.message()?, durable, self.running_loop.as_ref())
-    }
+    append_nowait -> Bound<'py, PyAny> { |store: &Self, py, message, durable| {
+        append::nowait(py, &store.handle, message, durable, store.running_loop.as_ref())
+    } }
+}
 
+#[pymethods]
+impl Store {
     /// This store for the tasks of event loops. Its `append_nowait` gives the result itself where
     /// nothing is waited for. Where it and `_durable` give a future, that is one of the loop that
     /// `running_loop` gives.
@@ -268,17 +238,17 @@ impl Store {
         #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Offsets> {
         self.handle.expect_writable()?;
-        let common = format::Message {
+        let common = MessageArguments {
             topic: topic.into(),
             body: fields::body(body.as_borrowed())?,
             queue_id: queue,
             born_time: born_time.unwrap_or_else(now_ms),
-            born_host: host(born_host)?,
-            store_host: host(store_host)?,
+            born_host,
+            store_host,
             sys_flag,
-            ..format::Message::default()
+            ..MessageArguments::default()
         };
-        append::producer_batch(py, &self.handle, &common, properties, durable)
+        append::producer_batch(py, &self.handle, &common.message()?, properties, durable)
     }
 
     /// Make everything appended so far durable; gives the physical offset up to which the log then
