@@ -170,7 +170,7 @@ impl Store {
 
     /// The options that make a store of the same sizes, delays and index.
     fn _options_of_copy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let reader = self.handle.log_reader(py)?;
+        let reader = self.handle.current_reader(py)?;
         let (env, path): (Arc<dyn Env>, _) = (Arc::new(RealEnv::new()), self.handle.path());
         let mut config: StoreConfig = reader.config().clone();
         let sizes = self

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyIterator, PyString};
 
 use super::arguments::{self, items_of_mapping, repr_of, texts, type_of};
-use super::handle::Handle;
+use super::handle::{Freshness, Handle};
 use super::imports;
 use super::message_iterator::{MessageIterator, Ready, Source, read_ahead};
 use super::queue::Queue;
@@ -136,7 +136,7 @@ impl Following {
 
 /// The reader, refreshed: a pass that begins with the end begins with what comes from now on.
 fn up_to_date(py: Python<'_>, handle: &Arc<Handle>) -> PyResult<Arc<MessageReader>> {
-    let reader = handle.reader(py)?;
+    let reader = handle.reader(py, Freshness::Queues)?;
     let (_, reader) = handle.detach(py, || handle.refresh(reader, MessageReader::refresh))?;
     handle.expect_open()?;
     Ok(reader)
@@ -171,7 +171,7 @@ impl Store {
     /// damage that whole messages follow.
     fn refresh(&self, py: Python<'_>) -> PyResult<i64> {
         let handle = &self.handle;
-        let reader = handle.log_reader(py)?;
+        let reader = handle.current_reader(py)?;
         let (bytes, _) = handle.detach(py, || handle.refresh(reader, MessageReader::refresh))?;
         handle.expect_open()?;
         Ok(bytes)

@@ -38,7 +38,18 @@ pub(super) fn interruptible_by_signals<T>(expect: impl Fn() -> PyResult<()> + 's
 /// How long a read waits for a dispatcher that makes no progress.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What a `Store` and everything that came from it share.
+/// The appends that a call needs to see.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Freshness {
+    /// Those in the log: the call does not use queues or index.
+    Log,
+    /// Those in queues and index: the call uses nothing else.
+    Queues,
+    /// Those in the log, and in the index if possible: where the index lags, the call walks the log.
+    Walk,
+}
+
+/// The state that a `Store` and the objects made from it share.
 pub(super) struct Handle {
     path: PathBuf,
     recipe: Py<Recipe>,
@@ -190,58 +201,57 @@ impl Handle {
         py.detach(|| self.interruptible(work))
     }
 
-    /// The reader, after a writer of this process has put into queues and index what was appended before the call. A writer that cannot
-    /// is not waited for: the caller is warned. Its errors are those of [`walking_reader`](Self::walking_reader).
-    pub(super) fn reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        self.reader_and_lag(py).map(|(reader, _)| reader)
-    }
-
-    /// As [`reader`](Self::reader), and whether everything that was appended before the call is in queues and index.
-    pub(super) fn reader_and_lag(self: &Arc<Self>, py: Python<'_>) -> PyResult<(Arc<MessageReader>, bool)> {
-        let (reader, is_there) = self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)?;
-        Ok((warn_of_lag(py, (reader, is_there))?, is_there))
-    }
-
-    /// As [`reader`](Self::reader), for a call that looks into the log alone: it waits for a commit where only what is committed is read.
-    pub(super) fn readable_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        warn_of_lag(
-            py,
-            self.reader_after(py, MessageStore::is_readable, MessageStore::make_readable)?,
-        )
-    }
-
-    /// As [`reader`](Self::reader), for a call that walks the log where the index lags, and so needs no warning of that.
+    /// Returns a reader after the writer of this process has made the appends before the call visible to it. Warns if that did not
+    /// come to pass within [`PATIENCE`] and the answer may lack messages.
     ///
     /// # Errors
-    /// As [`log_reader`](Self::log_reader), and what a handler of a signal raises meanwhile.
-    pub(super) fn walking_reader(self: &Arc<Self>, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
-        self.readable_reader(py)?;
-        self.reader_after(py, MessageStore::is_caught_up, MessageStore::catch_up)
-            .map(|(reader, _)| reader)
+    /// Those of [`current_reader`](Self::current_reader), and the exception of a signal handler during the wait.
+    pub(super) fn reader(self: &Arc<Self>, py: Python<'_>, freshness: Freshness) -> PyResult<Arc<MessageReader>> {
+        self.reader_and_lag(py, freshness).map(|(reader, _)| reader)
     }
 
-    /// The reader, after a writer of this process has waited until it may be used, and whether it may.
-    fn reader_after(
-        self: &Arc<Self>,
-        py: Python<'_>,
-        is_there: fn(&MessageStore) -> bool,
-        wait: fn(&MessageStore, Duration) -> Result<bool>,
-    ) -> PyResult<(Arc<MessageReader>, bool)> {
-        let reader = self.log_reader(py)?;
+    /// Returns what [`reader`](Self::reader) does, and true if all appends before the call are visible.
+    pub(super) fn reader_and_lag(self: &Arc<Self>, py: Python<'_>, freshness: Freshness) -> PyResult<(Arc<MessageReader>, bool)> {
+        let reader = self.current_reader(py)?;
         let writer = self.opened().writer.clone();
-        let Some(writer) = writer.filter(|writer| self.mode != Mode::Read && !is_there(writer)) else {
+        let Some(writer) = writer.filter(|_| self.mode != Mode::Read) else {
             return Ok((reader, true));
         };
-        let is_there = self.detach(py, move || wait(&writer, PATIENCE))?;
-        self.expect_open()?;
-        Ok((reader, is_there))
+        let is_readable =
+            freshness == Freshness::Queues || self.awaits(py, &writer, MessageStore::is_readable, MessageStore::make_readable)?;
+        let is_dispatched =
+            freshness == Freshness::Log || self.awaits(py, &writer, MessageStore::is_caught_up, MessageStore::catch_up)?;
+        if !is_readable || (freshness == Freshness::Queues && !is_dispatched) {
+            warn(
+                py,
+                "the last messages that were appended are not in their queues yet, and may be missing in this answer: wait_dispatched() \
+                 waits for them, or raises why they cannot come",
+            )?;
+        }
+        Ok((reader, is_readable && is_dispatched))
     }
 
-    /// The reader as it is, for what lies in the log: a new one if this process is a fork of the one that opened it.
+    /// Waits for the writer unless `is_there`. Returns false if it does not get there.
+    fn awaits(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        writer: &Arc<MessageStore>,
+        is_there: fn(&MessageStore) -> bool,
+        wait: fn(&MessageStore, Duration) -> Result<bool>,
+    ) -> PyResult<bool> {
+        if is_there(writer) {
+            return Ok(true);
+        }
+        let is_there = self.detach(py, || wait(writer, PATIENCE))?;
+        self.expect_open()?;
+        Ok(is_there)
+    }
+
+    /// Returns the reader without waiting for the writer: a new one if this process is a fork of the one that opened it.
     ///
     /// # Errors
     /// `ClosedError`; in a fork also those of opening, and what a handler of a signal raises meanwhile.
-    pub(super) fn log_reader(&self, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
+    pub(super) fn current_reader(&self, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         self.expect_open()?;
         let here = Generation::current();
         {
@@ -420,16 +430,6 @@ impl Drop for Handle {
             report_failed_close(&self.path, &error);
         }
     }
-}
-
-/// A read through the queues answers with what is in them, and does not know what is missing.
-fn warn_of_lag(py: Python<'_>, (reader, is_there): (Arc<MessageReader>, bool)) -> PyResult<Arc<MessageReader>> {
-    let text = "the last messages that were appended are not in their queues yet, and may be missing in this answer: wait_dispatched() waits \
-                 for them, or raises why they cannot come";
-    if !is_there {
-        warn(py, text)?;
-    }
-    Ok(reader)
 }
 
 fn open_reader(path: &Path, config: &StoreConfig) -> Result<Arc<MessageReader>> {

@@ -8,7 +8,7 @@ use crate::error::Result;
 /// Physical offsets of the first and the last record of a log, with their checksums.
 #[pyfunction(name = "_landmarks")]
 pub(super) fn landmarks(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<(i64, u32)>> {
-    let reader = store.get().handle.log_reader(py)?;
+    let reader = store.get().handle.current_reader(py)?;
     Ok(py.detach(|| reader.landmarks())?)
 }
 
@@ -16,7 +16,7 @@ pub(super) fn landmarks(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Ve
 #[pyfunction(name = "_checksums")]
 #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
 pub(super) fn checksums(py: Python<'_>, store: &Bound<'_, Store>, offsets: Vec<i64>) -> PyResult<Vec<Option<u32>>> {
-    let reader = store.get().handle.log_reader(py)?;
+    let reader = store.get().handle.current_reader(py)?;
     let checksums: Result<_> = py.detach(|| offsets.iter().map(|offset| reader.record_checksum(*offset)).collect());
     Ok(checksums?)
 }
@@ -25,6 +25,6 @@ pub(super) fn checksums(py: Python<'_>, store: &Bound<'_, Store>, offsets: Vec<i
 /// its writer does not say.
 #[pyfunction(name = "_flushed_mark")]
 pub(super) fn flushed_mark(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Option<i64>> {
-    let reader = store.get().handle.log_reader(py)?;
+    let reader = store.get().handle.current_reader(py)?;
     Ok(py.detach(|| reader.flushed_mark())?)
 }

@@ -153,7 +153,7 @@ fn open_with(
 
 /// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.
 fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
-    let reader = handle.log_reader(py)?;
+    let reader = handle.current_reader(py)?;
     let Some(missing) = &reader.recovery().missing else {
         return Ok(());
     };

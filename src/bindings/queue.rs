@@ -12,7 +12,7 @@ use pyo3::types::PySlice;
 use super::arguments::{self, explained, repr_of, str_of};
 use super::batches::Batches;
 use super::errors::StoreError;
-use super::handle::Handle;
+use super::handle::{Freshness, Handle};
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
@@ -59,12 +59,12 @@ impl Queue {
     }
 
     fn bounds(&self, py: Python<'_>) -> PyResult<Range<i64>> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         Ok(self.handle.detach(py, || reader.queue_bounds(&self.topic, self.id))?)
     }
 
     fn message(&self, py: Python<'_>, queue_offset: i64) -> PyResult<Message> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         let message = self
             .handle
             .detach(py, || reader.message_in_queue(&self.topic, self.id, queue_offset))?;
@@ -99,7 +99,7 @@ impl Queue {
     }
 
     fn scan(&self, py: Python<'_>, offsets: Range<i64>) -> PyResult<(QueueScan, OnDamage)> {
-        let (reader, topic) = (self.handle.reader(py)?, self.topic.clone());
+        let (reader, topic) = (self.handle.reader(py, Freshness::Queues)?, self.topic.clone());
         let on_damage = OnDamage::new(self.handle.errors());
         let scan = self.handle.detach(py, || QueueScan::new(reader, topic, self.id, offsets))?;
         Ok((scan.on_damage(on_damage.clone()), on_damage))
@@ -135,7 +135,7 @@ impl Queue {
         if !offsets.contains(&queue_offset) {
             return Ok(None);
         }
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         match self
             .handle
             .detach(py, || reader.message_in_queue(&self.topic, self.id, queue_offset))
@@ -191,7 +191,7 @@ impl Queue {
     ) -> PyResult<i64> {
         let side = arguments::word("side", side, arguments::SIDES)?;
         let ms = to_ms(time, "time", side.round())?;
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         Ok(self.handle.detach(py, || reader.offset_at(&self.topic, self.id, ms, side))?)
     }
 

@@ -7,7 +7,7 @@ use pyo3::types::{PyIterator, PyList, PyTuple};
 
 use super::arguments;
 use super::batches::Batches;
-use super::handle::Handle;
+use super::handle::{Freshness, Handle};
 use super::message::Message;
 use super::recipe::Reduced;
 use super::source::Source;
@@ -50,7 +50,7 @@ impl GetResult {
         request: &GetRequest,
         accepts: Option<&Py<PyAny>>,
     ) -> PyResult<Py<Self>> {
-        let (reader, begun_in) = (handle.reader(py)?, Generation::current());
+        let (reader, begun_in) = (handle.reader(py, Freshness::Queues)?, Generation::current());
         let wanted = |message: &StoredMessage| {
             let Some(accepts) = accepts else { return Ok::<_, PyErr>(true) };
             let is_wanted = Python::attach(|py| accepts.bind(py).call1((Message::new(message.clone()),))?.is_truthy())?;

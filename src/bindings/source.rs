@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
-use super::handle::Handle;
+use super::handle::{Freshness, Handle};
 use super::held::Held;
 use crate::arrow::Table;
 use crate::config::Errors;
@@ -118,7 +118,7 @@ impl Source {
     pub(super) fn messages(&self, py: Python<'_>, on_damage: &OnDamage) -> PyResult<Messages> {
         match self {
             Self::Store(handle, part) => {
-                let (reader, is_queued) = handle.reader_and_lag(py)?;
+                let (reader, is_queued) = handle.reader_and_lag(py, Freshness::Queues)?;
                 let scan = handle.detach(py, || part.scan(reader, on_damage.clone()))?;
                 Ok(Messages::Stored(Box::new(scan), is_queued))
             }

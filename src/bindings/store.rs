@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::arguments;
 use super::batches::Batches;
 use super::capsule::import_table;
-use super::handle::Handle;
+use super::handle::{Freshness, Handle};
 use super::message::Message;
 use super::mode::Mode;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
@@ -100,20 +100,20 @@ impl Store {
     /// Physical offset at which the commit log starts, in bytes.
     #[getter]
     fn min_physical_offset(&self, py: Python<'_>) -> PyResult<i64> {
-        Ok(self.handle.log_reader(py)?.physical_bounds().start)
+        Ok(self.handle.current_reader(py)?.physical_bounds().start)
     }
 
     /// Physical offset at which the commit log ends, in bytes.
     #[getter]
     fn max_physical_offset(&self, py: Python<'_>) -> PyResult<i64> {
-        Ok(self.handle.readable_reader(py)?.physical_bounds().end)
+        Ok(self.handle.reader(py, Freshness::Log)?.physical_bounds().end)
     }
 
     /// What this opening of the store found; what an earlier one lost is no part of it.
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let is_writer = self.handle.mode() != Mode::Read;
-        reports::recovery_report(py, self.handle.log_reader(py)?.recovery(), is_writer)
+        reports::recovery_report(py, self.handle.current_reader(py)?.recovery(), is_writer)
     }
 
     /// Read messages of a queue from a queue offset on, as a broker answers a pull.
@@ -193,7 +193,7 @@ impl Store {
             limit,
             errors: errors.unwrap_or(self.handle.errors()),
         };
-        let reader = self.handle.walking_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Walk)?;
         QueryResult::new(py, self.handle.detach(py, || reader.query(&request))?)
     }
 
@@ -208,7 +208,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::id)] id: &str,
         #[pyo3(from_py_with = arguments::walk)] walk: bool,
     ) -> PyResult<Message> {
-        let reader = self.handle.walking_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Walk)?;
         Ok(Message::new(self.handle.detach(py, || reader.message(id, walk))?))
     }
 
@@ -220,7 +220,7 @@ impl Store {
         py: Python<'_>,
         #[pyo3(from_py_with = arguments::physical_offset)] physical_offset: i64,
     ) -> PyResult<Message> {
-        let reader = self.handle.readable_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Log)?;
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
@@ -234,7 +234,7 @@ impl Store {
     /// type or malformed, `UnsupportedFormatError` as `get`.
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
-        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
+        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py, Freshness::Queues)?);
         let resolved = self.handle.detach(py, || arrow::resolve_offsets(&reader, &wanted))?;
         Ok(RecordBatch(resolved))
     }
@@ -264,7 +264,7 @@ impl Store {
     ) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let physical = arguments::physical(physical)?;
-        let (wanted, reader) = (import_table(batch)?, self.handle.walking_reader(py)?);
+        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py, Freshness::Walk)?);
         let (bounds, errors) = (HitBounds { physical, limit }, errors.unwrap_or(self.handle.errors()));
         let resolved = self
             .handle
@@ -287,7 +287,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
-        let (wanted, reader) = (import_table(batch)?, self.handle.walking_reader(py)?);
+        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py, Freshness::Walk)?);
         let errors = errors.unwrap_or(self.handle.errors());
         let resolved = self.handle.detach(py, || arrow::resolve_ids(&reader, &wanted, errors))?;
         Ok(RecordBatch(resolved))
@@ -312,7 +312,7 @@ impl Store {
     ) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let side = arguments::word("side", side, arguments::SIDES)?;
-        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py)?);
+        let (wanted, reader) = (import_table(batch)?, self.handle.reader(py, Freshness::Queues)?);
         let errors = errors.unwrap_or(self.handle.errors());
         let resolved = self
             .handle
@@ -356,7 +356,7 @@ impl Store {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         let (path, mode) = (self.handle.path().display(), self.handle.mode().name());
-        self.handle.log_reader(py).map_or_else(
+        self.handle.current_reader(py).map_or_else(
             |_| format!("<mqstore.Store \"{path}\" closed>"),
             |reader| {
                 let Range { start, end } = reader.physical_bounds();

@@ -4,6 +4,7 @@ use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
 use super::arguments;
+use super::handle::Freshness;
 use super::record_batch::RecordBatch;
 use super::store::Store;
 use super::usage::{Usage, usage_by};
@@ -39,7 +40,7 @@ impl Store {
         #[pyo3(from_py_with = usage_by)] by: Vec<UsageBy>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Bound<'py, Usage>> {
-        let reader = self.handle.readable_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Log)?;
         let errors = errors.unwrap_or(self.handle.errors());
         let usage = self.handle.detach(py, || reader.usage(&by, errors))?;
         Usage::of(py, &usage, &by)
@@ -51,7 +52,7 @@ impl Store {
     /// (timestamp[us, UTC]: of its first message). Cheap: reads the first bytes of each segment.
     /// What lies in it says `usage("segment")`.
     fn segments(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        let reader = self.handle.readable_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Log)?;
         let segments = self.handle.detach(py, || arrow::segments(&reader.segments()?))?;
         Ok(RecordBatch(segments))
     }
@@ -68,7 +69,7 @@ impl Store {
     /// `used` (bool): queries use it, and do not walk the log for its messages. `whole` is null
     /// where `slots` is; `used_slots` and the chains are null for a file that is not whole.
     fn index_files(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        let reader = self.handle.walking_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Walk)?;
         let files = self.handle.detach(py, || arrow::index_files(&reader.index_files()?))?;
         Ok(RecordBatch(files))
     }
@@ -81,7 +82,7 @@ impl Store {
     /// (utf8), null unless the part is of one topic; `message` (utf8): what is there, and what is
     /// read in its place.
     fn kept_elsewhere(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        let reader = self.handle.log_reader(py)?;
+        let reader = self.handle.current_reader(py)?;
         let parts = self.handle.detach(py, || arrow::kept_elsewhere(&reader.kept_elsewhere()?))?;
         Ok(RecordBatch(parts))
     }
@@ -94,7 +95,7 @@ impl Store {
     /// name), `value` (utf8: what it says), `wrong` (utf8: what is wrong with it, null if nothing
     /// is). Raises `NotFoundError` where no segment is, `OSError` for a file that cannot be read.
     fn dump(&self, py: Python<'_>, physical_offset: i64) -> PyResult<RecordBatch> {
-        let reader = self.handle.readable_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Log)?;
         let rows = self.handle.detach(py, || arrow::dump(&reader.dump(physical_offset)?))?;
         Ok(RecordBatch(rows))
     }
@@ -103,7 +104,7 @@ impl Store {
     /// that it leads to. Raises `NotFoundError` if no file of the queue has this place,
     /// `UnsupportedFormatError` as `get`, `OSError`.
     fn dump_entry(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<RecordBatch> {
-        let reader = self.handle.readable_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Log)?;
         let rows = self
             .handle
             .detach(py, || arrow::dump(&reader.dump_entry(topic, queue_id, queue_offset)?))?;
@@ -116,7 +117,7 @@ impl Store {
     /// `NotFoundError` if there is no index file, `OSError`.
     #[pyo3(signature = (topic, key, *, limit=64))]
     fn dump_key(&self, py: Python<'_>, topic: &str, key: &str, limit: usize) -> PyResult<RecordBatch> {
-        let reader = self.handle.walking_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Walk)?;
         let rows = self.handle.detach(py, || arrow::dump(&reader.dump_key(topic, key, limit)?))?;
         Ok(RecordBatch(rows))
     }
@@ -189,7 +190,7 @@ impl Store {
         py: Python<'_>,
         ask: impl Send + Ungil + FnOnce(&MessageReader) -> Result<Doubted>,
     ) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         let (batch, doubts) = self.handle.detach(py, || ask(&reader))?;
         for doubt in doubts {
             warn(py, &doubt)?;

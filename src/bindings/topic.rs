@@ -9,7 +9,7 @@ use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
 use super::arguments::{self, explained, type_of};
 use super::batches::Batches;
-use super::handle::Handle;
+use super::handle::{Freshness, Handle};
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::queue::Queue;
@@ -35,7 +35,7 @@ impl Topics {
     }
 
     fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         Ok(self.handle.detach(py, || reader.topics())?)
     }
 
@@ -47,7 +47,7 @@ impl Topics {
     }
 
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<Topic>> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         let found = self.handle.detach(py, || reader.has_topic(name))?;
         Ok(found.then(|| Topic {
             handle: self.handle.clone(),
@@ -147,7 +147,7 @@ pub(super) struct Topic {
 impl Topic {
     /// Returns the ids of its queues, each with its bounds.
     fn bounds(&self, py: Python<'_>) -> PyResult<Vec<(i32, Range<i64>)>> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         let bounds: Result<Vec<_>> = self.handle.detach(py, || {
             let ids = reader.queue_ids(&self.name)?.into_iter();
             ids.map(|id| Ok((id, reader.queue_bounds(&self.name, id)?))).collect()
@@ -164,7 +164,7 @@ impl Topic {
     /// batch consume queue: `message_at`, `message` and `query` of the store work there.
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Queues> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         let ids = self.handle.detach(py, || reader.queue_ids(&self.name))?;
         Ok(Queues {
             handle: self.handle.clone(),
@@ -196,7 +196,7 @@ impl Topic {
     /// Raises `UnsupportedFormatError` as `queues` does.
     #[getter]
     fn queue_ids(&self, py: Python<'_>) -> PyResult<Vec<i32>> {
-        let reader = self.handle.reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Queues)?;
         Ok(self.handle.detach(py, || reader.queue_ids(&self.name))?)
     }
 
@@ -206,7 +206,7 @@ impl Topic {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
-        let (bounds, reader) = (self.bounds(py)?, self.handle.reader(py)?);
+        let (bounds, reader) = (self.bounds(py)?, self.handle.reader(py, Freshness::Queues)?);
         let on_damage = OnDamage::new(self.handle.errors());
         let scans: Result<Vec<_>> = self.handle.detach(py, || {
             let scan = |(id, offsets)| {

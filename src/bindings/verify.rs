@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::arguments;
+use super::handle::Freshness;
 use super::pass::reading_threads;
 use super::reports;
 use super::scan::{bytes_per_s, callable};
@@ -44,7 +45,7 @@ impl Store {
             ..VerifyRequest::default()
         };
         let progress = progress.map(callable).transpose()?;
-        let reader = self.handle.walking_reader(py)?;
+        let reader = self.handle.reader(py, Freshness::Walk)?;
         let env: Arc<dyn Env> = Arc::new(RealEnv::new());
         let report = self.handle.detach(py, || {
             verify(&env, &reader, request, |done, all| tell(progress.as_ref(), done, all))
