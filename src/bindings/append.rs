@@ -13,12 +13,11 @@ use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
 use super::errors::{ReadOnlyError, WaitTimeoutError, of_append};
 use super::fields::{PropertyArguments, is_buffer};
-use super::handle::Handle;
-use super::mode::Mode;
+use super::handle::{Handle, Mode};
 use super::nowait;
 use super::rows;
-use super::slow_puts::warn_of_slow_puts;
 use super::time::to_deadline;
+use super::warnings::warn_of_slow_puts;
 use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
@@ -60,7 +59,7 @@ fn told(
     appended: Result<store::AppendResult>,
 ) -> PyResult<store::AppendResult> {
     let is_stored = matches!(appended, Ok(_) | Err(Error::NotDurable { .. }));
-    let handled = warn_of_slow_puts(py, handle, store).and_then(|()| py.check_signals());
+    let handled = warn_of_slow_puts(py, handle.path(), store).and_then(|()| py.check_signals());
     handled.inspect_err(|error| {
         // What a handler of a signal raises may be of a class that takes no attribute.
         let _ = error.value(py).setattr("stored", usize::from(is_stored));
@@ -171,7 +170,9 @@ pub(super) fn producer_batch(
 /// The offsets of a batch. What is raised says which rows were stored, also where none failed and they are not durable in time, or where
 /// a signal came during the call.
 fn stored(py: Python<'_>, handle: &Handle, outcome: PyResult<()>, done: &[store::AppendResult]) -> PyResult<Offsets> {
-    let warned = handle.writer().map_or(Ok(()), |store| warn_of_slow_puts(py, handle, &store));
+    let warned = handle
+        .writer()
+        .map_or(Ok(()), |store| warn_of_slow_puts(py, handle.path(), &store));
     let outcome = outcome.and(warned).and_then(|()| py.check_signals());
     let late = done.last().filter(|last| last.status != PutStatus::PutOk);
     let error = match (outcome, late) {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pyo3::Borrowed;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeEncodeError, PyValueError};
@@ -11,9 +12,9 @@ use pyo3::prelude::*;
 use pyo3::type_object::PyTypeInfo;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyMapping, PyString};
 
-use super::interpreter_exit::hang_at_exit;
+use super::interpreter::hang_at_exit;
 use crate::config::Errors;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::read::{OnMissing, QueryBy, Side};
 
 /// Puts the name of an argument before the text of an error that refuses it. Any other error stays as it is: code of the caller, or the
@@ -396,4 +397,81 @@ pub(super) fn word<T>(name: &str, given: &str, choices: [(&str, T); 2]) -> PyRes
     let expected = format!("{name} is {given:?}: expected \"{first}\" or \"{second}\"");
     let found = choices.into_iter().find(|(word, _)| *word == given);
     found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
+}
+
+/// Converts the argument `queues`: an id or several.
+pub(super) fn queue_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
+    match value.try_iter() {
+        Ok(items) => items.map(|item| whole(&item?, "one of queues")).collect(),
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => Ok(vec![whole(value, "queues")?]),
+        Err(error) => Err(error),
+    }
+}
+
+/// Converts the argument `properties`: a mapping of str to str.
+pub(super) fn pairs(value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+    let Some(mut items) = items_of_mapping(value)? else {
+        return Err(PyTypeError::new_err(format!(
+            "properties is a mapping of str to str, not {}",
+            type_of(value)?
+        )));
+    };
+    let pair = |item: PyResult<Bound<'_, PyAny>>| {
+        let (name, wanted): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item?.extract()?;
+        let name = text(name.as_borrowed(), "the name of a property")?.to_owned();
+        let wanted = text(wanted.as_borrowed(), &format!("the value of property {name:?}"))?.to_owned();
+        Ok((name, wanted))
+    };
+    items.by_ref().map(pair).collect()
+}
+
+/// Converts the argument `body_contains`.
+pub(super) fn bytes_of(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes().to_vec());
+    }
+    if value.is_instance_of::<PyString>() {
+        return Ok(text(value.as_borrowed(), "body_contains")?.as_bytes().to_vec());
+    }
+    Err(PyTypeError::new_err(format!(
+        "body_contains is bytes or str, not {}",
+        type_of(value)?
+    )))
+}
+
+/// Converts the argument `max_mb_per_s` to bytes a second.
+pub(super) fn bytes_per_s(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    hang_at_exit();
+    let rate: f64 = value.extract().map_err(|error| {
+        explained(value.py(), error, || {
+            Ok(format!("max_mb_per_s is a number, not {}", type_of(value)?))
+        })
+    })?;
+    if rate.is_nan() || rate <= 0.0 {
+        return Err(PyValueError::new_err(format!("max_mb_per_s is {rate}: expected more than 0")));
+    }
+    Ok((rate * 1e6) as u64)
+}
+
+/// Converts the argument `progress`.
+pub(super) fn callable(value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    if value.is_callable() {
+        return Ok(value.clone().unbind());
+    }
+    Err(PyTypeError::new_err(format!(
+        "progress is a callable of two ints, not {}",
+        type_of(value)?
+    )))
+}
+
+/// Calls `progress`, if there is one, with the bytes that are done and their total.
+///
+/// # Errors
+/// [`Error::Interrupted`] with its exception.
+pub(super) fn tell(progress: Option<&Py<PyAny>>, done: i64, all: i64) -> Result<()> {
+    let told = progress.and_then(|progress| Python::try_attach(|py| progress.call1(py, (done, all))));
+    match told {
+        Some(Err(raised)) => Err(Error::Interrupted { cause: Arc::new(raised) }),
+        Some(Ok(_)) | None => Ok(()),
+    }
 }

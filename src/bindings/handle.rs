@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
 use super::errors::{ClosedError, ReadOnlyError};
-use super::failed_close::report_failed_close;
-use super::interpreter_exit::hang_at_exit;
-use super::mode::Mode;
+use super::interpreter::{hang_at_exit, report_failed_close};
 use super::nowait::Completer;
 use super::recipe::Recipe;
 use super::warnings::warn;
@@ -37,6 +35,39 @@ pub(super) fn interruptible_by_signals<T>(expect: impl Fn() -> PyResult<()> + 's
 
 /// How long a read waits for a dispatcher that makes no progress.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The mode of `mqstore.open`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    Read,
+    Write(OpenMode),
+}
+
+impl Mode {
+    /// # Errors
+    /// `ValueError`.
+    pub(super) fn parse(name: &str) -> PyResult<Self> {
+        match name {
+            "r" => Ok(Self::Read),
+            "r+" => Ok(Self::Write(OpenMode::Existing)),
+            "a" => Ok(Self::Write(OpenMode::Append)),
+            "x" => Ok(Self::Write(OpenMode::New)),
+            _ => Err(PyValueError::new_err(format!(
+                "mode is {name:?}: expected \"r\" (read), \"r+\" (write, must exist), \"a\" (write, made if it does not exist) or \"x\" \
+                 (write, must not exist)"
+            ))),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Read => "r",
+            Self::Write(OpenMode::Existing | OpenMode::Rebuild) => "r+",
+            Self::Write(OpenMode::Append) => "a",
+            Self::Write(OpenMode::New) => "x",
+        }
+    }
+}
 
 /// The appends that a call needs to see.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,18 +9,55 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDateTime, PyDict, PyMemoryView};
 
 use super::arguments;
-use super::buffer::memory_view;
+use super::buffer::{PinnedBytes, memory_view};
 use super::fields::{self, MessageArguments, PropertyArguments};
-use super::held::Held;
-use super::imports::call;
+use super::imports::{call, html_of};
 use super::time::{to_datetime, to_ms, to_text};
 use crate::arrow::column_names;
 use crate::error::{Error, Result};
 use crate::format::{
-    self, Check, Compression, MAX_DECODED_BODY, Record, Round, Transaction, Version, compression, decode_body, property,
-    read_record, validate_topic,
+    self, Check, Compression, MAX_DECODED_BODY, MessageView, Record, RecordLayout, Round, Transaction, Version, compression,
+    decode_body, property, read_record, validate_topic,
 };
 use crate::read::StoredMessage;
+
+/// The record of a `Message`: in the store, or in a copy of its own.
+#[derive(Clone)]
+pub(super) enum Held {
+    /// In the store.
+    Stored(StoredMessage),
+    /// In a copy that was pickled.
+    Copied { record: Box<[u8]>, layout: RecordLayout },
+}
+
+impl Held {
+    pub(super) fn view(&self) -> MessageView<'_> {
+        match self {
+            Self::Stored(message) => message.view(),
+            Self::Copied { record, layout } => MessageView::from_layout(record, *layout),
+        }
+    }
+
+    pub(super) fn intact(&self) -> Result<()> {
+        match self {
+            Self::Stored(message) => message.intact(),
+            Self::Copied { .. } => Ok(()),
+        }
+    }
+
+    /// Returns the result of `take` if the device delivered every byte that it read.
+    pub(super) fn read<T>(&self, take: impl FnOnce(MessageView<'_>) -> T) -> Result<T> {
+        let taken = take(self.view());
+        self.intact()?;
+        Ok(taken)
+    }
+}
+
+impl PinnedBytes for Held {
+    fn bytes(&self) -> &[u8] {
+        self.view().body()
+    }
+}
 
 /// One message as it is stored: a frozen view of its record, which stays readable after the store
 /// is closed.
@@ -370,6 +407,10 @@ impl Message {
         let unpickle = py.import("mqstore._native")?.getattr("_message")?;
         let record = self.0.read(|message| PyBytes::new(py, message.bytes()))?;
         Ok((unpickle, (record,)))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        html_of(slf)
     }
 
     fn __repr__(&self) -> Result<String> {

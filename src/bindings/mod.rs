@@ -1,61 +1,53 @@
 //! The Python face. Every call converts its arguments, lets go of the interpreter, asks the core, and converts the answer; what a
 //! store means is decided in the rooms below.
 
-/// A thread inside Python code under a call of ours when the interpreter ends.
-mod interpreter_exit;
-/// Subinterpreters are refused.
-mod first_interpreter;
+/// The end of the interpreter, second interpreters, and the failed close of a dropped store.
+mod interpreter;
 /// Arguments of a call, each refused by its name.
 mod arguments;
-/// The bytes under the nulls of text that came in.
-mod null_slots;
 /// Tables that come in through Arrow's C structs, checked before they are used.
 mod arrow_input;
 /// Arrow batches and streams across the language border, as `PyCapsule`s.
 mod capsule;
-/// What is read as a buffer, without a copy: a message's body; `Offsets`.
+/// Buffers without a copy: the body of a message; `Offsets`.
 mod buffer;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;
 /// Modules that are imported when a call needs them.
 mod imports;
+/// Reports and counters as the dataclasses of `mqstore._reports`.
+mod reports;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
 mod time;
-/// What a store is opened for.
-mod mode;
-/// Warnings, at the line of the caller.
+/// Warnings.
 mod warnings;
-/// The error of a close that nobody has called.
-mod failed_close;
-/// What opens a reader again, for pickle and copy.
+/// `Recipe`: path and options of a reader, for pickle and copy.
 mod recipe;
 /// `AppendResult`.
 mod append_result;
-/// Futures of what was appended, and the thread of a store that completes them.
+/// Futures of appends, and the thread of a store that completes them.
 mod nowait;
 /// An open store as Python holds it: closes once, reopens itself after a fork.
 mod handle;
-/// The fields of a message as Python gives them.
+/// Extraction of a message from Python objects.
 mod fields;
-/// The record that a `Message` shows: in the store, or a copy of its own.
-mod held;
 /// `Message`.
 mod message;
-/// What iterating a queue or a slice of it gives.
+/// `MessageIterator`.
 mod message_iterator;
-/// Where the messages of batches come from.
+/// The sources of the messages of batches.
 mod source;
 /// The rows of a `RecordBatch` as named tuples and dicts.
 mod row_iterator;
 /// `RecordBatch`.
 mod record_batch;
-/// Whose turn it is to read a pass that several threads share.
+/// Turns of the threads that share a pass.
 mod turn;
 /// One pass over messages, batch by batch.
 mod pass;
 /// `Batches`: a source of record batches that can be read again.
 mod batches;
-/// What turns into a table: the methods that a queue, a slice of one, a topic and a result share.
+/// `Tabular`: the methods that a queue, a slice of one, a topic and a result share.
 mod tabular;
 /// `Queue`, `QueueSlice`.
 mod queue;
@@ -63,59 +55,32 @@ mod queue;
 mod topic;
 /// `GetResult`, `QueryResult`.
 mod results;
-/// Reports and counters as the dataclasses of `mqstore._reports`.
-mod reports;
-/// Warnings of slow appends.
-mod slow_puts;
 /// The rows of `append_batch`.
 mod rows;
-/// Appending and waiting, with the interpreter or without.
+/// Appends and waits, with the interpreter or without.
 mod append;
-/// `Store`: its life, and what it reads.
+/// `Usage`.
+mod usage;
+/// `Store`: its life, and reads.
 #[expect(
     clippy::too_many_arguments,
     clippy::needless_pass_by_value,
     reason = "the arguments of a Python call, extracted"
 )]
 mod store;
-/// `Store.scan`.
-#[expect(
-    clippy::too_many_arguments,
-    clippy::needless_pass_by_value,
-    reason = "the arguments of a Python call, extracted"
-)]
-mod scan;
-/// `Usage`.
-mod usage;
-/// `Store`: what it tells of its messages, its files, and the consumers of a broker.
-#[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
-mod store_statistics;
-/// `Store.verify`.
-mod verify;
 /// `Store.refresh`, `Store.follow`, `Queue.tail`.
 mod follow;
-/// `Store`: what it writes.
+/// `Store`: appends and durability, copies and files.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod store_writing;
-/// `async for`.
-mod aiter;
-/// The clock of `mqstore.testing`.
-mod clock;
-/// `Store`: copies, files that it writes and reads.
+/// Functions that belong to no class.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
-mod files;
-/// What pickle calls to make again what came from a store.
-mod pickle;
-/// What Spark asks a store: whether it is the one that was planned with, and how far a stream may read.
-mod landmarks;
-/// `new_unique_key`.
-mod unique_key;
+mod functions;
 /// `open`: the mode and the options.
 mod open;
 /// `repair`, `rebuild`.
+#[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod repair;
-/// What notebooks show.
-mod html;
 
 use pyo3::pymodule;
 
@@ -136,11 +101,10 @@ mod _native {
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]
-    use super::clock::stop_clock;
-    #[pymodule_export]
-    use super::files::{expect_path_outside, json_lines, named_json_lines, no_messages};
-    #[pymodule_export]
-    use super::landmarks::{checksums, flushed_mark, landmarks};
+    use super::functions::{
+        checksums, expect_path_outside, flushed_mark, json_lines, landmarks, named_json_lines, new_unique_key, no_messages, part,
+        stop_clock, topics,
+    };
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
     #[pymodule_export]
@@ -149,8 +113,6 @@ mod _native {
     use super::nowait::Flushed;
     #[pymodule_export]
     use super::open::{open, open_after, reopen};
-    #[pymodule_export]
-    use super::pickle::{part, topics};
     #[pymodule_export]
     use super::queue::{Queue, QueueSlice};
     #[pymodule_export]
@@ -168,13 +130,11 @@ mod _native {
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
     #[pymodule_export]
-    use super::unique_key::new_unique_key;
-    #[pymodule_export]
     use super::usage::Usage;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::first_interpreter::expect_first(module.py())?;
+        super::interpreter::expect_first(module.py())?;
         super::errors::import_all(module.py())?;
         super::imports::load_types(module.py())
     }

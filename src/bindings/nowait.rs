@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::append_result::AppendResult;
 use super::errors::of_append;
 use super::imports;
-use super::interpreter_exit::hang_at_exit;
+use super::interpreter::hang_at_exit;
 use crate::store::{self, MessageStore};
 
 /// Up to where the log of a store is durable. It does not keep the store open.

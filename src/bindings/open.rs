@@ -11,8 +11,7 @@ use pyo3::types::PyDict;
 
 use super::arguments::{self, explained, one_of, repr_of, str_of};
 use super::errors::LockedError;
-use super::handle::{Handle, interruptible_by_signals};
-use super::mode::Mode;
+use super::handle::{Handle, Mode, interruptible_by_signals};
 use super::nowait;
 use super::recipe::Recipe;
 use super::store::Store;

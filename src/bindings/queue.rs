@@ -13,6 +13,7 @@ use super::arguments::{self, explained, repr_of, str_of};
 use super::batches::Batches;
 use super::errors::StoreError;
 use super::handle::{Freshness, Handle};
+use super::imports::call;
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
@@ -274,6 +275,10 @@ impl Queue {
         Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.topic, self.id)))
     }
 
+    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        call(slf.py(), "mqstore.aio", "_each", (slf,), None)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         let state = match self.bounds(py) {
             Ok(bounds) => format!("{}..{}", bounds.start, bounds.end),
@@ -394,6 +399,10 @@ impl QueueSlice {
         let Queue { handle, topic, id } = &self.queue;
         let Range { start, end } = self.offsets;
         Ok((part_of_pickle(py)?, (handle.recipe()?, topic, *id, start, end)))
+    }
+
+    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        call(slf.py(), "mqstore.aio", "_each", (slf,), None)
     }
 
     fn __repr__(&self) -> String {

@@ -7,7 +7,7 @@ use pyo3::types::{PyCapsule, PyList};
 
 use super::capsule::{export_batch, export_schema, export_stream};
 use super::imports;
-use super::interpreter_exit::hang_at_exit;
+use super::interpreter::hang_at_exit;
 use super::row_iterator::{RowIterator, dicts};
 
 /// One Arrow record batch. Hand it to pyarrow, polars, duckdb or pandas as it is, or call one of
@@ -95,6 +95,10 @@ impl RecordBatch {
 
     fn __len__(&self) -> usize {
         self.0.num_rows()
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        imports::html_of(slf)
     }
 
     fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

@@ -11,8 +11,6 @@ use super::arguments;
 use super::handle::interruptible_by_signals;
 use super::open::config_of;
 use super::reports;
-use super::scan::callable;
-use super::verify::tell;
 use crate::check::{self, RepairRequest};
 use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
@@ -55,14 +53,14 @@ pub(super) fn repair<'py>(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let config = config_without_recovery(options)?;
-    let progress = progress.map(callable).transpose()?;
+    let progress = progress.map(arguments::callable).transpose()?;
     let into = into.map(arguments::path).transpose()?;
     let request = RepairRequest {
         is_dry_run: dry_run,
         into: into.as_deref(),
     };
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    let tell = |done, all| tell(progress.as_ref(), done, all);
+    let tell = |done, all| arguments::tell(progress.as_ref(), done, all);
     let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::repair(&env, &path, &config, request, tell)))?;
     reports::repair_report(py, &report, &path)
 }
@@ -92,9 +90,9 @@ pub(super) fn rebuild<'py>(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let config = config_without_recovery(options)?;
-    let progress = progress.map(callable).transpose()?;
+    let progress = progress.map(arguments::callable).transpose()?;
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-    let tell = |done, all| tell(progress.as_ref(), done, all);
+    let tell = |done, all| arguments::tell(progress.as_ref(), done, all);
     let report = py.detach(|| interruptible_by_signals(|| Ok(()), || check::rebuild(&env, &path, &config, dry_run, tell)))?;
     reports::repair_report(py, &report, &path)
 }

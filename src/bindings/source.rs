@@ -8,7 +8,7 @@ use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
 use super::handle::{Freshness, Handle};
-use super::held::Held;
+use super::message::Held;
 use crate::arrow::Table;
 use crate::config::Errors;
 use crate::error::{Error, Result};

@@ -1,29 +1,40 @@
-//! `Store`.
+//! `Store`: its life, and reads.
 
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
+use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments;
-use super::batches::Batches;
+use super::batches::{Batches, expect_batch_size};
 use super::capsule::import_table;
-use super::handle::{Freshness, Handle};
+use super::handle::{Freshness, Handle, Mode};
+use super::imports::html_of;
 use super::message::Message;
-use super::mode::Mode;
+use super::pass::reading_threads;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
 use super::record_batch::RecordBatch;
 use super::reports;
 use super::results::{GetResult, QueryResult};
-use super::source::Source;
-use super::time::to_bounds;
+use super::source::{Part, Source};
+use super::time::{to_bounds, to_ms};
 use super::topic::Topics;
+use super::usage::{Usage, usage_by};
+use super::warnings::warn;
 use crate::arrow;
+use crate::check::{VerifyRequest, verify};
 use crate::config::Errors;
-use crate::read::{GetRequest, HitBounds, QueryRequest, TagFilter};
+use crate::error::Result;
+use crate::format::Round;
+use crate::log::BrokerSettings;
+use crate::read::{
+    BodyFilter, GetRequest, HitBounds, MessageReader, Order, QueryRequest, ScanRequest, TagFilter, TimeOf, Transactions, UsageBy,
+};
+use crate::storage::{Env, RealEnv};
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
@@ -340,6 +351,312 @@ impl Store {
         Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
+    /// All messages that meet some conditions, as Arrow record batches. Nothing is read before the
+    /// first batch is asked for.
+    ///
+    /// `topics` is a topic or several (one that is not there is no error: messages of a deleted
+    /// topic may be in the log, and `Batches.absent_topics` names those of which there are none),
+    /// `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an
+    /// int of ms since 1970, or None for open), the first inclusive and the second exclusive, of
+    /// the store time, or of the born time with `by="born"`; `physical` is such a pair of physical
+    /// offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one
+    /// of some keys (a unique key, or one of the keys of a message; no message has one of none),
+    /// `properties` all of some properties with their values. `body_contains` (bytes or str) and
+    /// `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed. With
+    /// `decode_body=True` the column `body` is decompressed, and the compression bits of `sys_flag`
+    /// are cleared, so that the row can be appended as it is; a body that does not decompress
+    /// counts as damaged.
+    ///
+    /// By default this is what consumers see, and, of topics whose queues are gone or are a
+    /// database, what they would see. A message that stands in light queues, too, is given once.
+    /// `transactions="all"` gives every whole record of the log: half and rolled-back messages, and
+    /// those of an earlier topic of the same name, too.
+    ///
+    /// `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset);
+    /// `reverse=True` turns it, and `limit` counts in it. For "queue", the places of messages that
+    /// stand in no queue are looked for first and kept, 24 bytes for each. With `time`, segments
+    /// are left out that were written at another time; a clock that was set back by more than half
+    /// an hour can hide messages from that.
+    ///
+    /// `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch
+    /// holds. `progress` is called with two ints as the messages are read: about how many bytes are
+    /// done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second. While
+    /// `progress` runs, no thread can ask for the next batch of this iterator: that raises
+    /// `ValueError`.
+    ///
+    /// A scan of 16 MiB or more without `limit`, `reverse` and `max_mb_per_s` is read by several
+    /// threads: as many as the environment variable `OMP_NUM_THREADS` says, or as the process may
+    /// run at once, 16 at most. Memory holds the batches of about 4 MiB of the log, or of
+    /// `batch_bytes` if that is more, for each thread and two more. With `order="log"` the pages of
+    /// the log that the scan brings into the page cache are dropped after they were read; those
+    /// that were there before stay.
+    ///
+    /// No checksum covers the topic, the queue id and the transaction of a message, unless its
+    /// record ends with one (`__CRC32#`). A message on which these and its queue entry disagree
+    /// counts as damaged, whether the scan goes along the queues or along the log. So does one
+    /// whose tags its entry contradicts, if `tags` are asked for and the entry has the code of one
+    /// of them: one whose code was damaged is not looked at along the queues, as a broker does not
+    /// look at it. Damage of the store time, of keys and other properties shows only in the message
+    /// itself, and where no queue leads to a message, neither does that of its topic:
+    /// `Store.verify` tells of both, as far as other files repeat them.
+    ///
+    /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at
+    /// damage, or skips it, and what `progress` raises.
+    #[pyo3(signature = (*, topics=None, queues=None, time=None, by="store", physical=None, tags=None, keys=None, properties=None,
+                        body_contains=None, body_regex=None, transactions="committed", columns=None, order="log", limit=None, reverse=false,
+                        decode_body=false, batch_bytes=4_194_304, errors=None, progress=None, max_mb_per_s=None))]
+    fn scan(
+        &self,
+        topics: Option<&Bound<'_, PyAny>>,
+        queues: Option<&Bound<'_, PyAny>>,
+        time: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::by)] by: &str,
+        physical: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
+        keys: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
+        body_contains: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::body_regex)] body_regex: Option<&str>,
+        #[pyo3(from_py_with = arguments::transactions)] transactions: &str,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::order)] order: &str,
+        #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
+        #[pyo3(from_py_with = arguments::reverse)] reverse: bool,
+        #[pyo3(from_py_with = arguments::decode_body)] decode_body: bool,
+        #[pyo3(from_py_with = arguments::batch_bytes)] batch_bytes: usize,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+        progress: Option<&Bound<'_, PyAny>>,
+        max_mb_per_s: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Batches> {
+        self.handle.expect_open()?;
+        expect_batch_size("batch_bytes", batch_bytes)?;
+        let contained = body_contains.map(arguments::bytes_of).transpose()?;
+        let request = ScanRequest {
+            topics: topics.map(|topics| arguments::texts(topics, "topics")).transpose()?,
+            queues: queues.map(arguments::queue_ids).transpose()?,
+            physical: arguments::physical(physical)?,
+            times: arguments::pair(time, "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
+            by: arguments::word("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
+            tags: TagFilter::parse(tags.unwrap_or("*")),
+            keys: keys.map(|keys| arguments::texts(keys, "keys")).transpose()?,
+            properties: properties.map_or(Ok(Vec::new()), arguments::pairs)?,
+            body: BodyFilter::new(contained.as_deref(), body_regex)?,
+            transactions: arguments::word(
+                "transactions",
+                transactions,
+                [("committed", Transactions::Committed), ("all", Transactions::All)],
+            )?,
+            decode_body,
+            order: arguments::word("order", order, [("log", Order::Log), ("queue", Order::Queue)])?,
+            reverse,
+            limit: limit.map(|limit| limit as u64),
+            max_bytes_per_s: max_mb_per_s.map(arguments::bytes_per_s).transpose()?,
+        };
+        let progress = progress.map(arguments::callable).transpose()?;
+        let source = Source::Store(self.handle.clone(), Part::Scan(Box::new(request)));
+        Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
+    }
+
+    /// How many messages the log holds and how many bytes they take, in one pass over it. `by`
+    /// names what they are counted by, one or some of `topic` (utf8), `queue_id` (int32), `tags`
+    /// (utf8, null without tags), `hour` (timestamp[us, UTC]: the hour of the store time) and
+    /// `segment` (int64: the physical offset at which a segment of the log starts). A row a group,
+    /// ascending: these columns, then `messages` (int64), `bytes` (int64, of their records),
+    /// `first_store_time` and `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one
+    /// row.
+    ///
+    /// Every message of the log counts, also one that is in no queue: a half message, one whose
+    /// topic was deleted. A batch that is stored whole counts as one. Bodies are not checked.
+    /// Memory is taken for each group, not for each message. `errors`, "raise" or "skip", says what
+    /// to do at damage; by default as in `open`. With "skip" the pass goes on at the next whole
+    /// message, and `unread` of the answer says where nothing could be counted. Messages that
+    /// recovery="salvage" has found lost are in `unread`, too. Raises `ValueError` for a name in
+    /// `by` that is none of these or comes twice, `CorruptError` as `errors` says.
+    #[pyo3(signature = (by=vec![UsageBy::Topic], *, errors=None), text_signature = "(self, by='topic', *, errors=None)")]
+    fn usage<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = usage_by)] by: Vec<UsageBy>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<Bound<'py, Usage>> {
+        let reader = self.handle.reader(py, Freshness::Log)?;
+        let errors = errors.unwrap_or(self.handle.errors());
+        let usage = self.handle.detach(py, || reader.usage(&by, errors))?;
+        Usage::of(py, &usage, &by)
+    }
+
+    /// The segments of the log that are there, a row each, ascending: `segment` (int64: the
+    /// physical offset at which it starts, its name), `bytes` (int64: those that belong to the
+    /// log), `sealed` (bool: whether the log goes on in a later one), `first_store_time`
+    /// (timestamp[us, UTC]: of its first message). Cheap: reads the first bytes of each segment.
+    /// What lies in it says `usage("segment")`.
+    fn segments(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        let reader = self.handle.reader(py, Freshness::Log)?;
+        let segments = self.handle.detach(py, || arrow::segments(&reader.segments()?))?;
+        Ok(RecordBatch(segments))
+    }
+
+    /// The index files, a row each, oldest first, to tell why queries by key are slow or walk the
+    /// log. Reads them whole.
+    ///
+    /// Columns: `name` (utf8); `slots` and `max_items` (int64: how many keys it has room for), null
+    /// if its bytes do not tell; `items` (int64: keys); `used_slots` (int64); `load` (float64:
+    /// items a slot); `longest_chain` (int64) and `mean_chain` (float64): items in a used slot,
+    /// which a query for a key of it reads; `first_physical_offset` and `last_physical_offset`
+    /// (int64), `first_store_time` and `last_store_time` (timestamp[us, UTC]) of the messages that
+    /// it indexes, null if it has no item; `whole` (bool): every item can be reached from its slot;
+    /// `used` (bool): queries use it, and do not walk the log for its messages. `whole` is null
+    /// where `slots` is; `used_slots` and the chains are null for a file that is not whole.
+    fn index_files(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        let reader = self.handle.reader(py, Freshness::Walk)?;
+        let files = self.handle.detach(py, || arrow::index_files(&reader.index_files()?))?;
+        Ok(RecordBatch(files))
+    }
+
+    /// Returns the parts of the store that its broker keeps in files of another format, which are
+    /// not read; mostly RocksDB databases. Cheap: lists some directories.
+    ///
+    /// Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`,
+    /// `consumer_offsets` or `topic_configs`; `path` (utf8): the directory of these files; `topic`
+    /// (utf8), null unless the part is of one topic; `message` (utf8): what is there, and what is
+    /// read in its place.
+    fn kept_elsewhere(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        let reader = self.handle.current_reader(py)?;
+        let parts = self.handle.detach(py, || arrow::kept_elsewhere(&reader.kept_elsewhere()?))?;
+        Ok(RecordBatch(parts))
+    }
+
+    /// What stands at a physical offset, byte by byte, whole or damaged: a row a field of the
+    /// record or BLANK there. For looking at bytes; to read a message see `message_at`.
+    ///
+    /// Columns: `file` (utf8), `offset` (int64: the field's first byte in the file), `length`
+    /// (int64: its bytes), `bytes` (binary: the first 256 of them at most), `field` (utf8: its
+    /// name), `value` (utf8: what it says), `wrong` (utf8: what is wrong with it, null if nothing
+    /// is). Raises `NotFoundError` where no segment is, `OSError` for a file that cannot be read.
+    fn dump(&self, py: Python<'_>, physical_offset: i64) -> PyResult<RecordBatch> {
+        let reader = self.handle.reader(py, Freshness::Log)?;
+        let rows = self.handle.detach(py, || arrow::dump(&reader.dump(physical_offset)?))?;
+        Ok(RecordBatch(rows))
+    }
+
+    /// The entry of a queue at a queue offset, in rows as those of `dump`, and after it the record
+    /// that it leads to. Raises `NotFoundError` if no file of the queue has this place,
+    /// `UnsupportedFormatError` as `get`, `OSError`.
+    fn dump_entry(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<RecordBatch> {
+        let reader = self.handle.reader(py, Freshness::Log)?;
+        let rows = self
+            .handle
+            .detach(py, || arrow::dump(&reader.dump_entry(topic, queue_id, queue_offset)?))?;
+        Ok(RecordBatch(rows))
+    }
+
+    /// Where the index has a key of a topic, in rows as those of `dump`: for each index file its
+    /// slot and the items of the chain there, the newest first, at most `limit` of them, also those
+    /// of other keys. The row `item N record` names the message that an item leads to. Raises
+    /// `NotFoundError` if there is no index file, `OSError`.
+    #[pyo3(signature = (topic, key, *, limit=64))]
+    fn dump_key(&self, py: Python<'_>, topic: &str, key: &str, limit: usize) -> PyResult<RecordBatch> {
+        let reader = self.handle.reader(py, Freshness::Walk)?;
+        let rows = self.handle.detach(py, || arrow::dump(&reader.dump_key(topic, key, limit)?))?;
+        Ok(RecordBatch(rows))
+    }
+
+    /// How far each group of consumers has come, as the broker of the store has written it to
+    /// `config/consumerOffset.json` (every 5 s) and, with light queues, to
+    /// `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8), `topic` (utf8),
+    /// `queue_id` (int32), `offset` (int64: the queue offset of the message that the group gets
+    /// next). Where names have an `@` in them, the topic is one of the store.
+    ///
+    /// Where a file is missing, empty or damaged, its `.bak` is read, as a broker does, and a
+    /// `RuntimeWarning` says so; so does one where the broker may keep newer offsets in another
+    /// file. Raises `NotFoundError` if there is no file, `CorruptError` if none can be used,
+    /// `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
+    fn consumer_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        self.settings(py, |reader| {
+            arrowed(reader.consumer_offsets(&RealEnv::new())?, |offsets| {
+                arrow::consumer_offsets(offsets)
+            })
+        })
+    }
+
+    /// What is left for each group of consumers. A row for each queue of each topic that the group
+    /// has consumed from, ascending: `group`, `topic`, `queue_id` and `offset` as in
+    /// `consumer_offsets`, `offset` null where the broker has none; `min_offset` and `max_offset`
+    /// (int64) of the queue; `lag` (int64): messages of the queue that the group has not consumed,
+    /// all of them without an offset. The last three are null where the queue is no file of this
+    /// format (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have
+    /// expired unread; one above `max_offset` comes from another store, or messages were lost.
+    ///
+    /// Warns and raises as `consumer_offsets`.
+    fn lag(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        self.settings(py, |reader| arrowed(reader.lag(&RealEnv::new())?, arrow::lags))
+    }
+
+    /// The topics that the broker of the store is told to keep (`config/topics.json`), with
+    /// messages or without, a row each, ascending: `topic` (utf8), `read_queue_nums` and
+    /// `write_queue_nums` (int32), `perm` (int32: 4 to read, 2 to write, 1 a model for new topics),
+    /// `topic_filter_type` (utf8), `topic_sys_flag` (int32), `order` (bool), `attributes` (map of
+    /// utf8 to utf8, since 5.x). Null is what the file does not say.
+    ///
+    /// Warns and raises as `consumer_offsets`.
+    fn topic_configs(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        self.settings(py, |reader| {
+            arrowed(reader.topic_configs(&RealEnv::new())?, arrow::topic_configs)
+        })
+    }
+
+    /// How far the delivery of delayed messages has come (`config/delayOffset.json`, every 10 s), a
+    /// row a level, ascending: `level` (int32), `offset` (int64: the queue offset of the message
+    /// that is delivered next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`).
+    ///
+    /// Warns and raises as `consumer_offsets`.
+    fn delay_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        self.settings(py, |reader| {
+            arrowed(reader.delay_offsets(&RealEnv::new())?, |offsets| {
+                arrow::delay_offsets(offsets)
+            })
+        })
+    }
+
+    /// Compares log, queues, index, checkpoint and settings with each other and with the format, in
+    /// one pass over the log. Changes nothing, takes no lock, and keeps a bounded part of the store
+    /// in memory. It compares the store as it is now, also if a writer has changed it since this
+    /// store was opened. Beside a live writer of another process it covers what the log held when
+    /// the call began.
+    ///
+    /// With `deep=False` bodies are not compared with their checksums, and links of the index are
+    /// not followed. `progress` is called with two ints: how many bytes of the log are done, and of
+    /// how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second, which one thread does
+    /// then. Otherwise the log is read by as many threads as the environment variable
+    /// `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Damage is a finding
+    /// and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a
+    /// file that cannot be read, `CorruptError` for one that is cut meanwhile, and what `progress`
+    /// raises.
+    #[pyo3(signature = (deep=true, progress=None, max_mb_per_s=None))]
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::deep)] deep: bool,
+        progress: Option<&Bound<'_, PyAny>>,
+        max_mb_per_s: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let request = VerifyRequest {
+            deep,
+            max_bytes_per_s: max_mb_per_s.map(arguments::bytes_per_s).transpose()?,
+            threads: reading_threads(),
+            ..VerifyRequest::default()
+        };
+        let progress = progress.map(arguments::callable).transpose()?;
+        let reader = self.handle.reader(py, Freshness::Walk)?;
+        let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+        let report = self.handle.detach(py, || {
+            verify(&env, &reader, request, |done, all| {
+                arguments::tell(progress.as_ref(), done, all)
+            })
+        })?;
+        reports::verify_report(py, &report)
+    }
+
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         slf.get().handle.expect_open()?;
         Ok(slf)
@@ -354,6 +671,10 @@ impl Store {
         Ok((part_of_pickle(py)?, (self.handle.recipe()?,)))
     }
 
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        html_of(slf)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         let (path, mode) = (self.handle.path().display(), self.handle.mode().name());
         self.handle.current_reader(py).map_or_else(
@@ -364,4 +685,27 @@ impl Store {
             },
         )
     }
+}
+
+/// A batch, and why it may be out of date.
+type Doubted = (arrow_array::RecordBatch, Vec<String>);
+
+impl Store {
+    /// What a question about the broker's settings answers. Warns of what makes it doubtful.
+    fn settings(
+        &self,
+        py: Python<'_>,
+        ask: impl Send + Ungil + FnOnce(&MessageReader) -> Result<Doubted>,
+    ) -> PyResult<RecordBatch> {
+        let reader = self.handle.reader(py, Freshness::Queues)?;
+        let (batch, doubts) = self.handle.detach(py, || ask(&reader))?;
+        for doubt in doubts {
+            warn(py, &doubt)?;
+        }
+        Ok(RecordBatch(batch))
+    }
+}
+
+fn arrowed<T>(settings: BrokerSettings<Vec<T>>, batch: fn(&[T]) -> Result<arrow_array::RecordBatch>) -> Result<Doubted> {
+    Ok((batch(&settings.content)?, settings.doubts))
 }

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
 
 use super::arguments::{explained, named, repr_of, str_of};
-use super::interpreter_exit::hang_at_exit;
+use super::interpreter::hang_at_exit;
 use crate::format::{Date, Round, mistaken_unit};
 use crate::storage::{Env, RealEnv};
 

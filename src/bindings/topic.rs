@@ -10,6 +10,7 @@ use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 use super::arguments::{self, explained, type_of};
 use super::batches::Batches;
 use super::handle::{Freshness, Handle};
+use super::imports::{call, html_of};
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::queue::Queue;
@@ -117,6 +118,10 @@ impl Topics {
     /// What `IPython` and Jupyter offer after `topics["`.
     fn _ipython_key_completions_(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.names(py)
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        html_of(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -233,6 +238,10 @@ impl Topic {
         Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.name)))
     }
 
+    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        call(slf.py(), "mqstore.aio", "_each", (slf,), None)
+    }
+
     fn __repr__(&self) -> String {
         format!("<mqstore.Topic {:?}>", self.name)
     }
@@ -342,6 +351,10 @@ impl Queues {
             name: self.topic.clone(),
         };
         Ok((py.import("builtins")?.getattr("getattr")?, (tabular(py, topic)?, "queues")))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        html_of(slf)
     }
 
     fn __repr__(&self) -> String {

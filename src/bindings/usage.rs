@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::arguments::{explained, repr_of, type_of};
-use super::interpreter_exit::hang_at_exit;
+use super::interpreter::hang_at_exit;
 use super::record_batch::{RecordBatch, shown};
 use crate::arrow::{self, USAGE_COLUMNS};
 use crate::read::{self, UsageBy};

@@ -1,9 +1,12 @@
-//! Warnings, at the line of the caller.
+//! Warnings at the line of the caller, and those of slow appends through Python's `logging`.
 
 use std::ffi::CString;
+use std::path::Path;
 
-use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
+use pyo3::exceptions::{PyException, PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
+
+use crate::store::MessageStore;
 
 /// Warns of `text` at the innermost line outside this package. Python shows a text once for each line, and a filter can name the module
 /// of that line.
@@ -36,4 +39,26 @@ fn stack_level(py: Python<'_>) -> PyResult<i32> {
         frame = frame.getattr("f_back")?;
     }
     Ok(level)
+}
+
+/// Logs a warning for each slow append that was not reported yet. Called after an append, when its message is stored and the lock is
+/// free. A handler that fails is reported, and does not hide the result of the append.
+///
+/// # Errors
+/// An exception that is not an `Exception`, such as `KeyboardInterrupt`.
+pub(super) fn warn_of_slow_puts(py: Python<'_>, path: &Path, store: &MessageStore) -> PyResult<()> {
+    for held in store.take_slow_puts() {
+        match log_slow_put(py, path, held.as_millis()) {
+            Err(error) if error.is_instance_of::<PyException>(py) => error.write_unraisable(py, None),
+            told => told?,
+        }
+    }
+    Ok(())
+}
+
+fn log_slow_put(py: Python<'_>, path: &Path, ms: u128) -> PyResult<()> {
+    let text = "%s: an append held the lock of the log for %d ms, and other appends waited: the disk or the machine stalled";
+    let logger = py.import("logging")?.call_method1("getLogger", ("mqstore",))?;
+    logger.call_method1("warning", (text, path.as_os_str(), ms))?;
+    Ok(())
 }

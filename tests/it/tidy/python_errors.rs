@@ -49,11 +49,7 @@ const DROPPING: [&str; 9] = [
 /// Methods whose closure drops an error if it ignores its argument.
 const MAPPING: [&str; 3] = ["map_err", "or_else", "map_or_else"];
 /// Files in which an error may be dropped, because an exception is already on its way or the interpreter ends.
-const EXEMPT: [&str; 3] = [
-    "src/bindings/failed_close.rs",
-    "src/bindings/interpreter_exit.rs",
-    "src/bindings/imports.rs",
-];
+const EXEMPT: [&str; 2] = ["src/bindings/interpreter.rs", "src/bindings/imports.rs"];
 
 /// Checks and conversions of Python objects that drop what Python code raises.
 pub(super) fn dropped(tree: &Tree) -> Vec<Finding> {
