@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::format::{CHECKPOINT_FILE, FlushedMark};
 use crate::log::{CommitLog, FlushedMarkFile, LogEnd, QueueOffsets, save_checkpoint};
 use crate::recovery::open::{Recovered, WritePlan};
-use crate::recovery::own_records::claim_log;
 use crate::recovery::recovery_note::RecoveryNote;
+use crate::recovery::writer_state::claim_log;
 use crate::storage::Env;
 
 /// Makes the files what the plan says, durably, and gives the log that can be appended to.

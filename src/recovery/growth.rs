@@ -6,11 +6,11 @@ use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::Checkpoint;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, load_flushed_mark};
-use crate::recovery::own_records::load_own_from;
-use crate::recovery::plan::{plan_from, scan_end};
-use crate::recovery::report::RecoveryReport;
-use crate::recovery::store_files::{Opened, check_of, shown_until};
+use crate::recovery::opened::Opened;
+use crate::recovery::plan::{RecoveryReport, plan_from, scan_end};
+use crate::recovery::store_files::check_of;
 use crate::recovery::undispatched::QueueTails;
+use crate::recovery::writer_state::{load_own_from, shown_until};
 use crate::storage::Env;
 
 /// The messages that the log has gained.

@@ -1,30 +1,28 @@
-//! What a crash left: where the log ends, what queues and index lack, and what a writer does with it.
+//! Recovery: the end of the log, the entries that are missing in queues and index, and the changes of a writer.
 
-/// From which record on the log is ours alone.
-mod own_records;
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
-/// What an open found, for people and programs.
-mod report;
+/// The small files in which a writer records its state.
+mod writer_state;
+/// A store as an open finds it.
+mod opened;
+/// The files of a store.
+mod store_files;
 /// A model of the recovery of `RocketMQ` after a crash.
 mod broker_recovery;
-/// The files of a store as an open finds them.
-mod store_files;
-/// From where the log is read.
+/// The offset from which the log is read.
 mod scan_start;
-/// What the queue files lack.
+/// The entries that are missing in the queue files.
 mod undispatched;
-/// Where the log ends, and what to do so that the others agree.
+/// The end of the log, and the changes after which the other files agree with it.
 mod plan;
-/// What came since an open.
+/// The messages that came since an open.
 mod growth;
-/// Signs that the end of a log, or all of it, is missing.
-mod missing_end;
-/// What a writer does with it: the table.
+/// The table of outcomes: which stores a writer refuses.
 mod decision;
-/// Where the index ends, and where indexing goes on.
+/// The end of the index, and the message from which indexing continues.
 mod index_end;
-/// What a reader and a writer open: files, plan, decision.
+/// Opens for reading and for writing: files, plan, decision.
 mod open;
 /// The plan of a writer, carried out on disk.
 mod apply;
@@ -34,7 +32,7 @@ pub use broker_recovery::{BrokerRecovery, RecoveredQueue};
 pub use decision::expect_recoverable;
 pub(crate) use growth::find_growth;
 pub(crate) use open::{Recovered, WritePlan, open_for_reading, open_for_writing};
-pub use plan::{RecoveryPlan, plan};
-pub use report::RecoveryReport;
-pub use store_files::Opened;
-pub(crate) use store_files::{WriterState, expect_store, flushed_mark, mark_of_log, measure};
+pub use opened::Opened;
+pub use plan::{RecoveryPlan, RecoveryReport, plan};
+pub(crate) use store_files::{expect_store, measure};
+pub(crate) use writer_state::{WriterState, flushed_mark, mark_of_log};

@@ -13,10 +13,11 @@ use crate::log::{ConsumeQueueStore, IndexService, KeptIndex, LastWriter, LogFile
 use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
 use crate::recovery::decision::{expect_recoverable, find_cut, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
-use crate::recovery::plan::{RecoveryPlan, plan};
+use crate::recovery::opened::Opened;
+use crate::recovery::plan::{RecoveryPlan, RecoveryReport, plan};
 use crate::recovery::recovery_note::RecoveryNote;
-use crate::recovery::report::RecoveryReport;
-use crate::recovery::store_files::{Opened, StoreFiles, WriterState, is_closed};
+use crate::recovery::store_files::StoreFiles;
+use crate::recovery::writer_state::{WriterState, is_closed};
 use crate::storage::Env;
 
 /// The files of a store, recovered in memory: queues and index agree with the log up to its end.

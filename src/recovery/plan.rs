@@ -11,10 +11,47 @@ use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_light_queue, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
-use crate::recovery::report::RecoveryReport;
+use crate::recovery::opened::Opened;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
-use crate::recovery::store_files::Opened;
 use crate::recovery::undispatched::{QueueTails, Undispatched, leads, leads_to_salvage_record};
+
+/// The findings of an open, for people and programs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// True if the last writer closed the store: there was no `abort` file.
+    pub clean_exit: bool,
+    /// Physical offset from which the log was read.
+    pub scan_start: i64,
+    /// Physical offset at which the log ends.
+    pub log_end: i64,
+    /// The reason for the end of the log.
+    pub stop_reason: String,
+    /// Store time of the log's last message, in ms; 0 in an empty log.
+    pub last_store_time: i64,
+    /// Physical offset of the log's last message; 0 in an empty log.
+    pub last_offset: i64,
+    /// Messages of the log without an entry in the queue files.
+    pub undispatched: u64,
+    /// Undispatched messages that the recovery of a broker does not put at their queue offsets: rebuild before a broker starts. 0 beside
+    /// a live writer and for a writing open.
+    pub lost_by_brokers: u64,
+    /// Keys in the index that the recovery of a broker drops, under the same conditions.
+    pub keys_lost_by_brokers: u64,
+    /// Messages without a queue entry, because their topic or queue offset is impossible, or another message has it. They are read by
+    /// physical offset, id and key only.
+    pub refused: u64,
+    /// Queue entries that point at or past the end of the log, or into what was lost of it.
+    pub queue_entries_ahead: u64,
+    /// Queue entries past the last segment. More than one shows that the end of the log is missing.
+    pub queue_entries_past_segments: u64,
+    /// Written bytes past the end of the log that were overwritten with zeros or removed. 0 for a reader.
+    pub bytes_cut: u64,
+    /// Damaged stretches inside the log that were passed over, by physical offset: only with
+    /// [`Recovery::Salvage`](crate::config::Recovery::Salvage).
+    pub lost: Vec<Range<i64>>,
+    /// The sign that messages are missing; `None` without one.
+    pub missing: Option<String>,
+}
 
 /// What makes queues and log agree.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::format::{Check, CqUnit};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
-use crate::recovery::store_files::Opened;
+use crate::recovery::opened::Opened;
 
 /// The physical offset from which every record is read. A record starts there. No message before it is missing in the queues or in the
 /// index. After a crash, everything before it is on disk, as the checkpoint says.

@@ -4,18 +4,16 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{Recovery, StoreConfig};
+use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{
     ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, FlushedMark, INDEX_DIR,
     LOCK_FILE, UNFINISHED_PREFIX, parse_segment_name,
 };
-use crate::log::{
-    ConsumeQueueStore, IndexService, LastWriter, LogFiles, RecordStarts, is_flushed_mark_locked, load_checkpoint,
-    load_flushed_mark,
-};
-use crate::recovery::own_records::load_own_from;
-use crate::storage::{Access, DirEntry, EntryKind, Env, install_guard};
+use crate::log::{ConsumeQueueStore, IndexService, LogFiles};
+use crate::recovery::opened::Opened;
+use crate::recovery::writer_state::{WriterState, is_locked, shown_until};
+use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
 /// The files of a store as they were found.
 pub(crate) struct StoreFiles {
@@ -26,53 +24,6 @@ pub(crate) struct StoreFiles {
     pub(crate) checkpoint: Checkpoint,
     /// Read before the other files.
     pub(crate) state: WriterState,
-}
-
-/// The small files in which a writer records what it has done. Each open, recovery, flush and close changes one of them.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct WriterState {
-    /// There is no `abort` file: the last writer has closed the store.
-    pub(crate) clean: bool,
-    /// Another store of this process or another, or a broker, has the store open for writing. A closed store counts as not open:
-    /// its next writer changes nothing before it makes the `abort` file.
-    pub(crate) is_written_to: bool,
-    /// The physical offset from which on every record is ours, as the lock file says.
-    pub(crate) claim: Option<i64>,
-    mark: Option<FlushedMark>,
-    /// The stamps, also those in the future.
-    pub(crate) found: Checkpoint,
-}
-
-impl WriterState {
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn read(env: &dyn Env, path: &Path) -> Result<Self> {
-        let clean = is_closed(env, path)?;
-        Ok(Self {
-            clean,
-            is_written_to: !clean && is_locked(env, path)?,
-            claim: load_own_from(env, path)?,
-            mark: load_flushed_mark(env, path)?,
-            found: load_checkpoint(env, &path.join(CHECKPOINT_FILE))?,
-        })
-    }
-}
-
-/// Returns true if no writer has the store open, and the last one has closed it.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(crate) fn is_closed(env: &dyn Env, path: &Path) -> Result<bool> {
-    Ok(!exists(env, path, ABORT_FILE)?)
-}
-
-fn is_locked(env: &dyn Env, path: &Path) -> Result<bool> {
-    let path = path.join(LOCK_FILE);
-    match env.is_locked(&path) {
-        // Not a regular file, or a file that only its writer may read.
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(false),
-        is_locked => is_locked.map_err(|error| Error::io("look at the lock of", path, error)),
-    }
 }
 
 impl StoreFiles {
@@ -142,120 +93,6 @@ impl StoreFiles {
     }
 }
 
-/// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages, by the mark of what was flushed; `None` if
-/// there is none.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(super) fn shown_until(env: &dyn Env, path: &Path, mark: Option<FlushedMark>) -> Result<Option<i64>> {
-    let Some(mark) = mark.filter(|mark| mark.is_sync) else {
-        return Ok(None);
-    };
-    let is_locked = is_flushed_mark_locked(env, path)?;
-    Ok(is_locked.then_some(mark.flushed))
-}
-
-/// Up to which physical offset the log of a store is on disk, as the mark of its writer says; `None` if the store was closed, and
-/// if no mark is about this log.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(crate) fn flushed_mark(env: &dyn Env, path: &Path) -> Result<Option<i64>> {
-    if exists(env, path, ABORT_FILE)? {
-        mark_of_log(env, path)
-    } else {
-        Ok(None)
-    }
-}
-
-/// Returns the physical offset below which every byte of the log was on disk, by the mark of its writer, whether the store was closed
-/// since or not; `None` if no mark is about this log.
-///
-/// # Errors
-/// [`Error::Io`].
-pub(crate) fn mark_of_log(env: &dyn Env, path: &Path) -> Result<Option<i64>> {
-    let claim = load_own_from(env, path)?;
-    let mark = load_flushed_mark(env, path)?.filter(|mark| Some(mark.own_from) == claim);
-    Ok(mark.map(|mark| mark.flushed))
-}
-
-/// The families of a store, and what is known of its last writer.
-#[derive(Debug, Clone, Copy)]
-pub struct Opened<'a> {
-    /// The log.
-    pub log: &'a LogFiles,
-    /// The queues.
-    pub queues: &'a ConsumeQueueStore,
-    /// The index; `None` where nothing was opened of it.
-    pub index: Option<&'a IndexService>,
-    /// The stamps, without those in the future.
-    pub checkpoint: &'a Checkpoint,
-    /// Whether the last writer closed the store: there is no `abort` file.
-    pub clean: bool,
-    /// Whether another process may be appending: its last record may be half written.
-    pub is_written_to: bool,
-    /// The physical offset from which on every record is ours.
-    pub own_from: Option<i64>,
-    /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if
-    /// it is about the log of another history.
-    pub flushed: Option<i64>,
-    /// The physical offset of the last message with a key, by the headers of the index files.
-    pub last_indexed: Option<i64>,
-    /// A live writer shows nothing after this physical offset yet: it waits for its messages to be durable. `None` for any other store.
-    pub shown_until: Option<i64>,
-    /// Where the log ended when the store was last closed, if every later open has failed; `None` if one succeeded, or if nothing says so.
-    pub closed_at: Option<i64>,
-    /// How much of a record is verified.
-    pub check: Check,
-    /// Where a writer goes on putting keys into the index; a reader does not.
-    pub index_from: Option<i64>,
-    /// Whether a writer makes queues, index and checkpoint anew from the log.
-    pub is_rebuilt: bool,
-    /// The options.
-    pub config: &'a StoreConfig,
-}
-
-impl Opened<'_> {
-    /// Whether damage inside the log is passed over.
-    pub fn is_salvage(&self) -> bool {
-        self.config.recovery == Recovery::Salvage
-    }
-
-    /// Returns the evidence of where records start, for a search after damage.
-    pub fn record_starts(&self) -> RecordStarts<'_> {
-        RecordStarts::new(self.log, self.queues, self.index, self.last_writer())
-    }
-
-    /// Returns what the last writer left. A recovery that has not ended hides that the store was closed before it.
-    pub(super) fn last_writer(&self) -> LastWriter {
-        let stamped = Some(self.checkpoint.logics_physical_offset).filter(|_| self.checkpoint.is_ours());
-        LastWriter {
-            named: [self.flushed, stamped],
-            has_closed: self.clean || self.closed_at.is_some(),
-        }
-    }
-
-    /// Whether this process is the only one that writes to the store.
-    pub(super) fn is_for_writing(&self) -> bool {
-        self.index_from.is_some()
-    }
-
-    /// Whether the record at this physical offset is known to be ours.
-    pub(super) fn is_own(&self, physical_offset: i64) -> bool {
-        self.own_from.is_some_and(|from| from <= physical_offset)
-    }
-
-    /// Whether everything that is read is on disk.
-    pub fn is_on_disk(&self) -> bool {
-        self.clean && !self.is_salvage()
-    }
-
-    /// Whether the entries of the queues are taken for what they say, because their writer has closed the store.
-    pub(super) fn trusts_queues(&self) -> bool {
-        self.clean && !self.is_rebuilt
-    }
-}
-
 /// Fills in every size that the files in `path` tell, for a writer that goes on with them, or (`is_rebuilt`) without their index. Says
 /// whether there is a segment.
 ///
@@ -308,17 +145,6 @@ fn guard_against_sigbus(path: &Path, config: &StoreConfig) -> Result<()> {
         install_guard().map_err(|error| Error::io("install the SIGBUS guard for", path, error))?;
     }
     Ok(())
-}
-
-/// Returns true if there is an entry of this name that is no link that leads nowhere. It is not read, and may be of any type.
-fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
-    let path = dir.join(name);
-    match env.open(&path, Access::Read) {
-        Ok(_) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Error::io("look for", path, error)),
-    }
 }
 
 /// Refuses a `path` that is no store: neither a directory with a `commitlog` directory in it, nor a store whose first writer died while

@@ -11,7 +11,7 @@ use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::CHECKPOINT_FILE;
 use crate::interrupt;
-use crate::log::{CommitLog, lock_flushed_mark, record_geometry};
+use crate::log::{CommitLog, LogStats, lock_flushed_mark, record_geometry};
 use crate::read::MessageReader;
 use crate::recovery::{Recovered, WritePlan, apply};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
@@ -414,6 +414,62 @@ impl MessageStore {
         self.services.stamp()?;
         remove_abort(self.env.as_ref(), &self.path)
     }
+
+    /// Returns a handle to its durable end, which outlives the store.
+    pub fn flushed(&self) -> Flushed {
+        Flushed(self.log.flushed.clone())
+    }
+
+    /// Takes the times for which slow appends held the append lock (more than 500 ms) since the last call. Costs two loads if no append was
+    /// slow.
+    pub fn take_slow_puts(&self) -> Vec<Duration> {
+        self.log.take_slow_puts()
+    }
+
+    /// Returns the statistics since the store was opened for writing.
+    pub fn stats(&self) -> StoreStats {
+        // In this order, so that the difference is not below zero.
+        let dispatched = self.dispatched_offset();
+        StoreStats {
+            log: self.log.stats(),
+            dispatch_behind_bytes: u64::try_from(self.appended_offset() - dispatched).unwrap_or(0),
+            mapping_faults: guard_faults() - self.faults_before,
+        }
+    }
+}
+
+/// The durable end of the log of a store. It does not keep the store open, and can be asked after the close.
+#[derive(Debug, Clone)]
+pub struct Flushed(Arc<Watermark>);
+
+impl Flushed {
+    /// The physical offset below which the log is durable.
+    pub fn offset(&self) -> i64 {
+        self.0.get()
+    }
+
+    /// Waits until the message at this physical offset, which was appended, is durable, or until the deadline. Returns the durable end of
+    /// the log then. Asks for no sync.
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`].
+    pub fn wait(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<i64> {
+        match self.0.wait(physical_offset.saturating_add(1), deadline) {
+            Wait::Reached | Wait::TimedOut => Ok(self.offset()),
+            Wait::Poisoned(cause) => Err(Error::not_durable(physical_offset, cause, self.offset())),
+        }
+    }
+}
+
+/// The statistics of a store since it was opened for writing: the puts of `RocketMQ`'s `StoreStatsService`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct StoreStats {
+    /// Statistics of its log.
+    pub log: LogStats,
+    /// Bytes of the log that are not in queues and index yet.
+    pub dispatch_behind_bytes: u64,
+    /// Faults in mapped files, of any store of this process: a page could not be read or written.
+    pub mapping_faults: u64,
 }
 
 fn make_pool(config: &StoreConfig) -> Result<Option<TransientStorePool>> {

@@ -2,20 +2,14 @@
 
 /// The checks of a message before it is appended.
 mod message_checker;
-/// The directory of a store that is opened for writing: lock, abort file, what must stand in it.
+/// The directory of a store that is opened for writing: its lock, its abort file, and what must be in it.
 mod store_directory;
-/// The sizes of its files.
-mod geometry;
-/// What it holds, before the writer changes anything.
+/// The files of a store before the writer changes anything, and their sizes.
 mod opening;
 /// A store opened for writing.
 mod message_store;
 /// Appending to it.
 mod append;
-/// What has happened to it.
-mod stats;
-/// Waiting for messages that were appended before.
-mod flushed;
 /// Unique keys of messages.
 mod unique_key;
 /// Copying messages of another store.
@@ -23,13 +17,10 @@ mod copy;
 
 pub use append::{AppendResult, Appender, PutStatus};
 pub use copy::{Copied, Copier};
-pub use flushed::Flushed;
-pub use geometry::choose_sizes;
-pub(crate) use geometry::find_index_file_without_sizes;
 pub use message_checker::Incoming;
-pub use message_store::MessageStore;
-pub(crate) use opening::{find_for_rebuild, misplaced_entries};
-pub use stats::StoreStats;
+pub use message_store::{Flushed, MessageStore, StoreStats};
+pub use opening::choose_sizes;
+pub(crate) use opening::{find_for_rebuild, find_index_file_without_sizes};
 pub use store_directory::OpenMode;
-pub(crate) use store_directory::{expect_outside, expect_unlocked, take_lock};
+pub(crate) use store_directory::{expect_outside, expect_unlocked, misplaced_entries, take_lock};
 pub use unique_key::new_unique_key;

@@ -1,16 +1,16 @@
-//! What a writer finds in a store, and whether it refuses it, before it changes anything.
+//! The files of a store before its writer changes anything, and the sizes of the files that the writer makes: given, recorded, shown by
+//! the files that are there, or chosen.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::StoreConfig;
+use crate::config::{Geometry, Sizes, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::{ABORT_FILE, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE, INDEX_DIR, RECOVERY_NOTE_FILE};
-use crate::recovery::{Recovered, WritePlan, expect_store, open_for_writing};
-use crate::storage::{EntryKind, Env, read_file};
-use crate::store::geometry::choose_sizes;
-use crate::store::store_directory::OpenMode;
+use crate::log::fill_from_record;
+use crate::read::MessageReader;
+use crate::recovery::{Recovered, WritePlan, expect_store, measure, open_for_writing};
+use crate::storage::Env;
+use crate::store::store_directory::{OpenMode, expect_files};
 
 /// Reads the files of the store at `path`, and fills in the sizes that `config` leaves open.
 ///
@@ -38,58 +38,62 @@ pub(crate) fn find_for_rebuild(env: &Arc<dyn Env>, path: &Path, mut config: Stor
     Ok(find(env, path, &mut config, false, OpenMode::Rebuild)?.0)
 }
 
-/// An entry of a store's directory that is of another type than a writer needs.
-pub(crate) struct Misplaced {
-    pub(crate) path: PathBuf,
-    /// The type that it has.
-    pub(crate) what: String,
-    /// True for a link that leads nowhere: its target may be on a disk that is not mounted.
-    pub(crate) is_link: bool,
+/// Fills every size of `config`, and returns all.
+///
+/// # Errors
+/// [`Error::Invalid`] for a geometry that is not the store's, and those of measuring it.
+pub fn choose_sizes(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig, is_new: bool, mode: OpenMode) -> Result<Sizes> {
+    let given = config.clone();
+    let is_recorded = fill_from_record(env, path, config)?;
+    let is_empty = is_new || (!config.has_geometry() && !measure(env, path, config, mode == OpenMode::Rebuild)?);
+    if config.geometry == Geometry::Broker && !is_empty {
+        expect_broker(&given, config)?;
+    }
+    // Unknown sizes of an existing store are those of a broker, because its broker may come back.
+    let is_own = is_empty || is_recorded;
+    let is_small =
+        is_own && config.geometry == Geometry::Small && config.mapped_file_size_commit_log != Some(Sizes::BROKER.commit_log);
+    Ok(config.fill(if is_small { Sizes::SMALL } else { Sizes::BROKER }))
 }
 
-/// Refuses a directory in which a writer would fail after it has changed a part of the store.
-fn expect_files(env: &dyn Env, path: &Path) -> Result<()> {
-    let Some(first) = misplaced_entries(env, path)?.into_iter().next() else {
-        return Ok(());
-    };
-    let (path, what) = (first.path.display(), first.what);
-    let what = format!("{path} {what}: put back what belongs there, or move it out of the store");
-    Err(Error::Invalid { what })
-}
-
-/// Lists the entries at which no writer opens the store: a link that leads nowhere where it makes a directory, and a directory
-/// where it writes a file that recovery has not read.
+/// Returns the index file for which a writer with the options of `reader` asks for sizes, where no index file shows them.
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(crate) fn misplaced_entries(env: &dyn Env, path: &Path) -> Result<Vec<Misplaced>> {
-    let mut misplaced = Vec::new();
-    for entry in env.list(path).map_err(|error| Error::io("list", path, error))? {
-        let is_directory = [CONSUME_QUEUE_DIR, INDEX_DIR, CONFIG_DIR]
-            .iter()
-            .any(|name| entry.name == *name);
-        if is_directory && entry.kind == EntryKind::Other {
-            misplaced.push(Misplaced {
-                path: path.join(entry.name),
-                what: "is a link that leads nowhere, or a device".to_owned(),
-                is_link: true,
+pub(crate) fn find_index_file_without_sizes(reader: &MessageReader) -> Result<Option<PathBuf>> {
+    let mut config = reader.config().clone();
+    let sizes = match choose_sizes(reader.env(), reader.path(), &mut config, false, OpenMode::Existing) {
+        Ok(sizes) => sizes,
+        Err(error @ Error::Io { .. }) => return Err(error),
+        // The writer refuses the store for another reason.
+        Err(_) => return Ok(None),
+    };
+    let other = reader.index().find_other_geometry(sizes.index)?;
+    Ok(other.map(|file| file.path().to_owned()))
+}
+
+/// Refuses a broker's geometry for a store whose files have other sizes, but for those that options give.
+fn expect_broker(given: &StoreConfig, found: &StoreConfig) -> Result<()> {
+    let sizes = |config: &StoreConfig| {
+        [
+            ("mapped_file_size_commit_log", config.mapped_file_size_commit_log),
+            ("mapped_file_size_consume_queue", config.mapped_file_size_consume_queue),
+            ("max_hash_slot_num", config.max_hash_slot_num),
+            ("max_index_num", config.max_index_num),
+        ]
+    };
+    let mut broker = given.clone();
+    broker.fill(Sizes::BROKER);
+    for ((name, found), (_, expected)) in sizes(found).into_iter().zip(sizes(&broker)) {
+        if let (Some(found), Some(expected)) = (found, expected)
+            && found != expected
+        {
+            return Err(Error::Invalid {
+                what: format!(
+                    "geometry is \"broker\", which makes {name} {expected}, but it is {found} in this store: leave geometry out"
+                ),
             });
         }
     }
-    let config = path.join(CONFIG_DIR);
-    for file in [
-        path.join(ABORT_FILE),
-        config.join(FLUSHED_MARK_FILE),
-        config.join(RECOVERY_NOTE_FILE),
-    ] {
-        match read_file(env, &file, 0) {
-            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => misplaced.push(Misplaced {
-                path: file,
-                what: format!("is no file of a writer: {source}"),
-                is_link: false,
-            }),
-            read => drop(read?),
-        }
-    }
-    Ok(misplaced)
+    Ok(())
 }

@@ -6,10 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::format::{ABORT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, INDEX_DIR, LOCK_FILE, UNFINISHED_PREFIX};
+use crate::format::{
+    ABORT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE, INDEX_DIR, LOCK_FILE, RECOVERY_NOTE_FILE,
+    UNFINISHED_PREFIX,
+};
 use crate::interrupt;
 use crate::recovery::expect_store;
-use crate::storage::{EntryKind, Env, Lock, Step, create_dir};
+use crate::storage::{EntryKind, Env, Lock, Step, create_dir, read_file};
 
 /// What is expected of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +150,62 @@ pub(crate) fn expect_outside(env: &dyn Env, path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// An entry of a store's directory that is of another type than a writer needs.
+pub(crate) struct Misplaced {
+    pub(crate) path: PathBuf,
+    /// The type that it has.
+    pub(crate) what: String,
+    /// True for a link that leads nowhere: its target may be on a disk that is not mounted.
+    pub(crate) is_link: bool,
+}
+
+/// Refuses a directory in which a writer would fail after it has changed a part of the store.
+pub(super) fn expect_files(env: &dyn Env, path: &Path) -> Result<()> {
+    let Some(first) = misplaced_entries(env, path)?.into_iter().next() else {
+        return Ok(());
+    };
+    let (path, what) = (first.path.display(), first.what);
+    let what = format!("{path} {what}: put back what belongs there, or move it out of the store");
+    Err(Error::Invalid { what })
+}
+
+/// Lists the entries at which no writer opens the store: a link that leads nowhere where it makes a directory, and a directory
+/// where it writes a file that recovery has not read.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn misplaced_entries(env: &dyn Env, path: &Path) -> Result<Vec<Misplaced>> {
+    let mut misplaced = Vec::new();
+    for entry in env.list(path).map_err(|error| Error::io("list", path, error))? {
+        let is_directory = [CONSUME_QUEUE_DIR, INDEX_DIR, CONFIG_DIR]
+            .iter()
+            .any(|name| entry.name == *name);
+        if is_directory && entry.kind == EntryKind::Other {
+            misplaced.push(Misplaced {
+                path: path.join(entry.name),
+                what: "is a link that leads nowhere, or a device".to_owned(),
+                is_link: true,
+            });
+        }
+    }
+    let config = path.join(CONFIG_DIR);
+    for file in [
+        path.join(ABORT_FILE),
+        config.join(FLUSHED_MARK_FILE),
+        config.join(RECOVERY_NOTE_FILE),
+    ] {
+        match read_file(env, &file, 0) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => misplaced.push(Misplaced {
+                path: file,
+                what: format!("is no file of a writer: {source}"),
+                is_link: false,
+            }),
+            read => drop(read?),
+        }
+    }
+    Ok(misplaced)
 }
 
 /// The pause between two attempts to take a lock that another writer holds. An attempt takes some 10 us.
