@@ -11,6 +11,7 @@ mod order;
 mod python_errors;
 mod steps;
 mod tree;
+mod types;
 
 use tree::{Finding, Tree};
 
@@ -48,6 +49,11 @@ fn unsafe_stands_only_where_it_may_and_says_why_it_holds() {
 #[test]
 fn no_function_is_over_70_lines_and_no_file_over_800() {
     assert_none(&habits::too_long(&Tree::of_this_repository()));
+}
+
+#[test]
+fn no_file_holds_only_impl_blocks_of_types_of_other_files() {
+    assert_none(&types::stray_impls(&Tree::of_this_repository()));
 }
 
 #[test]
