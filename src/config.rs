@@ -12,6 +12,8 @@ pub const MIN_SEGMENT_SIZE: u64 = PAGE_SIZE;
 /// Largest commit-log segment: positions inside a segment are signed 32-bit numbers.
 pub const MAX_SEGMENT_SIZE: u64 = (1 << 31) - 4096;
 
+/// Most slots, and most items, of an index file: their numbers are signed 32-bit ones.
+const MAX_INDEX_NUM: u64 = i32::MAX as u64;
 /// Most buffers of a transient store pool. Each is a mapping, and Linux gives a process 65,530 of them.
 const MAX_POOL_SIZE: usize = 1024;
 
@@ -33,6 +35,11 @@ pub enum FlushDiskType {
     Sync,
 }
 
+impl FlushDiskType {
+    /// The values by their names.
+    pub const NAMES: [(&'static str, Self); 2] = [("ASYNC_FLUSH", Self::Async), ("SYNC_FLUSH", Self::Sync)];
+}
+
 /// What opening does with damage inside the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
@@ -43,6 +50,11 @@ pub enum Recovery {
     Salvage,
 }
 
+impl Recovery {
+    /// The values by their names.
+    pub const NAMES: [(&'static str, Self); 2] = [("heal", Self::Heal), ("salvage", Self::Salvage)];
+}
+
 /// What a read of many messages does at one that was lost or is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {
@@ -50,6 +62,11 @@ pub enum Errors {
     Raise,
     /// It passes over the message, and counts it.
     Skip,
+}
+
+impl Errors {
+    /// The values by their names.
+    pub const NAMES: [(&'static str, Self); 2] = [("raise", Self::Raise), ("skip", Self::Skip)];
 }
 
 /// The sizes of a store's files, all of them.
@@ -81,131 +98,266 @@ impl Sizes {
     };
 }
 
-/// Options of a store that is opened. `None` for a size means: as the files on disk say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "RocketMQ's options, each by its name")]
-pub struct StoreConfig {
-    /// Bytes of a commit-log segment, a multiple of 4,096 (RocketMQ's default: 1,073,741,824).
-    pub mapped_file_size_commit_log: Option<u64>,
-    /// Bytes of a consume-queue file, a multiple of 20 (RocketMQ's default: 6,000,000).
-    pub mapped_file_size_consume_queue: Option<u64>,
-    /// The sizes that neither an option nor a file tells: a new store's.
-    pub geometry: Geometry,
-    /// Hash slots of an index file (RocketMQ's default: 5,000,000). Given together with `max_index_num`.
-    pub max_hash_slot_num: Option<u64>,
-    /// Items of an index file (RocketMQ's default: 20,000,000). Given together with `max_hash_slot_num`.
-    pub max_index_num: Option<u64>,
-    /// Percent of physical memory within which a message counts as cached: decides the limits of `get` and
-    /// `suggest_pulling_from_slave`. A writer drops what it has appended before that from the page cache.
-    pub access_message_in_memory_max_ratio: u32,
-    /// Bytes that one `get` returns at most while the messages count as cached.
-    pub max_transfer_bytes_on_message_in_memory: u64,
-    /// Messages that one `get` returns at most while they count as cached.
-    pub max_transfer_count_on_message_in_memory: usize,
-    /// Bytes that one `get` returns at most once a message counts as cold.
-    pub max_transfer_bytes_on_message_in_disk: u64,
-    /// Messages that one `get` returns at most once one counts as cold.
-    pub max_transfer_count_on_message_in_disk: usize,
-    /// Bytes of queue entries that one `get` examines at least (20 an entry).
-    pub max_filter_message_size: usize,
-    /// Whether the scan for the end of the log checks each body, and each record that has a `__CRC32#`, against its CRC.
-    pub check_crc_on_recover: bool,
-    /// The delay of each delay level, `"1s 5s 10s ..."`.
-    pub message_delay_level: String,
-    /// Bytes that the body of a message may have.
-    pub max_message_size: usize,
-    /// Whether each appended record gets a CRC of all its other bytes, header included, as its last property (`__CRC32#`, 5.2 and later).
-    pub enabled_append_prop_crc: bool,
-    /// When a message is acknowledged.
-    pub flush_disk_type: FlushDiskType,
-    /// How long an append waits for its message to be durable at most, in ms.
-    pub sync_flush_timeout: u64,
-    /// How often appended messages are made durable without being asked, in ms.
-    pub flush_interval_commit_log: u64,
-    /// Pages of 4,096 bytes that must have been written since the last flush for the one that comes at an interval.
-    pub flush_commit_log_least_pages: u64,
-    /// After so long a time a flush at an interval asks for no number of pages, in ms.
-    pub flush_commit_log_thorough_interval: u64,
-    /// Whether such flushes come at the interval alone. If not, they come as soon as enough pages are written.
-    pub flush_commit_log_timed: bool,
-    /// Whether the pages of a new segment are written with zeros and locked in memory before it is used. Not with `ASYNC_FLUSH` where there
-    /// is a pool.
-    pub warm_mapped_file_enable: bool,
-    /// With `SYNC_FLUSH`: after so many pages those zeros are synced.
-    pub flush_least_pages_when_warm_mapped_file: u64,
-    /// Whether appended bytes wait in memory that is locked until a service writes them to the log. With `SYNC_FLUSH` they wait in memory
-    /// anyway, and this locks it.
-    pub transient_store_pool_enable: bool,
-    /// Buffers of that memory.
-    pub transient_store_pool_size: usize,
-    /// Bytes of each buffer (RocketMQ: of a segment).
-    pub transient_store_pool_buffer_size: usize,
-    /// How often that service looks whether to write, in ms.
-    pub commit_interval_commit_log: u64,
-    /// Pages of 4,096 bytes that must wait for it to write then.
-    pub commit_commit_log_least_pages: u64,
-    /// After so long a time it asks for no number of pages, in ms.
-    pub commit_commit_log_thorough_interval: u64,
-    /// How long an append waits for the next segment of the log or for a buffer at most, in ms.
-    pub wait_time_out: u64,
-    /// An append is refused while another one holds the append lock for more than so long, in ms.
-    pub os_page_cache_busy_time_out_mills: u64,
-    /// Bytes of dispatched messages after which the checkpoint is stamped again: about what recovery reads, and a segment.
-    pub checkpoint_interval: u64,
-    /// The longest time that a writer waits at its open for another one to release the lock. Zero: it fails at once.
-    pub lock_timeout: Duration,
-    /// What opening does with damage inside the log.
-    pub recovery: Recovery,
-    /// What a read of many messages does at one that was lost or is damaged, where the call does not say.
-    pub errors: Errors,
-    /// Whether tags are indexed, too, as 5.4 and later do (under `T#` and the tag).
-    pub index_tags: bool,
-    /// Whether an I/O error under a mapping becomes an error instead of a SIGBUS signal.
-    pub sigbus_guard: bool,
+/// The description of an option.
+#[derive(Debug)]
+pub struct StoreOption {
+    /// The name in Rust and Python.
+    pub name: &'static str,
+    /// `RocketMQ`'s name; empty if `RocketMQ` has no such option.
+    pub rocketmq: &'static str,
+    /// The unit of a number; empty for other values.
+    pub unit: &'static str,
+    /// The default, as Python writes it.
+    pub default: String,
+    /// The accepted values.
+    pub accepted: &'static str,
+    /// The meaning, in sentences.
+    pub text: &'static str,
 }
 
-impl Default for StoreConfig {
-    fn default() -> Self {
-        Self {
-            mapped_file_size_commit_log: None,
-            mapped_file_size_consume_queue: None,
-            geometry: Geometry::Small,
-            max_hash_slot_num: None,
-            max_index_num: None,
-            access_message_in_memory_max_ratio: 40,
-            max_transfer_bytes_on_message_in_memory: 262_144,
-            max_transfer_count_on_message_in_memory: 32,
-            max_transfer_bytes_on_message_in_disk: 65_536,
-            max_transfer_count_on_message_in_disk: 8,
-            max_filter_message_size: 16_000,
-            check_crc_on_recover: true,
-            message_delay_level: DelayLevels::ROCKETMQ.to_owned(),
-            max_message_size: 4_194_304,
-            enabled_append_prop_crc: false,
-            flush_disk_type: FlushDiskType::Async,
-            sync_flush_timeout: 5000,
-            flush_interval_commit_log: 500,
-            flush_commit_log_least_pages: 4,
-            flush_commit_log_thorough_interval: 10_000,
-            flush_commit_log_timed: true,
-            warm_mapped_file_enable: false,
-            flush_least_pages_when_warm_mapped_file: 4096,
-            transient_store_pool_enable: false,
-            transient_store_pool_size: 5,
-            transient_store_pool_buffer_size: 4 << 20,
-            commit_interval_commit_log: 200,
-            commit_commit_log_least_pages: 4,
-            commit_commit_log_thorough_interval: 200,
-            wait_time_out: 5000,
-            os_page_cache_busy_time_out_mills: 1000,
-            checkpoint_interval: 64 << 20,
-            lock_timeout: Duration::ZERO,
-            recovery: Recovery::Heal,
-            errors: Errors::Raise,
-            index_tags: false,
-            sigbus_guard: true,
+/// A field of [`StoreConfig`] by its type.
+pub enum OptionField<'a> {
+    /// An option that is on or off.
+    Flag(&'a mut bool),
+    /// Text.
+    Text(&'a mut String),
+    /// A small number.
+    U32(&'a mut u32),
+    /// A number.
+    U64(&'a mut u64),
+    /// A number of bytes or objects in memory.
+    Usize(&'a mut usize),
+    /// A size of files, or none.
+    Size(&'a mut Option<u64>),
+    /// The longest time of a wait.
+    Wait(&'a mut Duration),
+    /// The acknowledgement of an append.
+    FlushDiskType(&'a mut FlushDiskType),
+    /// The sizes of a new store.
+    Geometry(&'a mut Geometry),
+    /// The treatment of damage at an open.
+    Recovery(&'a mut Recovery),
+    /// The treatment of damage in a read.
+    Errors(&'a mut Errors),
+}
+
+/// A type that an option has.
+pub trait OptionType {
+    /// The values that are accepted unless the option says more.
+    const ACCEPTED: &'static str;
+
+    /// Returns the value as Python writes it.
+    fn text(&self) -> String;
+
+    /// Returns the field that holds the value.
+    fn field(&mut self) -> OptionField<'_>;
+}
+
+macro_rules! option_types {
+    ($($type:ty => $variant:ident, $accepted:literal, |$value:ident| $text:expr;)+) => {
+        $(impl OptionType for $type {
+            const ACCEPTED: &'static str = $accepted;
+
+            fn text(&self) -> String {
+                let $value = self;
+                $text
+            }
+
+            fn field(&mut self) -> OptionField<'_> {
+                OptionField::$variant(self)
+            }
+        })+
+    };
+}
+
+option_types! {
+    bool => Flag, "True or False", |value| if *value { "True" } else { "False" }.to_owned();
+    String => Text, "a str", |value| format!("{value:?}");
+    u32 => U32, "an int from 0 to 2**32 - 1", |value| value.to_string();
+    u64 => U64, "an int from 0 to 2**64 - 1", |value| value.to_string();
+    usize => Usize, "an int from 0 to 2**64 - 1", |value| value.to_string();
+    Option<u64> => Size, "an int from 0 to 2**64 - 1, or None", |value| value.map_or_else(|| "None".to_owned(), |size| size.to_string());
+    Duration => Wait, "a number of 0 or more, a timedelta, or None for no limit", |value| value.as_secs().to_string();
+    FlushDiskType => FlushDiskType, "\"ASYNC_FLUSH\" or \"SYNC_FLUSH\"", |value| name_of(&FlushDiskType::NAMES, *value);
+    Geometry => Geometry, "\"broker\" or None", |value| if *value == Geometry::Broker { "\"broker\"" } else { "None" }.to_owned();
+    Recovery => Recovery, "\"heal\" or \"salvage\"", |value| name_of(&Recovery::NAMES, *value);
+    Errors => Errors, "\"raise\" or \"skip\"", |value| name_of(&Errors::NAMES, *value);
+}
+
+fn name_of<T: Copy + PartialEq>(names: &[(&str, T)], value: T) -> String {
+    let name = names.iter().find(|(_, named)| *named == value);
+    name.map_or_else(String::new, |(name, _)| format!("{name:?}"))
+}
+
+/// Returns the first literal, or the second one if it is given.
+macro_rules! accepted {
+    ($type:ty) => {
+        <$type as OptionType>::ACCEPTED
+    };
+    ($type:ty, $accepted:literal) => {
+        $accepted
+    };
+}
+
+/// Declares the options: the meaning, then name, type and default; `RocketMQ`'s name, the unit, and the bounds if it has some. Everything
+/// that lists options is made from this table or compared with it: the struct, its defaults and checks, what `open` takes in Python, the
+/// stub, and docs/CONFIG.md.
+macro_rules! options {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $type:ty = $default:expr, $rocketmq:literal, $unit:literal $(, $accepted:literal if $check:expr)?;
+    )+) => {
+        /// Options of a store that is opened. `None` for a size means: as the files on disk say.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct StoreConfig {
+            $($(#[doc = $doc])+ pub $name: $type,)+
         }
-    }
+
+        impl Default for StoreConfig {
+            fn default() -> Self {
+                Self { $($name: $default,)+ }
+            }
+        }
+
+        impl StoreConfig {
+            /// Returns the description of each option.
+            pub fn options() -> Vec<StoreOption> {
+                let config = Self::default();
+                vec![$(StoreOption {
+                    name: stringify!($name),
+                    rocketmq: $rocketmq,
+                    unit: $unit,
+                    default: config.$name.text(),
+                    accepted: accepted!($type $(, $accepted)?),
+                    text: concat!($($doc),+),
+                },)+]
+            }
+
+            /// Returns the option of this name.
+            pub fn option(&mut self, name: &str) -> Option<OptionField<'_>> {
+                match name {
+                    $(stringify!($name) => Some(self.$name.field()),)+
+                    _ => None,
+                }
+            }
+
+            fn expect_in_bounds(&self) -> Result<()> {
+                $($(
+                    let is_accepted: fn(&$type) -> bool = $check;
+                    if !is_accepted(&self.$name) {
+                        return invalid(stringify!($name), self.$name.text(), $accepted);
+                    }
+                )?)+
+                Ok(())
+            }
+        }
+    };
+}
+
+options! {
+    /// The size of a commit-log segment. None: that of the files; 67108864 in a new store (RocketMQ's default: 1073741824).
+    mapped_file_size_commit_log: Option<u64> = None, "mappedFileSizeCommitLog", "bytes",
+        "a multiple of 4096 from 4096 to 2147479552 (2 GiB - 4 KiB)"
+        if |size| size.is_none_or(|size| (MIN_SEGMENT_SIZE..=MAX_SEGMENT_SIZE).contains(&size) && size.is_multiple_of(4096));
+    /// The size of a consume-queue file. None: that of the files; 6000000 in a new store, RocketMQ's default.
+    mapped_file_size_consume_queue: Option<u64> = None, "mappedFileSizeConsumeQueue", "bytes",
+        "a multiple of 20, at most 2147479552"
+        if |size| size.is_none_or(|size| size != 0 && size.is_multiple_of(20) && size <= MAX_SEGMENT_SIZE);
+    /// The sizes of a new store that no other option states: "broker" for RocketMQ's, None for those of a small store. A store of
+    /// other sizes refuses "broker".
+    geometry: Geometry = Geometry::Small, "", "";
+    /// Hash slots of an index file, given together with `max_index_num`. None: as in the files; 125000 in a new store (RocketMQ's
+    /// default: 5000000).
+    max_hash_slot_num: Option<u64> = None, "maxHashSlotNum", "slots",
+        "1 to 2147483647"
+        if |slots| slots.is_none_or(|slots| (1..=MAX_INDEX_NUM).contains(&slots));
+    /// Items of an index file, given together with `max_hash_slot_num`. None: as in the files; 500000 in a new store (RocketMQ's
+    /// default: 20000000).
+    max_index_num: Option<u64> = None, "maxIndexNum", "items",
+        "2 to 2147483647"
+        if |items| items.is_none_or(|items| (2..=MAX_INDEX_NUM).contains(&items));
+    /// The part of physical memory within which a message counts as cached: decides the limits of `get` and
+    /// `suggest_pulling_from_slave`. A writer drops its older appends from the page cache.
+    access_message_in_memory_max_ratio: u32 = 40, "accessMessageInMemoryMaxRatio", "percent",
+        "0 to 100 (percent)"
+        if |percent| *percent <= 100;
+    /// The most bytes that one `get` returns while the messages count as cached.
+    max_transfer_bytes_on_message_in_memory: u64 = 262_144, "maxTransferBytesOnMessageInMemory", "bytes";
+    /// The most messages that one `get` returns while they count as cached.
+    max_transfer_count_on_message_in_memory: usize = 32, "maxTransferCountOnMessageInMemory", "messages";
+    /// The most bytes that one `get` returns once a message counts as cold.
+    max_transfer_bytes_on_message_in_disk: u64 = 65_536, "maxTransferBytesOnMessageInDisk", "bytes";
+    /// The most messages that one `get` returns once one counts as cold.
+    max_transfer_count_on_message_in_disk: usize = 8, "maxTransferCountOnMessageInDisk", "messages";
+    /// The least bytes of queue entries that one `get` examines (20 an entry).
+    max_filter_message_size: usize = 16_000, "maxFilterMessageSize", "bytes";
+    /// The scan for the end of the log compares each body, and each record with a `__CRC32#`, with its checksum.
+    check_crc_on_recover: bool = true, "checkCRCOnRecover", "";
+    /// The delay of each delay level: a list of times such as "1s 5m 2h".
+    message_delay_level: String = DelayLevels::ROCKETMQ.to_owned(), "messageDelayLevel", "";
+    /// The largest body of a message.
+    max_message_size: usize = 4_194_304, "maxMessageSize", "bytes";
+    /// Each appended record gets a checksum of all its other bytes, header included, as its last property (`__CRC32#`). Brokers of
+    /// 5.2 and later with `forceVerifyPropCRC` check it, others read a property.
+    enabled_append_prop_crc: bool = false, "enabledAppendPropCRC", "";
+    /// The acknowledgement of an append: with `ASYNC_FLUSH` when the message survives the process or waits in the pool, with
+    /// `SYNC_FLUSH` when it survives a power failure. With `SYNC_FLUSH` it is read only then.
+    flush_disk_type: FlushDiskType = FlushDiskType::Async, "flushDiskType", "";
+    /// The longest wait of an append for its message to be durable, unless the append itself syncs for all that wait.
+    sync_flush_timeout: u64 = 5000, "syncFlushTimeout", "ms";
+    /// The interval at which appended messages are made durable without a request.
+    flush_interval_commit_log: u64 = 500, "flushIntervalCommitLog", "ms", "1 or more (ms)" if |interval| *interval > 0;
+    /// The new pages that a flush at an interval needs.
+    flush_commit_log_least_pages: u64 = 4, "flushCommitLogLeastPages", "pages of 4 KiB";
+    /// The time after which a flush at an interval needs no new pages.
+    flush_commit_log_thorough_interval: u64 = 10_000, "flushCommitLogThoroughInterval", "ms";
+    /// Such flushes come at the interval alone. With False they come as soon as there are enough new pages.
+    flush_commit_log_timed: bool = true, "flushCommitLogTimed", "";
+    /// All pages of a new segment are written with zeros and locked in memory before it is used. Not with `ASYNC_FLUSH` and a pool.
+    warm_mapped_file_enable: bool = false, "warmMapedFileEnable", "";
+    /// With `SYNC_FLUSH` those zeros are synced after this number of pages.
+    flush_least_pages_when_warm_mapped_file: u64 = 4096, "flushLeastPagesWhenWarmMapedFile", "pages of 4 KiB",
+        "1 or more (pages of 4,096 bytes)"
+        if |pages| *pages > 0;
+    /// Appended messages wait in locked memory until a thread of the store writes them to the log in large pieces. A read of this
+    /// store, `commit` and every sync write them at once; a killed process loses the rest. With `SYNC_FLUSH` they wait in memory in
+    /// any case, and this locks it.
+    transient_store_pool_enable: bool = false, "transientStorePoolEnable", "";
+    /// The number of buffers of that memory.
+    transient_store_pool_size: usize = 5, "transientStorePoolSize", "buffers",
+        "1 to 1024 (buffers)"
+        if |buffers| (1..=MAX_POOL_SIZE).contains(buffers);
+    /// The size of each buffer (RocketMQ: that of a segment). `transient_store_pool_enable` locks it as far as `RLIMIT_MEMLOCK`
+    /// permits.
+    transient_store_pool_buffer_size: usize = 4 << 20, "", "bytes",
+        "a multiple of 4096, so that all buffers fit into the address space"
+        if |bytes| *bytes != 0 && bytes.is_multiple_of(4096);
+    /// The interval at which that thread writes, unless much waits.
+    commit_interval_commit_log: u64 = 200, "commitIntervalCommitLog", "ms", "1 or more (ms)" if |interval| *interval > 0;
+    /// The pages that must wait for it to write.
+    commit_commit_log_least_pages: u64 = 4, "commitCommitLogLeastPages", "pages of 4 KiB";
+    /// The time after which it needs no number of pages.
+    commit_commit_log_thorough_interval: u64 = 200, "commitCommitLogThoroughInterval", "ms";
+    /// The longest wait of an append for the next segment of the log or for a buffer.
+    wait_time_out: u64 = 5000, "", "ms";
+    /// While an append holds the append lock for longer than this, other appends raise `BusyError`.
+    os_page_cache_busy_time_out_mills: u64 = 1000, "osPageCacheBusyTimeOutMills", "ms";
+    /// Dispatched bytes after which the checkpoint is stamped again: about the amount that recovery reads. Stamps that take 100 ms or
+    /// longer come later.
+    checkpoint_interval: u64 = 64 << 20, "", "bytes", "1 or more (bytes)" if |interval| *interval > 0;
+    /// The longest wait of a writer for another one to release the lock. 0: it fails at once.
+    lock_timeout: Duration = Duration::ZERO, "", "seconds";
+    /// The treatment of damage inside the log at an open. "heal": a writer refuses damage of messages that were on disk, and cuts a
+    /// torn end. "salvage": whole messages are kept on both sides of any damage.
+    recovery: Recovery = Recovery::Heal, "", "";
+    /// The treatment of a lost or damaged message in a read of many messages, unless the call states it: "raise" an error, or "skip"
+    /// and count it.
+    errors: Errors = Errors::Raise, "", "";
+    /// Tags are indexed, too, as by 5.4 and later. For a reader: the index holds the tag of every message, so that `query(topic,
+    /// tag=...)` need not walk the log.
+    index_tags: bool = false, "", "";
+    /// An I/O error under a mapping becomes an error instead of a SIGBUS signal.
+    sigbus_guard: bool = true, "", "";
 }
 
 impl StoreConfig {
@@ -214,38 +366,15 @@ impl StoreConfig {
     /// # Errors
     /// [`Error::Invalid`] names the option, its value and what is accepted.
     pub fn validate(&self) -> Result<()> {
-        if let Some(size) = self.mapped_file_size_commit_log
-            && (!(MIN_SEGMENT_SIZE..=MAX_SEGMENT_SIZE).contains(&size) || !size.is_multiple_of(4096))
-        {
-            return invalid(
-                "mapped_file_size_commit_log",
-                size,
-                "a multiple of 4096 from 4096 to 2147479552 (2 GiB - 4 KiB)",
-            );
-        }
-        if let Some(size) = self.mapped_file_size_consume_queue
-            && (size == 0 || !size.is_multiple_of(20) || size > MAX_SEGMENT_SIZE)
-        {
-            return invalid("mapped_file_size_consume_queue", size, "a multiple of 20, at most 2147479552");
-        }
+        self.expect_in_bounds()?;
         match (self.max_hash_slot_num, self.max_index_num) {
             (None, None) => {}
             (Some(slots), Some(items)) => {
-                if slots == 0 || slots > i32::MAX as u64 {
-                    return invalid("max_hash_slot_num", slots, "1 to 2147483647");
-                }
-                if items < 2 || items > i32::MAX as u64 {
-                    return invalid("max_index_num", items, "2 to 2147483647");
-                }
-                let geometry = IndexGeometry {
-                    slots: slots as u32,
-                    items: items as u32,
-                };
-                if geometry.file_len() > IndexGeometry::MAX_FILE_LEN {
+                let len = self.index_geometry().map_or(0, IndexGeometry::file_len);
+                if len > IndexGeometry::MAX_FILE_LEN {
                     return Err(Error::Invalid {
                         what: format!(
-                            "max_hash_slot_num {slots} and max_index_num {items} make index files of {} bytes: a broker maps 2147483647",
-                            geometry.file_len()
+                            "max_hash_slot_num {slots} and max_index_num {items} make index files of {len} bytes: a broker maps 2147483647"
                         ),
                     });
                 }
@@ -260,55 +389,16 @@ impl StoreConfig {
                 });
             }
         }
-        if self.flush_interval_commit_log == 0 {
-            return invalid("flush_interval_commit_log", 0, "1 or more (ms)");
-        }
-        if self.flush_least_pages_when_warm_mapped_file == 0 {
-            return invalid(
-                "flush_least_pages_when_warm_mapped_file",
-                0,
-                "1 or more (pages of 4,096 bytes)",
-            );
-        }
-        if self.checkpoint_interval == 0 {
-            return invalid("checkpoint_interval", 0, "1 or more (bytes)");
-        }
-        if self.access_message_in_memory_max_ratio > 100 {
-            return invalid(
-                "access_message_in_memory_max_ratio",
-                self.access_message_in_memory_max_ratio,
-                "0 to 100 (percent)",
-            );
-        }
-        self.validate_pool()?;
-        self.delay_levels().map(drop)
-    }
-
-    fn validate_pool(&self) -> Result<()> {
-        if self.commit_interval_commit_log == 0 {
-            return invalid("commit_interval_commit_log", 0, "1 or more (ms)");
-        }
-        if !(1..=MAX_POOL_SIZE).contains(&self.transient_store_pool_size) {
-            return invalid(
-                "transient_store_pool_size",
-                self.transient_store_pool_size,
-                "1 to 1024 (buffers)",
-            );
-        }
-        if self.transient_store_pool_buffer_size == 0
-            || !self.transient_store_pool_buffer_size.is_multiple_of(4096)
-            || self
-                .transient_store_pool_size
-                .checked_mul(self.transient_store_pool_buffer_size)
-                .is_none_or(|bytes| bytes > isize::MAX as usize)
-        {
+        let buffer = self.transient_store_pool_buffer_size;
+        let pool = self.transient_store_pool_size.checked_mul(buffer);
+        if pool.is_none_or(|bytes| bytes > isize::MAX as usize) {
             return invalid(
                 "transient_store_pool_buffer_size",
-                self.transient_store_pool_buffer_size,
+                buffer,
                 "a multiple of 4096, so that all buffers fit into the address space",
             );
         }
-        Ok(())
+        self.delay_levels().map(drop)
     }
 
     /// Fills the sizes that are still open with `open`'s, and gives all.

@@ -213,19 +213,13 @@ pub(super) fn path(value: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     Ok(path)
 }
 
-/// What to do at damage; None for what the store was opened with.
+/// Converts the argument `errors`: the treatment of damage, by default as the store was opened.
 pub(super) fn errors(value: &Bound<'_, PyAny>) -> PyResult<Option<Errors>> {
     if value.is_none() {
         return Ok(None);
     }
-    let parsed = parse_errors(value).map_err(|error| named(value.py(), "errors", error))?;
-    Ok(Some(parsed))
-}
-
-/// # Errors
-/// `TypeError`, `ValueError`, without the name.
-pub(super) fn parse_errors(value: &Bound<'_, PyAny>) -> PyResult<Errors> {
-    one_of(value, [("raise", Errors::Raise), ("skip", Errors::Skip)])
+    let word = one_of(value, Errors::NAMES);
+    word.map(Some).map_err(|error| named(value.py(), "errors", error))
 }
 
 /// The argument `on_missing`: the start in a queue that does not reach to the position asked for.

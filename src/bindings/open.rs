@@ -17,7 +17,7 @@ use super::recipe::Recipe;
 use super::store::Store;
 use super::time::to_wait;
 use super::warnings::warn;
-use crate::config::{FlushDiskType, Geometry, Recovery, StoreConfig};
+use crate::config::{Errors, FlushDiskType, Geometry, OptionField, OptionType, Recovery, StoreConfig};
 use crate::error::Error;
 
 /// Open the message store in the directory `path`.
@@ -209,83 +209,35 @@ pub(super) fn config_of(options: &Bound<'_, PyDict>) -> PyResult<StoreConfig> {
 }
 
 fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    let set = match name {
-        "mapped_file_size_commit_log" => assign(&mut config.mapped_file_size_commit_log, value),
-        "mapped_file_size_consume_queue" => assign(&mut config.mapped_file_size_consume_queue, value),
-        "max_hash_slot_num" => assign(&mut config.max_hash_slot_num, value),
-        "max_index_num" => assign(&mut config.max_index_num, value),
-        "access_message_in_memory_max_ratio" => assign(&mut config.access_message_in_memory_max_ratio, value),
-        "max_transfer_bytes_on_message_in_memory" => assign(&mut config.max_transfer_bytes_on_message_in_memory, value),
-        "max_transfer_count_on_message_in_memory" => assign(&mut config.max_transfer_count_on_message_in_memory, value),
-        "max_transfer_bytes_on_message_in_disk" => assign(&mut config.max_transfer_bytes_on_message_in_disk, value),
-        "max_transfer_count_on_message_in_disk" => assign(&mut config.max_transfer_count_on_message_in_disk, value),
-        "max_filter_message_size" => assign(&mut config.max_filter_message_size, value),
-        "check_crc_on_recover" => assign(&mut config.check_crc_on_recover, value),
-        "message_delay_level" => assign(&mut config.message_delay_level, value),
-        "max_message_size" => assign(&mut config.max_message_size, value),
-        "enabled_append_prop_crc" => assign(&mut config.enabled_append_prop_crc, value),
-        "flush_disk_type" => flush_disk_type(value).map(|flush| config.flush_disk_type = flush),
-        "sync_flush_timeout" => assign(&mut config.sync_flush_timeout, value),
-        "flush_commit_log_least_pages" => assign(&mut config.flush_commit_log_least_pages, value),
-        "flush_commit_log_thorough_interval" => assign(&mut config.flush_commit_log_thorough_interval, value),
-        "flush_commit_log_timed" => assign(&mut config.flush_commit_log_timed, value),
-        "flush_interval_commit_log" => assign(&mut config.flush_interval_commit_log, value),
-        "warm_mapped_file_enable" => assign(&mut config.warm_mapped_file_enable, value),
-        "flush_least_pages_when_warm_mapped_file" => assign(&mut config.flush_least_pages_when_warm_mapped_file, value),
-        "transient_store_pool_enable" => assign(&mut config.transient_store_pool_enable, value),
-        "transient_store_pool_size" => assign(&mut config.transient_store_pool_size, value),
-        "transient_store_pool_buffer_size" => assign(&mut config.transient_store_pool_buffer_size, value),
-        "commit_interval_commit_log" => assign(&mut config.commit_interval_commit_log, value),
-        "commit_commit_log_least_pages" => assign(&mut config.commit_commit_log_least_pages, value),
-        "commit_commit_log_thorough_interval" => assign(&mut config.commit_commit_log_thorough_interval, value),
-        "wait_time_out" => assign(&mut config.wait_time_out, value),
-        "os_page_cache_busy_time_out_mills" => assign(&mut config.os_page_cache_busy_time_out_mills, value),
-        "checkpoint_interval" => assign(&mut config.checkpoint_interval, value),
-        "lock_timeout" => return lock_timeout(value).map(|timeout| config.lock_timeout = timeout),
-        "recovery" => recovery(value).map(|recovery| config.recovery = recovery),
-        "errors" => arguments::parse_errors(value).map(|errors| config.errors = errors),
-        "index_tags" => assign(&mut config.index_tags, value),
-        "sigbus_guard" => assign(&mut config.sigbus_guard, value),
-        "geometry" => geometry(value).map(|geometry| config.geometry = geometry),
-        _ => {
-            return Err(PyTypeError::new_err(format!(
-                "open() has no option {name:?}: help(mqstore.open) lists them"
-            )));
-        }
+    let Some(field) = config.option(name) else {
+        return Err(PyTypeError::new_err(format!(
+            "open() has no option {name:?}: help(mqstore.open) lists them"
+        )));
+    };
+    let set = match field {
+        OptionField::Flag(field) => assign(field, value),
+        OptionField::Text(field) => assign(field, value),
+        OptionField::U32(field) => assign(field, value),
+        OptionField::U64(field) => assign(field, value),
+        OptionField::Usize(field) => assign(field, value),
+        OptionField::Size(field) => assign(field, value),
+        // Its error has the name.
+        OptionField::Wait(field) => return lock_timeout(value).map(|timeout| *field = timeout),
+        OptionField::FlushDiskType(field) => one_of(value, FlushDiskType::NAMES).map(|named| *field = named),
+        OptionField::Recovery(field) => one_of(value, Recovery::NAMES).map(|named| *field = named),
+        OptionField::Errors(field) => one_of(value, Errors::NAMES).map(|named| *field = named),
+        OptionField::Geometry(field) => geometry(value).map(|named| *field = named),
     };
     set.map_err(|error| arguments::named(value.py(), &format!("option {name}"), error))
 }
 
-/// A type that an option has.
-trait Kind {
-    /// In words.
-    const WHAT: &str;
-}
-
-macro_rules! kinds {
-    ($($type:ty: $what:literal;)*) => {
-        $(impl Kind for $type {
-            const WHAT: &str = $what;
-        })*
-    };
-}
-
-kinds! {
-    bool: "True or False";
-    String: "a str";
-    u32: "an int from 0 to 2**32 - 1";
-    u64: "an int from 0 to 2**64 - 1";
-    usize: "an int from 0 to 2**64 - 1";
-    Option<u64>: "an int from 0 to 2**64 - 1, or None";
-}
-
 fn assign<'py, T>(field: &mut T, value: &Bound<'py, PyAny>) -> PyResult<()>
 where
-    T: Kind + for<'a> FromPyObject<'a, 'py>,
+    T: OptionType + for<'a> FromPyObject<'a, 'py>,
 {
     *field = value.extract().map_err(Into::into).map_err(|error: PyErr| {
         let py = value.py();
-        let expected = || PyResult::Ok(format!("expected {}, got {}", T::WHAT, str_of(value)?));
+        let expected = || PyResult::Ok(format!("expected {}, got {}", T::ACCEPTED, str_of(value)?));
         if error.is_instance_of::<PyOverflowError>(py) {
             expected().map_or_else(|other| other, PyValueError::new_err)
         } else {
@@ -299,17 +251,6 @@ where
 fn lock_timeout(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let timeout = to_wait(Some(value).filter(|value| !value.is_none()), "lock_timeout")?;
     Ok(timeout.unwrap_or(Duration::MAX))
-}
-
-fn recovery(value: &Bound<'_, PyAny>) -> PyResult<Recovery> {
-    one_of(value, [("heal", Recovery::Heal), ("salvage", Recovery::Salvage)])
-}
-
-fn flush_disk_type(value: &Bound<'_, PyAny>) -> PyResult<FlushDiskType> {
-    one_of(
-        value,
-        [("ASYNC_FLUSH", FlushDiskType::Async), ("SYNC_FLUSH", FlushDiskType::Sync)],
-    )
 }
 
 fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {

@@ -6,7 +6,6 @@ import errno
 import inspect
 import os
 import pickle
-import re
 import shutil
 import signal
 import subprocess
@@ -246,13 +245,6 @@ def test_options_are_rocketmqs_names(path: Path) -> None:
 def test_an_option_that_cannot_be_is_named(path: Path, options: dict[str, object], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         mqstore.open(path, **options)
-
-
-def test_the_signature_of_open_names_every_option() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "ARCHITECTURE.md").read_text()
-    table = text.split("| option | RocketMQ |")[1].split("\n\n")[0]
-    signature = inspect.signature(mqstore.open).parameters
-    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(signature) - {"path", "mode"}
 
 
 def test_every_default_in_the_signature_is_taken(path: Path) -> None:
