@@ -18,6 +18,7 @@ __all__ = [
     "GetResult",
     "Message",
     "MessageIterator",
+    "Messages",
     "Offsets",
     "QueryResult",
     "Queue",
@@ -1287,8 +1288,29 @@ class MessageIterator(Iterator[Message]):
     def __aiter__(self) -> AsyncIterator[Message]: ...
     def __next__(self) -> Message: ...
 
+@disjoint_base
+class Messages(Tabular, Reversible[Message], Collection[Message]):
+    """Messages that a call has read: a sequence of Message."""
+    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
+        """Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+
+        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """The index of a message. Raises `ValueError` if it is not there."""
+    def count(self, value: object, /) -> int:
+        """How often a message is in it."""
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[Message]: ...
+    def __reversed__(self) -> Iterator[Message]: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
+
 @final
-class GetResult(Tabular, Reversible[Message], Collection[Message]):
+class GetResult(Messages):
     """The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on."""
     @property
     def status(self) -> _Status:
@@ -1313,26 +1335,9 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
     @property
     def skipped(self) -> int:
         """How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`."""
-    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Its messages as Arrow record batches. They were read already, so a closed store does not matter.
-
-        `columns` and `max_bytes` as in `QueueSlice.batches`.
-        """
-    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """The index of a message. Raises `ValueError` if it is not there."""
-    def count(self, value: object, /) -> int:
-        """How often a message is in it."""
-    def __contains__(self, value: object, /) -> bool: ...
-    def __iter__(self) -> Iterator[Message]: ...
-    def __reversed__(self) -> Iterator[Message]: ...
-    def __len__(self) -> int: ...
-    @overload
-    def __getitem__(self, index: int, /) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
 
 @final
-class QueryResult(Tabular, Reversible[Message], Collection[Message]):
+class QueryResult(Messages):
     """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers."""
     @property
     def complete(self) -> bool:
@@ -1350,23 +1355,6 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
         """How many places of the log were passed over, because a message that could match was lost there, or, with
         `errors="skip"`, is damaged there.
         """
-    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Its messages as Arrow record batches. They were read already, so a closed store does not matter.
-
-        `columns` and `max_bytes` as in `QueueSlice.batches`.
-        """
-    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """The index of a message. Raises `ValueError` if it is not there."""
-    def count(self, value: object, /) -> int:
-        """How often a message is in it."""
-    def __contains__(self, value: object, /) -> bool: ...
-    def __iter__(self) -> Iterator[Message]: ...
-    def __reversed__(self) -> Iterator[Message]: ...
-    def __len__(self) -> int: ...
-    @overload
-    def __getitem__(self, index: int, /) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
 
 @final
 class Message:

@@ -53,7 +53,7 @@ mod tabular;
 mod queue;
 /// `Topics`, `Topic`, `Queues`.
 mod topic;
-/// `GetResult`, `QueryResult`.
+/// `Messages`, `GetResult`, `QueryResult`.
 mod results;
 /// The rows of `append_batch`.
 mod rows;
@@ -122,7 +122,7 @@ mod _native {
     #[pymodule_export]
     use super::repair::{rebuild, repair};
     #[pymodule_export]
-    use super::results::{GetResult, QueryResult, unpickle_get_result, unpickle_query_result};
+    use super::results::{GetResult, Messages, QueryResult, unpickle_get_result, unpickle_query_result};
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]

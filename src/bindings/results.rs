@@ -1,22 +1,99 @@
-//! `GetResult`, `QueryResult`.
+//! `Messages`, and the two answers that are one: `GetResult`, `QueryResult`.
 
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyTuple};
+use pyo3::{PyClass, PyTypeInfo};
 
 use super::arguments;
 use super::batches::Batches;
 use super::handle::{Freshness, Handle};
 use super::message::Message;
-use super::recipe::Reduced;
+use super::recipe::{Reduced, of_native};
 use super::source::Source;
-use super::tabular::{Tabular, tabular};
+use super::tabular::Tabular;
 use crate::read::{self, GetRequest, StoredMessage};
 use crate::storage::Generation;
 
+/// Messages that a call has read: a sequence of Message.
+#[pyclass(frozen, subclass, extends = Tabular, module = "mqstore._native", sequence)]
+pub(super) struct Messages(Py<PyTuple>);
+
+impl Messages {
+    fn of(py: Python<'_>, messages: Vec<StoredMessage>) -> PyResult<Self> {
+        Ok(Self(PyTuple::new(py, messages.into_iter().map(Message::new))?.unbind()))
+    }
+}
+
+#[pymethods]
+impl Messages {
+    /// Its messages as Arrow record batches. They were read already, so a closed store does not
+    /// matter.
+    ///
+    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
+        let held = self.0.bind(py).iter();
+        let held = held.map(|message| Ok(message.cast::<Message>()?.get().held().clone()));
+        Batches::new(
+            Source::Memory(held.collect::<PyResult<_>>()?),
+            columns.as_deref(),
+            max_bytes,
+            None,
+        )
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.0.bind(py).len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.bind(py).as_any().get_item(index)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.0.bind(py).try_iter()
+    }
+
+    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.0.bind(py).to_list().call_method0("__reversed__")?.try_iter()
+    }
+
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.0.bind(py).contains(value)
+    }
+
+    /// The index of a message. Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
+        self.0.bind(py).call_method1("index", (value, start, stop))?.extract()
+    }
+
+    /// How often a message is in it.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.0.bind(py).call_method1("count", (value,))?.extract()
+    }
+}
+
+/// Makes an answer that is a sequence of these messages.
+fn answer<T>(py: Python<'_>, messages: Messages, answer: T) -> PyResult<Bound<'_, T>>
+where
+    T: PyClass<BaseType = Messages> + PyTypeInfo,
+{
+    let messages = PyClassInitializer::from(Tabular).add_subclass(messages);
+    Bound::new(py, messages.add_subclass(answer))
+}
+
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
-#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
+#[pyclass(frozen, extends = Messages, module = "mqstore")]
 pub(super) struct GetResult {
     /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`,
     /// `OFFSET_FOUND_NULL`, `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or
@@ -39,7 +116,6 @@ pub(super) struct GetResult {
     /// `errors="raise"`.
     #[pyo3(get)]
     skipped: u64,
-    messages: Py<PyTuple>,
 }
 
 impl GetResult {
@@ -62,6 +138,7 @@ impl GetResult {
     }
 
     fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Py<Self>> {
+        let messages = Messages::of(py, result.messages)?;
         let result = Self {
             status: result.status.name().to_owned(),
             next_begin_offset: result.next_begin_offset,
@@ -69,9 +146,8 @@ impl GetResult {
             max_offset: result.max_offset,
             suggest_pulling_from_slave: result.suggest_pulling_from_slave,
             skipped: result.skipped,
-            messages: tuple(py, result.messages)?,
         };
-        Ok(tabular(py, result)?.unbind())
+        Ok(answer(py, messages, result)?.unbind())
     }
 }
 
@@ -79,79 +155,30 @@ impl GetResult {
 impl GetResult {
     /// The messages in queue order, as a new list of Message.
     #[getter]
-    fn messages<'py>(&self, py: Python<'py>) -> Bound<'py, PyList> {
-        self.messages.bind(py).to_list()
+    fn messages<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyList> {
+        slf.as_super().get().0.bind(slf.py()).to_list()
     }
 
-    /// Its messages as Arrow record batches. They were read already, so a closed store does not
-    /// matter.
-    ///
-    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
-    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
-    fn batches(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
-        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
-    ) -> PyResult<Batches> {
-        batches(self.messages.bind(py), columns.as_deref(), max_bytes)
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> Reduced<'py, GetParts> {
+        let (py, result) = (slf.py(), slf.get());
+        let offsets = (result.next_begin_offset, result.min_offset, result.max_offset);
+        let messages = slf.as_super().get().0.clone_ref(py);
+        let rest = (result.suggest_pulling_from_slave, result.skipped, messages);
+        Ok((of_native(py, "_get_result")?, (result.status.clone(), offsets, rest)))
     }
 
-    fn __len__(&self, py: Python<'_>) -> usize {
-        self.messages.bind(py).len()
-    }
-
-    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.messages.bind(py).as_any().get_item(index)
-    }
-
-    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.messages.bind(py).try_iter()
-    }
-
-    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        reversed(self.messages.bind(py))
-    }
-
-    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.messages.bind(py).contains(value)
-    }
-
-    /// The index of a message. Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
-        index(self.messages.bind(py), value, start, stop)
-    }
-
-    /// How often a message is in it.
-    #[pyo3(signature = (value, /))]
-    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
-        self.messages.bind(py).call_method1("count", (value,))?.extract()
-    }
-
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, GetParts> {
-        let offsets = (self.next_begin_offset, self.min_offset, self.max_offset);
-        let rest = (self.suggest_pulling_from_slave, self.skipped, self.messages.clone_ref(py));
-        let get_result = py.import("mqstore._native")?.getattr("_get_result")?;
-        Ok((get_result, (self.status.clone(), offsets, rest)))
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> String {
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        let (result, length) = (slf.get(), slf.as_super().get().__len__(slf.py()));
         format!(
-            "<mqstore.GetResult {}, {} messages, next_begin_offset={}, queue {}..{}>",
-            self.status,
-            self.__len__(py),
-            self.next_begin_offset,
-            self.min_offset,
-            self.max_offset
+            "<mqstore.GetResult {}, {length} messages, next_begin_offset={}, queue {}..{}>",
+            result.status, result.next_begin_offset, result.min_offset, result.max_offset
         )
     }
 }
 
 /// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much
 /// of the log it covers.
-#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
+#[pyclass(frozen, extends = Messages, module = "mqstore")]
 pub(super) struct QueryResult {
     /// Whether these are all messages that match. False if the limit left messages out (`covers[0]`
     /// then says where it starts), if a message that could match was passed over (`skipped`) or its
@@ -167,86 +194,34 @@ pub(super) struct QueryResult {
     /// there, or, with `errors="skip"`, is damaged there.
     #[pyo3(get)]
     skipped: u64,
-    messages: Py<PyTuple>,
 }
 
 impl QueryResult {
     pub(super) fn new(py: Python<'_>, result: read::QueryResult) -> PyResult<Py<Self>> {
+        let messages = Messages::of(py, result.messages)?;
         let result = Self {
             complete: result.complete,
             covers: (result.covers.start, result.covers.end),
             skipped: result.skipped,
-            messages: tuple(py, result.messages)?,
         };
-        Ok(tabular(py, result)?.unbind())
+        Ok(answer(py, messages, result)?.unbind())
     }
 }
 
 #[pymethods]
 impl QueryResult {
-    /// Its messages as Arrow record batches. They were read already, so a closed store does not
-    /// matter.
-    ///
-    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
-    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
-    fn batches(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
-        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
-    ) -> PyResult<Batches> {
-        batches(self.messages.bind(py), columns.as_deref(), max_bytes)
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> Reduced<'py, QueryParts> {
+        let (py, result) = (slf.py(), slf.get());
+        let messages = slf.as_super().get().0.clone_ref(py);
+        let parts = (result.complete, result.covers, result.skipped, messages);
+        Ok((of_native(py, "_query_result")?, parts))
     }
 
-    fn __len__(&self, py: Python<'_>) -> usize {
-        self.messages.bind(py).len()
-    }
-
-    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.messages.bind(py).as_any().get_item(index)
-    }
-
-    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.messages.bind(py).try_iter()
-    }
-
-    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        reversed(self.messages.bind(py))
-    }
-
-    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.messages.bind(py).contains(value)
-    }
-
-    /// The index of a message. Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
-        index(self.messages.bind(py), value, start, stop)
-    }
-
-    /// How often a message is in it.
-    #[pyo3(signature = (value, /))]
-    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
-        self.messages.bind(py).call_method1("count", (value,))?.extract()
-    }
-
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, QueryParts> {
-        let query_result = py.import("mqstore._native")?.getattr("_query_result")?;
-        Ok((
-            query_result,
-            (self.complete, self.covers, self.skipped, self.messages.clone_ref(py)),
-        ))
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> String {
-        format!(
-            "<mqstore.QueryResult {} messages, complete={}, covers {}..{}>",
-            self.__len__(py),
-            if self.complete { "True" } else { "False" },
-            self.covers.0,
-            self.covers.1
-        )
+    fn __repr__(slf: &Bound<'_, Self>) -> String {
+        let (result, length) = (slf.get(), slf.as_super().get().__len__(slf.py()));
+        let complete = if result.complete { "True" } else { "False" };
+        let (begin, end) = result.covers;
+        format!("<mqstore.QueryResult {length} messages, complete={complete}, covers {begin}..{end}>")
     }
 }
 
@@ -273,9 +248,8 @@ pub(super) fn unpickle_get_result(
         max_offset,
         suggest_pulling_from_slave,
         skipped,
-        messages,
     };
-    tabular(py, result)
+    answer(py, Messages(messages), result)
 }
 
 /// A `QueryResult` from its parts: what pickle calls.
@@ -291,26 +265,6 @@ pub(super) fn unpickle_query_result(
         complete,
         covers,
         skipped,
-        messages,
     };
-    tabular(py, result)
-}
-
-fn tuple(py: Python<'_>, messages: Vec<StoredMessage>) -> PyResult<Py<PyTuple>> {
-    Ok(PyTuple::new(py, messages.into_iter().map(Message::new))?.unbind())
-}
-
-fn batches(messages: &Bound<'_, PyTuple>, columns: Option<&[String]>, max_bytes: usize) -> PyResult<Batches> {
-    let held = messages
-        .iter()
-        .map(|message| Ok(message.cast::<Message>()?.get().held().clone()));
-    Batches::new(Source::Memory(held.collect::<PyResult<_>>()?), columns, max_bytes, None)
-}
-
-fn reversed<'py>(messages: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyIterator>> {
-    messages.to_list().call_method0("__reversed__")?.try_iter()
-}
-
-fn index(messages: &Bound<'_, PyTuple>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
-    messages.call_method1("index", (value, start, stop))?.extract()
+    answer(py, Messages(messages), result)
 }
