@@ -25,6 +25,8 @@ pub mod log;
 pub mod recovery;
 /// What runs beside the callers of a store: dispatching, flushing, stamping the checkpoint.
 pub mod services;
+/// Ordered pipeline of threads: parallel work, outputs in order, bounded memory.
+mod pipeline;
 /// Reading, from any process: writes nothing and takes no lock.
 pub mod read;
 /// The writing process, put together.

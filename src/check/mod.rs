@@ -21,9 +21,7 @@ mod key_files;
 mod keys;
 /// Keys that brokers drop at their next start.
 mod dropped_keys;
-/// A section of the log beside queues and index, where all agree.
-mod section;
-/// The sections, read by several threads.
+/// Sections of the log, compared with queues and index by several threads.
 mod sections;
 /// All of it, in one pass over the log.
 mod verify;

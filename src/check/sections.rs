@@ -1,182 +1,274 @@
-//! The log in sections, which several threads read at once. They are taken in their order.
+//! Comparison of the log with queues and index in sections, by several threads. A section with any contradiction is compared again, record
+//! by record, by the caller, which knows the state before it: only that shows the finding.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
-use crate::check::section::{Agreed, SectionReader};
+use crate::check::key_items::{KeyFile, KeyItems};
 use crate::error::Result;
-use crate::interrupt::{self, INTERVAL};
-use crate::log::{LogFiles, SequentialRead};
-use crate::services::without_panic;
-use crate::sync::lock;
+use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_salvage_record};
+use crate::log::{ConsumeQueue, EntriesAhead, LogFiles, Place, QueueTable, SequentialRead};
+use crate::pipeline::{Pipeline, Worker};
 
-/// The sections of a log.
+/// How far after the start of a section its first record is looked for, and how much of that at once.
+const SEARCHED: i64 = 64 << 10;
+const SEARCHED_AT_ONCE: i64 = 4 << 10;
+
+/// What a section holds if all of it agrees, provided that the one before it ends where it starts.
+#[derive(Debug, Default)]
+pub(super) struct Agreed {
+    /// Where its first record starts, and the record after its last one.
+    pub(super) stretch: Range<i64>,
+    pub(super) messages: u64,
+    /// Store times of the first and the last message. They do not fall.
+    pub(super) store_times: Option<(i64, i64)>,
+    /// The queue offsets of its messages, without a gap in each queue.
+    pub(super) queues: Vec<(Place, Range<i64>)>,
+    /// The numbers of the items of its messages, in each index file by its place, in the order of the log.
+    pub(super) items: Vec<(usize, Range<i32>)>,
+}
+
+/// Compares sections, one after the other.
 #[derive(Debug)]
-pub(super) struct Sections<'a> {
+pub(super) struct SectionReader<'a> {
     log: &'a LogFiles,
-    bounds: Range<i64>,
-    /// Bytes of a section.
-    bytes: i64,
-    /// So many sections are read or wait to be taken.
-    most: usize,
-    turns: Mutex<Turns>,
-    /// A section was read, or taken, or nobody takes another one.
-    changed: Condvar,
-    ahead: Mutex<Ahead>,
+    check: Check,
+    levels: &'a DelayLevels,
+    queues: QueueTable<Entries>,
+    files: &'a [Arc<KeyFile>],
+    agreed: Agreed,
 }
 
+/// The entries of a queue.
 #[derive(Debug)]
-struct Turns {
-    /// The number of the next section that is read.
-    next: usize,
-    /// The number of the next section that is taken.
-    taken: usize,
-    waiting: BTreeMap<usize, Result<Option<Agreed>>>,
-    is_over: bool,
+struct Entries {
+    queue: Arc<ConsumeQueue>,
+    ahead: EntriesAhead,
+    /// Of which of the queues of the section.
+    met: Option<usize>,
 }
 
-/// What is read from disk before it is needed.
-#[derive(Debug)]
-struct Ahead {
-    read: SequentialRead,
-    at: i64,
-}
-
-impl<'a> Sections<'a> {
-    pub(super) fn new(log: &'a LogFiles, bounds: Range<i64>, bytes: i64, threads: usize) -> Self {
+impl<'a> SectionReader<'a> {
+    /// The queues have their places in the order in which they are given. Of each, `at_once` entries are read at once.
+    pub(super) fn new(
+        log: &'a LogFiles,
+        check: Check,
+        levels: &'a DelayLevels,
+        queues: &[(Arc<str>, i32, Arc<ConsumeQueue>)],
+        at_once: i64,
+        files: &'a [Arc<KeyFile>],
+    ) -> Self {
+        let mut table = QueueTable::default();
+        for (topic, queue_id, queue) in queues {
+            let entries = Entries {
+                queue: Arc::clone(queue),
+                ahead: EntriesAhead::of(at_once),
+                met: None,
+            };
+            table.add(topic.as_bytes(), *queue_id, entries);
+        }
         Self {
             log,
-            bytes: bytes.max(1),
-            most: threads + 1,
-            turns: Mutex::new(Turns {
-                next: 0,
-                taken: 0,
-                waiting: BTreeMap::new(),
-                is_over: false,
-            }),
-            changed: Condvar::new(),
-            ahead: Mutex::new(Ahead {
-                read: SequentialRead::default(),
-                at: bounds.start,
-            }),
-            bounds,
+            check,
+            levels,
+            queues: table,
+            files,
+            agreed: Agreed::default(),
         }
     }
 
-    /// Runs `take`, with `threads` - 1 threads that read sections beside it.
+    /// The records that start in `section`, if they agree with queues and index.
+    ///
+    /// # Errors
+    /// Those of reading log, queues and index.
+    pub(super) fn read(&mut self, section: Range<i64>) -> Result<Option<Agreed>> {
+        let agrees = self.compare(section);
+        let agreed = std::mem::take(&mut self.agreed);
+        for (place, _) in &agreed.queues {
+            if let Some(entries) = self.queues.get_mut(*place) {
+                entries.met = None;
+            }
+        }
+        Ok(agrees?.then_some(agreed))
+    }
+
+    fn compare(&mut self, section: Range<i64>) -> Result<bool> {
+        let Some(start) = self.find_start(&section)? else {
+            return Ok(false);
+        };
+        let mut items = KeyItems::from(self.files, start)?;
+        let mut scan = self.log.scan(start, section.end, self.check);
+        while scan.advance()? {
+            let agrees = match scan.view() {
+                Some(view) => self.agrees(&view, &mut items)?,
+                None => false,
+            };
+            if !agrees || scan.check_intact().is_err() {
+                return Ok(false);
+            }
+        }
+        self.agreed.stretch = start..scan.position();
+        self.agreed.items = items.into_taken();
+        Ok(scan.stopped_by().is_none())
+    }
+
+    /// Where its first record may start. A body may hold what looks like one.
+    fn find_start(&self, section: &Range<i64>) -> Result<Option<i64>> {
+        let end = section.end.min(section.start.saturating_add(SEARCHED));
+        let mut from = section.start;
+        while from < end {
+            let to = end.min(from.saturating_add(SEARCHED_AT_ONCE));
+            if let Some(start) = self.log.find_known_record(from..to, |_| true)? {
+                return Ok(Some(start));
+            }
+            from = to;
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn agrees(&mut self, view: &MessageView<'_>, items: &mut KeyItems<'_>) -> Result<bool> {
+        let time = view.store_time();
+        let (first, last) = self.agreed.store_times.unwrap_or((time, time));
+        if time < last || is_salvage_record(view) {
+            return Ok(false);
+        }
+        self.agreed.store_times = Some((first, time));
+        self.agreed.messages += 1;
+        let dispatched = DispatchRequest::of(view);
+        Ok(self.has_entry(view, &dispatched)? && items.take(view, &dispatched)?)
+    }
+
+    /// Whether the entry of the message is as it should be, and that after the entry of the message before it in its queue.
+    #[inline]
+    fn has_entry(&mut self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>) -> Result<bool> {
+        let Some(unit) = dispatched.unit(self.levels) else {
+            return Ok(true);
+        };
+        let Some(place) = self.queues.find(view.topic_bytes(), view.queue_id()) else {
+            return Ok(false);
+        };
+        let Some(entries) = self.queues.get_mut(place) else {
+            return Ok(false);
+        };
+        let offset = view.queue_offset();
+        let met = &mut self.agreed.queues;
+        let at = *entries.met.get_or_insert_with(|| {
+            met.push((place, offset..offset));
+            met.len() - 1
+        });
+        let Some((_, offsets)) = met.get_mut(at).filter(|(_, offsets)| offsets.end == offset) else {
+            return Ok(false);
+        };
+        offsets.end = offset.saturating_add(1);
+        Ok(entries.queue.known_unit(offset, &mut entries.ahead)? == Some(unit))
+    }
+}
+
+/// A section, and what it holds if all of it agrees.
+type Compared = (Range<i64>, Option<Agreed>);
+
+/// The part of the log that no section has yet.
+pub(super) struct Ahead {
+    at: i64,
+    end: i64,
+    /// Bytes of a section.
+    bytes: i64,
+    read: SequentialRead,
+    /// Where the section starts that was taken last.
+    taken_at: Arc<AtomicI64>,
+}
+
+impl Worker for SectionReader<'_> {
+    type Source = Ahead;
+    type Part = Range<i64>;
+    type Output = Compared;
+
+    fn find(&mut self, ahead: &mut Ahead) -> Option<Range<i64>> {
+        let section = ahead.at..ahead.at.saturating_add(ahead.bytes).min(ahead.end);
+        if section.is_empty() {
+            return None;
+        }
+        ahead.read.drop_before(self.log, ahead.taken_at.load(Ordering::Relaxed));
+        ahead.read.through(self.log, section.clone(), ahead.end);
+        ahead.at = section.end;
+        Some(section)
+    }
+
+    fn process(&mut self, section: Range<i64>) -> Result<Compared> {
+        let agreed = self.read(section.clone())?;
+        Ok((section, agreed))
+    }
+}
+
+/// The sections of a log, in their order.
+pub(super) struct Sections<'p, 'a> {
+    pipeline: &'p Pipeline<SectionReader<'a>>,
+    reader: SectionReader<'a>,
+    taken_at: Arc<AtomicI64>,
+}
+
+impl<'a> Sections<'_, 'a> {
+    /// Runs `take` with the sections of `bounds`, each of so many bytes, while `threads` - 1 other threads compare sections, too.
     pub(super) fn run<T>(
-        &self,
+        log: &'a LogFiles,
+        bounds: &Range<i64>,
+        bytes: i64,
         threads: usize,
         reader: impl Fn() -> SectionReader<'a> + Sync,
-        take: impl FnOnce(&mut SectionReader<'a>) -> T,
+        take: impl FnOnce(&mut Sections<'_, 'a>) -> T,
     ) -> T {
-        thread::scope(|scope| {
-            let _over = Over(self);
+        let taken_at = Arc::new(AtomicI64::new(bounds.start));
+        let ahead = Ahead {
+            at: bounds.start,
+            end: bounds.end,
+            bytes: bytes.max(1),
+            read: SequentialRead::default(),
+            taken_at: Arc::clone(&taken_at),
+        };
+        let pipeline = Pipeline::new("verify", ahead, threads + 1);
+        let taken = thread::scope(|scope| {
+            let _stop = Stop(&pipeline);
             for _ in 1..threads {
                 let reads = || {
                     let mut reader = reader();
-                    while let Some(number) = self.wait_for_turn() {
-                        self.read(number, &mut reader);
-                    }
+                    while pipeline.process_next(&mut reader) {}
                 };
-                // Where the system gives no thread, the caller's reads.
+                // If the system starts no thread, the caller's compares all sections.
                 let _ = thread::Builder::new()
                     .name("mqstore-verify".to_owned())
                     .spawn_scoped(scope, reads);
             }
-            take(&mut reader())
-        })
+            take(&mut Sections {
+                pipeline: &pipeline,
+                reader: reader(),
+                taken_at,
+            })
+        });
+        pipeline.with_source(|ahead| ahead.read.drop_before(log, i64::MAX));
+        taken
     }
 
-    /// The next section, and what it holds if all of it agrees; `None` at the end.
+    /// Takes the next section; `None` at the end.
     ///
     /// # Errors
-    /// Those of [`SectionReader::read`] and of [`interrupt::check`].
-    pub(super) fn next(&self, reader: &mut SectionReader<'a>) -> Result<Option<(Range<i64>, Option<Agreed>)>> {
-        loop {
-            let mut turns = lock(&self.turns);
-            let number = turns.taken;
-            if self.section(number).is_empty() {
-                return Ok(None);
-            }
-            if let Some(read) = turns.waiting.remove(&number) {
-                turns.taken += 1;
-                drop(turns);
-                self.changed.notify_all();
-                return Ok(Some((self.section(number), read?)));
-            }
-            if let Some(number) = self.turn(&mut turns) {
-                drop(turns);
-                self.read(number, reader);
-                interrupt::check()?;
-                continue;
-            }
-            let waited = self.changed.wait_timeout(turns, INTERVAL);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-            // Without the lock: whoever is asked may run for long.
-            interrupt::check_after_wait()?;
+    /// Those of [`SectionReader::read`] and of [`interrupt::check`](crate::interrupt::check).
+    pub(super) fn next(&mut self) -> Result<Option<Compared>> {
+        let next = self.pipeline.take(Some(&mut self.reader))?;
+        if let Some((section, _)) = &next {
+            self.taken_at.store(section.start, Ordering::Relaxed);
         }
-    }
-
-    /// Drops what was brought into the page cache.
-    pub(super) fn drop_all(&self) {
-        lock(&self.ahead).read.drop_before(self.log, i64::MAX);
-    }
-
-    fn section(&self, number: usize) -> Range<i64> {
-        let Range { start, end } = self.bounds;
-        let from = start.saturating_add(self.bytes.saturating_mul(number as i64)).min(end);
-        from..from.saturating_add(self.bytes).min(end)
-    }
-
-    /// The number of the section to be read now, if there is room for it.
-    fn turn(&self, turns: &mut Turns) -> Option<usize> {
-        let number = turns.next;
-        let is_due = number < turns.taken + self.most && !self.section(number).is_empty();
-        is_due.then(|| {
-            turns.next += 1;
-            number
-        })
-    }
-
-    /// The same, once there is room; `None` after the last one.
-    fn wait_for_turn(&self) -> Option<usize> {
-        let mut turns = lock(&self.turns);
-        while !turns.is_over && !self.section(turns.next).is_empty() {
-            if let Some(number) = self.turn(&mut turns) {
-                return Some(number);
-            }
-            turns = self.changed.wait(turns).unwrap_or_else(PoisonError::into_inner);
-        }
-        None
-    }
-
-    fn read(&self, number: usize, reader: &mut SectionReader<'a>) {
-        let section = self.section(number);
-        self.read_ahead(&section);
-        let read = without_panic("verify", || reader.read(section));
-        lock(&self.turns).waiting.insert(number, read);
-        self.changed.notify_all();
-    }
-
-    fn read_ahead(&self, section: &Range<i64>) {
-        let taken = lock(&self.turns).taken;
-        let mut ahead = lock(&self.ahead);
-        ahead.read.drop_before(self.log, self.section(taken.saturating_sub(1)).start);
-        let at = ahead.at;
-        ahead.read.through(self.log, at..section.end, self.bounds.end);
-        ahead.at = at.max(section.end);
+        Ok(next)
     }
 }
 
-/// Ends the threads, also after a panic.
-struct Over<'s, 'a>(&'s Sections<'a>);
+/// Ends the threads when it is dropped, also after a panic.
+struct Stop<'p, 'a>(&'p Pipeline<SectionReader<'a>>);
 
-impl Drop for Over<'_, '_> {
+impl Drop for Stop<'_, '_> {
     fn drop(&mut self) {
-        lock(&self.0.turns).is_over = true;
-        self.0.changed.notify_all();
+        self.0.stop();
     }
 }

@@ -13,8 +13,7 @@ use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
 use crate::check::keys::Keys;
 use crate::check::queues::Queues;
-use crate::check::section::{Agreed, SectionReader};
-use crate::check::sections::Sections;
+use crate::check::sections::{Agreed, SectionReader, Sections};
 use crate::check::small_files::{
     look_at_checkpoint, look_at_names, look_at_settings, look_at_types, look_past_end, note_kept_elsewhere,
 };
@@ -190,7 +189,7 @@ fn look(
     let files = keys.files();
     look_at_dropped_keys(&files, &checkpoint, &mut context)?;
     let threads = count_threads(request, file_queues.len());
-    let sections = Sections::new(log, context.bounds.clone(), request.section_bytes, threads);
+    let bounds = context.bounds.clone();
     let mut pass = Pass {
         queues: compared,
         keys,
@@ -205,7 +204,9 @@ fn look(
         last_store_time: None,
     };
     let section_reader = || SectionReader::new(log, check, &levels, &file_queues, at_once, &files);
-    sections.run(threads, section_reader, |reader| pass.run(&sections, reader))?;
+    Sections::run(log, &bounds, request.section_bytes, threads, section_reader, |sections| {
+        pass.run(sections)
+    })?;
     let (mut context, messages, last_store_time) = (pass.context, pass.messages, pass.last_store_time);
     let queue_entries = pass.queues.finish(&mut context)?;
     let index_items = pass.keys.finish(&mut context)?;
@@ -297,9 +298,9 @@ struct Pass<'a, T> {
 }
 
 impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
-    fn run<'a>(&mut self, sections: &Sections<'a>, reader: &mut SectionReader<'a>) -> Result<()> {
+    fn run(&mut self, sections: &mut Sections<'_, '_>) -> Result<()> {
         let mut at = self.context.bounds.start;
-        while let Some((section, agreed)) = sections.next(reader)? {
+        while let Some((section, agreed)) = sections.next()? {
             let agreed = agreed.filter(|agreed| agreed.stretch.start == at);
             at = match agreed {
                 Some(agreed) if self.take_agreed(&agreed)? => agreed.stretch.end,
@@ -310,7 +311,6 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
             };
             self.pause(at)?;
         }
-        sections.drop_all();
         let Range { start, end } = self.context.bounds;
         (self.tell)(end - start, end - start)
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
@@ -173,6 +174,17 @@ fn a_panic_of_a_thread_ends_the_pass_with_an_error() {
     });
     let error = sections.next_section().unwrap_err();
     assert!(error.to_string().contains("planted"), "{error}");
+    let begun = Instant::now();
+    let is_late = move || {
+        if begun.elapsed() > Duration::from_secs(10) {
+            Err(Error::Closed)
+        } else {
+            Ok(())
+        }
+    };
+    let after = interruptible(is_late, || sections.next_section());
+    assert_eq!(after.unwrap(), None, "nothing follows it");
+    assert!(!sections.is_complete());
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! A pass whose messages several threads read at once. One thread at a time finds the next places, which are a section; it reads their
 //! messages while another thread finds the section after it. The sections are given in their order.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
-use crate::interrupt::{self, INTERVAL, interruptible};
+use crate::interrupt::interruptible;
 use crate::log::RecordCursor;
+use crate::pipeline::{Pipeline, Worker};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
 use crate::read::scan::absent_topics::AbsentTopics;
@@ -19,9 +19,7 @@ use crate::read::scan::place::{Place, READ_ALONE};
 use crate::read::scan::request::ScanRequest;
 use crate::read::scan::route::{Part, Route};
 use crate::read::scan::scan::{Filled, Scan};
-use crate::services::without_panic;
 use crate::storage::Generation;
-use crate::sync::lock;
 
 /// What makes something of the messages of a section: all that it made, and why it ended before the end of the section.
 type Gather<T> = Box<dyn Fn(&mut Section<'_>) -> (Vec<T>, Option<Error>) + Send + Sync>;
@@ -78,15 +76,17 @@ impl Section<'_> {
 
 /// A pass in sections. The threads start with the first one that is asked for, and end with the pass, or when this is dropped.
 pub struct Sections<T> {
-    /// Tells of the pass. The threads have its route.
+    /// Reports about the pass. The threads have its route.
     scan: Scan,
     threads: Vec<JoinHandle<()>>,
+    /// The threads to start.
+    most_threads: usize,
     is_begun: bool,
     begun_in: Generation,
     shared: Arc<Shared<T>>,
-    /// What was left of the route after the last section.
+    /// The rest of the route after the last section.
     left: i64,
-    /// Why there is no other section.
+    /// The error that ends the pass after the last section.
     failed: Option<Error>,
     is_over: bool,
 }
@@ -97,7 +97,7 @@ impl<T> fmt::Debug for Sections<T> {
     }
 }
 
-/// What the threads share.
+/// Data that the threads share.
 struct Shared<T> {
     reader: Arc<MessageReader>,
     request: Arc<ScanRequest>,
@@ -106,51 +106,40 @@ struct Shared<T> {
     absent: AbsentTopics,
     /// Bytes of the messages of a section, about.
     bytes: u64,
-    /// So many sections are read or wait to be given.
-    most: u64,
     gather: Gather<T>,
-    ahead: Mutex<Ahead>,
-    read: Mutex<Read<T>>,
-    /// A section was read, or given, or the pass ends.
-    changed: Condvar,
-    is_stopped: AtomicBool,
-    /// Where the last message of the sections that were given lies.
+    /// The physical offset of the last message of the sections that the caller has.
     given_to: AtomicI64,
+    pipeline: Pipeline<SectionReader<T>>,
 }
 
-/// What no thread has taken yet.
+/// The part of the pass that no section has yet.
 struct Ahead {
     route: Route,
     cursor: RecordCursor,
-    /// The number of the next section.
-    next: u64,
     is_over: bool,
 }
 
-/// Sections that were read.
-struct Read<T> {
-    waiting: BTreeMap<u64, Done<T>>,
-    /// How many were given.
-    given: u64,
-    /// A thread failed without a section.
-    failed: Option<Error>,
+/// One thread, which finds and reads sections.
+struct SectionReader<T> {
+    shared: Arc<Shared<T>>,
+    picker: Picker,
 }
 
-/// A section that was read.
+/// A section that was found or read.
 struct Done<T> {
     made: Vec<T>,
     failed: Option<Error>,
     skipped: u64,
-    /// Where its last message lies.
+    /// The physical offset of its last message.
     end: Option<i64>,
-    /// What is left of the route after it.
+    /// The rest of the route after it.
     left: i64,
     is_last: bool,
 }
 
 impl<T: Send + 'static> Sections<T> {
-    /// The messages of `scan` that it has not given yet. Each of at most `threads` threads hands sections of about `bytes` to `gather`. As
-    /// many sections as threads, and two more, are in memory at most.
+    /// Begins a pass over the messages of `scan` that it has not returned yet. Each of at most `threads` threads hands sections of about
+    /// `bytes` to `gather`. At most two more sections than threads are in memory.
     pub fn new(
         mut scan: Scan,
         threads: usize,
@@ -160,7 +149,6 @@ impl<T: Send + 'static> Sections<T> {
         let ahead = Ahead {
             route: std::mem::replace(&mut scan.route, Route::Parts(Vec::new())),
             cursor: RecordCursor::default(),
-            next: 0,
             is_over: false,
         };
         let shared = Shared {
@@ -169,22 +157,15 @@ impl<T: Send + 'static> Sections<T> {
             on_damage: scan.on_damage.clone(),
             absent: scan.absent.clone(),
             bytes,
-            most: threads as u64 + 1,
             gather: Box::new(gather),
-            ahead: Mutex::new(ahead),
-            read: Mutex::new(Read {
-                waiting: BTreeMap::new(),
-                given: 0,
-                failed: None,
-            }),
-            changed: Condvar::new(),
-            is_stopped: AtomicBool::new(false),
             given_to: AtomicI64::new(i64::MIN),
+            pipeline: Pipeline::new("scan", ahead, threads + 1),
         };
         Self {
             left: scan.whole,
             scan,
             threads: Vec::new(),
+            most_threads: threads,
             is_begun: false,
             begun_in: Generation::current(),
             shared: Arc::new(shared),
@@ -193,10 +174,10 @@ impl<T: Send + 'static> Sections<T> {
         }
     }
 
-    /// What was made of the next section; `None` at the end. Ask only in the process that has made this.
+    /// Returns the output of the next section; `None` at the end. Only the process that has made this may ask.
     ///
     /// # Errors
-    /// Why the pass ends, after what was made before; those of [`interrupt::check`].
+    /// The error that ends the pass, after the output before it; those of [`interrupt::check`](crate::interrupt::check).
     pub fn next_section(&mut self) -> Result<Option<Vec<T>>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -205,7 +186,12 @@ impl<T: Send + 'static> Sections<T> {
             return Ok(None);
         }
         self.begin();
-        let done = self.take()?;
+        let mut helper = self.threads.is_empty().then(|| SectionReader::new(&self.shared));
+        let Some(done) = self.shared.pipeline.take(helper.as_mut())? else {
+            // A thread has panicked.
+            self.is_over = true;
+            return Ok(None);
+        };
         self.scan.on_damage.add_skipped(done.skipped);
         self.left = done.left;
         if let Some(end) = done.end {
@@ -216,7 +202,10 @@ impl<T: Send + 'static> Sections<T> {
             self.stop();
             if done.failed.is_none() {
                 self.scan.is_ended = true;
-                lock(&self.shared.ahead).route.drop_behind(&self.shared.reader, None);
+                let shared = &self.shared;
+                shared
+                    .pipeline
+                    .with_source(|ahead| ahead.route.drop_behind(&shared.reader, None));
             }
         }
         match done.failed {
@@ -226,47 +215,29 @@ impl<T: Send + 'static> Sections<T> {
         Ok(Some(done.made))
     }
 
-    /// Starts the threads. Where the system gives none, the caller's reads.
+    /// Starts the threads. If the system starts none, the caller's thread reads.
     fn begin(&mut self) {
         if std::mem::replace(&mut self.is_begun, true) {
             return;
         }
-        while self.threads.len() as u64 + 1 < self.shared.most {
+        while self.threads.len() < self.most_threads {
             let shared = Arc::clone(&self.shared);
             let reads = move || {
                 let asked = Arc::clone(&shared);
-                let ask = move || if asked.is_stopped() { Err(Error::Closed) } else { Ok(()) };
-                let mut picker = shared.picker();
-                interruptible(ask, || while shared.read_section(&mut picker) {});
+                let ask = move || {
+                    if asked.pipeline.is_stopped() {
+                        Err(Error::Closed)
+                    } else {
+                        Ok(())
+                    }
+                };
+                let mut reader = SectionReader::new(&shared);
+                interruptible(ask, || while shared.pipeline.process_next(&mut reader) {});
             };
             match thread::Builder::new().name("mqstore-scan".to_owned()).spawn(reads) {
                 Ok(thread) => self.threads.push(thread),
                 Err(_) => break,
             }
-        }
-    }
-
-    /// Waits for the next section.
-    fn take(&mut self) -> Result<Done<T>> {
-        loop {
-            if self.threads.is_empty() {
-                self.shared.read_section(&mut self.shared.picker());
-            }
-            let mut read = lock(&self.shared.read);
-            let next = read.given;
-            if let Some(done) = read.waiting.remove(&next) {
-                read.given += 1;
-                drop(read);
-                self.shared.changed.notify_all();
-                return Ok(done);
-            }
-            if let Some(error) = read.failed.take() {
-                return Err(error);
-            }
-            let waited = self.shared.changed.wait_timeout(read, INTERVAL);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-            // Without the lock: whoever is asked may run for long.
-            interrupt::check_after_wait()?;
         }
     }
 }
@@ -295,10 +266,7 @@ impl<T> Sections<T> {
 
     /// Ends the threads, each after the section that it reads.
     fn stop(&mut self) {
-        self.shared.is_stopped.store(true, Ordering::Release);
-        // With the lock: a thread that has found nothing to do yet waits, and does not miss it.
-        drop(lock(&self.shared.read));
-        self.shared.changed.notify_all();
+        self.shared.pipeline.stop();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -317,54 +285,29 @@ impl<T> Drop for Sections<T> {
     }
 }
 
-impl<T> Shared<T> {
-    fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Acquire)
+impl<T> SectionReader<T> {
+    fn new(shared: &Arc<Shared<T>>) -> Self {
+        let (reader, request) = (Arc::clone(&shared.reader), Arc::clone(&shared.request));
+        Self {
+            picker: Picker::new(reader, request, shared.on_damage.clone(), shared.absent.clone()),
+            shared: Arc::clone(shared),
+        }
     }
+}
 
-    fn picker(&self) -> Picker {
-        let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
-        Picker::new(reader, request, self.on_damage.clone(), self.absent.clone())
-    }
+impl<T> Worker for SectionReader<T> {
+    type Source = Ahead;
+    type Part = (Route, Done<T>);
+    type Output = Done<T>;
 
-    /// Reads the next section, once there is room for it. `false` if there is none.
-    fn read_section(&self, picker: &mut Picker) -> bool {
-        let read = without_panic("scan", || {
-            let Some((number, route, mut done)) = self.find_section() else {
-                return Ok(false);
-            };
-            let on_damage = picker.count_apart();
-            let mut section = Section {
-                reader: &self.reader,
-                request: &self.request,
-                picker,
-                on_damage: on_damage.clone(),
-                route,
-                held_back: None,
-                failed: done.failed.take(),
-            };
-            (done.made, done.failed) = (self.gather)(&mut section);
-            done.skipped += on_damage.skipped();
-            lock(&self.read).waiting.insert(number, done);
-            Ok(true)
-        });
-        let goes_on = read.unwrap_or_else(|panic| {
-            lock(&self.read).failed = Some(panic);
-            false
-        });
-        self.changed.notify_all();
-        goes_on
-    }
-
-    /// The way through the next section, with its number. `None` if there is none, or nobody asks for it any more.
-    fn find_section(&self) -> Option<(u64, Route, Done<T>)> {
-        let ahead = &mut *lock(&self.ahead);
-        if ahead.is_over || !self.wait_for_room(ahead.next) {
+    /// Finds the route of the next section.
+    fn find(&mut self, ahead: &mut Ahead) -> Option<Self::Part> {
+        if ahead.is_over {
             return None;
         }
-        ahead
-            .route
-            .drop_behind(&self.reader, Some(self.given_to.load(Ordering::Relaxed)));
+        let Shared { reader, request, .. } = &*self.shared;
+        let given_to = self.shared.given_to.load(Ordering::Relaxed);
+        ahead.route.drop_behind(reader, Some(given_to));
         let mut done = Done {
             made: Vec::new(),
             failed: None,
@@ -373,26 +316,41 @@ impl<T> Shared<T> {
             left: 0,
             is_last: false,
         };
-        let route = match ahead
-            .route
-            .take_front(&self.reader, &self.request, &mut ahead.cursor, self.bytes)
-        {
+        let front = ahead.route.take_front(reader, request, &mut ahead.cursor, self.shared.bytes);
+        let route = match front {
             Ok(Some((front, end))) => {
                 done.end = Some(end);
                 front
             }
-            Ok(None) => self.find_places(ahead, &mut done),
+            Ok(None) => self.shared.find_places(ahead, &mut done),
             Err(error) => {
                 (ahead.is_over, done.failed) = (true, Some(error));
                 Route::Parts(Vec::new())
             }
         };
         (done.left, done.is_last) = (ahead.route.left(), ahead.is_over);
-        ahead.next += 1;
-        Some((ahead.next - 1, route, done))
+        Some((route, done))
     }
 
-    /// The places of the next section, found one by one.
+    fn process(&mut self, (route, mut done): Self::Part) -> Result<Done<T>> {
+        let on_damage = self.picker.count_apart();
+        let mut section = Section {
+            reader: &self.shared.reader,
+            request: &self.shared.request,
+            picker: &mut self.picker,
+            on_damage: on_damage.clone(),
+            route,
+            held_back: None,
+            failed: done.failed.take(),
+        };
+        (done.made, done.failed) = (self.shared.gather)(&mut section);
+        done.skipped += on_damage.skipped();
+        Ok(done)
+    }
+}
+
+impl<T> Shared<T> {
+    /// Finds the places of the next section one by one.
     fn find_places(&self, ahead: &mut Ahead, done: &mut Done<T>) -> Route {
         let on_damage = self.on_damage.apart();
         let (mut places, mut bytes) = (Vec::new(), 0);
@@ -418,14 +376,5 @@ impl<T> Shared<T> {
         done.end = places.last().map(|place| place.physical_offset);
         places.reverse();
         Route::Parts(vec![Part::Found(places)])
-    }
-
-    /// Waits until the section of this number may be read; `false` if nobody asks for it any more.
-    fn wait_for_room(&self, number: u64) -> bool {
-        let mut read = lock(&self.read);
-        while number >= read.given + self.most && !self.is_stopped() {
-            read = self.changed.wait(read).unwrap_or_else(PoisonError::into_inner);
-        }
-        !self.is_stopped()
     }
 }
