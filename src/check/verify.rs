@@ -19,9 +19,8 @@ use crate::check::small_files::{
 };
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, CHECKPOINT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
-use crate::interrupt;
 use crate::log::{ConsumeQueueStore, EntriesAhead, IndexService, LogRecord, load_checkpoint};
-use crate::read::{MessageReader, Throttle};
+use crate::read::{MessageReader, Throttle, Walked};
 use crate::recovery::{BrokerRecovery, WriterState, mark_of_log};
 use crate::storage::Env;
 
@@ -116,7 +115,7 @@ impl VerifyReport {
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Corrupt`] for files that are cut short during the pass, those of [`MessageReader::open`], what
-/// [`interrupt::check`] and `tell` return. Damage is a finding.
+/// [`interrupt::check`](crate::interrupt::check) and `tell` return. Damage is a finding.
 pub fn verify(
     env: &Arc<dyn Env>,
     reader: &MessageReader,
@@ -331,27 +330,31 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         Ok(agrees)
     }
 
-    /// Compares the records from `from` up to `until` one by one, and gives where the next one starts; `None` if the log ends before it.
-    fn walk(&mut self, mut from: i64, until: i64) -> Result<Option<i64>> {
-        while from < until {
-            let mut scan = self.context.log.scan(from, until, self.check);
-            while scan.advance()? {
-                interrupt::check()?;
-                let Some(view) = scan.view() else { break };
-                self.compare(&view)?;
-                // What was compared may be zeros of a page that was lost meanwhile.
-                scan.check_intact()?;
-                self.pause(scan.position())?;
-            }
-            from = scan.position();
-            if let Some(stop) = scan.stopped_by() {
-                match self.pass_over(from, stop)? {
-                    Some(next) => from = next,
-                    None => return Ok(None),
+    /// Compares the records from `from` up to `until` one by one, and returns where the next one starts; `None` if the log ends before it.
+    fn walk(&mut self, from: i64, until: i64) -> Result<Option<i64>> {
+        if from >= until {
+            return Ok(Some(from));
+        }
+        let mut walk = self.reader.log_walk(from..until, self.check);
+        while let Some(walked) = walk.advance()? {
+            match walked {
+                Walked::Record => {
+                    let Some(view) = walk.view() else { break };
+                    self.compare(&view)?;
+                    // What was compared may be zeros of a page that was lost meanwhile.
+                    walk.check_intact()?;
+                    self.pause(walk.position())?;
+                }
+                Walked::Stop => {
+                    let Some(stop) = walk.stop() else { break };
+                    match self.pass_over(walk.position(), stop)? {
+                        Some(next) => walk.go_on(next),
+                        None => return Ok(None),
+                    }
                 }
             }
         }
-        Ok(Some(from))
+        Ok(Some(walk.position()))
     }
 
     fn pause(&mut self, at: i64) -> Result<()> {

@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{CqUnit, SCHEDULE_TOPIC, java_hash};
-use crate::interrupt;
 use crate::log::{ConsumeQueue, StoredMessage};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
+use crate::read::queue_walk::{NamedQueue, QueueWalk};
 
 /// What a `get` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl MessageReader {
             Some(_) if offset == max => end(GetMessageStatus::OffsetOverflowOne, offset),
             Some(_) if offset > max => end(GetMessageStatus::OffsetOverflowBadly, max),
             Some(queue) if !queue.is_readable(offset)? => end(GetMessageStatus::OffsetFoundNull, queue.next_file_start(offset)),
-            Some(queue) => self.collect(request, &queue, &mut result, &mut accept)?,
+            Some(queue) => self.collect(request, queue, &mut result, &mut accept)?,
         }
         Ok(result)
     }
@@ -183,11 +184,12 @@ impl MessageReader {
     fn collect<E: From<Error>>(
         &self,
         request: &GetRequest,
-        queue: &ConsumeQueue,
+        queue: Arc<ConsumeQueue>,
         result: &mut GetResult,
         accept: &mut impl FnMut(&StoredMessage) -> Result<bool, E>,
     ) -> Result<(), E> {
-        let mut range = self.examined(request, queue);
+        let (topic, id) = (request.topic.clone(), request.queue_id);
+        let examined = self.examined(request, &queue);
         let on_damage = OnDamage::new(request.errors);
         let log_end = self.physical_bounds().end;
         let window = self.memory_window();
@@ -195,18 +197,9 @@ impl MessageReader {
         let mut removed_until = i64::MIN;
         let mut furthest = 0;
         result.status = GetMessageStatus::NoMatchedMessage;
-        result.next_begin_offset = range.end;
-        while let Some(offset) = range.next() {
-            interrupt::check()?;
-            let unit = match queue.unit(offset) {
-                Ok(Some(unit)) => unit,
-                Ok(None) => continue, // a PRE_BLANK
-                Err(damage) => {
-                    range.start = self.offset_after(&request.topic, request.queue_id, offset)?.min(range.end);
-                    on_damage.pass_over(damage, range.start - offset)?;
-                    continue;
-                }
-            };
+        result.next_begin_offset = examined.end;
+        let mut walk = QueueWalk::new(NamedQueue { topic, id, queue }, examined).reading_at_once(request.max_messages);
+        while let Some((offset, unit)) = walk.next(self, false, &on_damage)? {
             furthest = unit.physical_offset;
             if unit.physical_offset < removed_until {
                 continue;

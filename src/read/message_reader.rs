@@ -136,8 +136,8 @@ impl MessageReader {
             return Ok(self.queues.topics());
         }
         let mut topics = std::collections::BTreeSet::new();
-        let unread = self.walk(self.physical_bounds(), |message| {
-            let topic = message.view().topic();
+        let unread = self.walk(self.physical_bounds(), |view| {
+            let topic = view.topic();
             if !topics.contains(topic.as_ref()) {
                 topics.insert(topic.into_owned());
             }
@@ -398,7 +398,7 @@ impl MessageReader {
     }
 
     /// Lets the smallest offset of the queue take account of every file that was found to be removed.
-    fn follow_removals(&self, queue: &ConsumeQueue) -> Result<()> {
+    pub(super) fn follow_removals(&self, queue: &ConsumeQueue) -> Result<()> {
         queue.follow_removals(self.log.removals(), || self.log.first_offset())
     }
 

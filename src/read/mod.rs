@@ -10,10 +10,12 @@ mod message_reader;
 /// What another process has changed since an open.
 mod refresh;
 
+/// Walks over a queue, from either end.
+mod queue_walk;
+/// Walks over the log, also past damage.
 mod walk;
 /// Where the messages of each stretch of the log are found by their keys.
 mod sources;
-mod messages;
 mod get_message;
 mod lookup_by_time;
 mod query;
@@ -37,9 +39,9 @@ pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub use inventory::Segment;
 pub use lookup_by_time::Side;
 pub use message_reader::{MessageReader, Position};
-pub use messages::QueueScan;
 pub use on_damage::OnDamage;
 pub use query::{QueryBy, QueryRequest, QueryResult};
+pub use queue_walk::QueueScan;
 pub use refresh::Refreshed;
 pub use resolve::{HitBounds, KeyHit, OffsetResolver};
 pub(crate) use scan::Throttle;
@@ -48,3 +50,4 @@ pub use scan::{
     Transactions,
 };
 pub use usage::{Shared, Usage, UsageBy, UsageCount};
+pub(crate) use walk::Walked;

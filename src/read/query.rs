@@ -283,16 +283,15 @@ impl MessageReader {
         found: &mut Found,
     ) -> Result<()> {
         let mut offsets = BTreeSet::new();
-        let mut add = |message: &StoredMessage| {
-            let view = message.view();
-            if (search.wanted)(&view) {
+        let mut add = |view: &MessageView<'_>| {
+            if (search.wanted)(view) {
                 offsets.insert(view.physical_offset());
             }
         };
         let mut unread = self.walk_source(source, &mut add)?;
         let is_damaged = unread.values().any(|why| matches!(why, Unreadable::Damaged(_)));
         if is_damaged && search.errors == Errors::Skip {
-            self.visit_queued(search.topic, &source.range(), &mut unread, |message| add(&message))?;
+            self.visit_queued(search.topic, &source.range(), &mut unread, |message| add(&message.view()))?;
         }
         found.unread.append(&mut unread);
         self.collect_at(offsets.into_iter().rev(), search, |_| true, found)?;

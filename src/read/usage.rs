@@ -9,9 +9,9 @@ use foldhash::fast::RandomState;
 use crate::config::Errors;
 use crate::error::Result;
 use crate::format::{Check, MessageView, is_salvage_record};
-use crate::interrupt;
-use crate::log::{LogScan, SequentialRead};
+use crate::log::SequentialRead;
 use crate::read::message_reader::MessageReader;
+use crate::read::walk::{LogWalk, Walked};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -74,23 +74,20 @@ impl MessageReader {
         let mut counts = Counts::new(by, self);
         let mut unread = Vec::new();
         let (log, mut read) = (self.log(), SequentialRead::default());
-        let mut from = covers.start;
-        while from < covers.end {
-            let mut scan = log.scan(from, covers.end, Check::Structure);
-            read.leave_for(log, from, covers.end);
-            while scan.advance()? {
-                interrupt::check()?;
-                counts.add(&scan, &mut unread)?;
-                read.leave_for(log, scan.position(), covers.end);
+        let mut walk = self.log_walk(covers.clone(), Check::Structure);
+        read.leave_for(log, covers.start, covers.end);
+        while let Some(walked) = walk.advance()? {
+            match walked {
+                Walked::Record => counts.add(&walk, &mut unread)?,
+                Walked::Stop => {
+                    let (damage, stretch) = walk.pass_damage()?;
+                    if let (Some(damage), Errors::Raise) = (damage, errors) {
+                        return Err(damage);
+                    }
+                    add_unread(&mut unread, stretch);
+                }
             }
-            let at = scan.position();
-            let Some(stop) = scan.stopped_by() else { break };
-            let (damage, next) = self.past_damage(at, stop, covers.end)?;
-            if let (Some(damage), Errors::Raise) = (damage, errors) {
-                return Err(damage);
-            }
-            from = next.min(covers.end);
-            add_unread(&mut unread, at..from);
+            read.leave_for(log, walk.position(), covers.end);
         }
         read.drop_before(log, i64::MAX);
         Ok(Usage {
@@ -127,9 +124,9 @@ impl<'a> Counts<'a> {
         }
     }
 
-    /// Counts the message that the scan has read, or notes that it was lost.
-    fn add(&mut self, scan: &LogScan<'_>, unread: &mut Vec<Range<i64>>) -> Result<()> {
-        let Some(view) = scan.view() else { return Ok(()) };
+    /// Counts the message that the walk shows, or notes that it was lost.
+    fn add(&mut self, walk: &LogWalk<'_>, unread: &mut Vec<Range<i64>>) -> Result<()> {
+        let Some(view) = walk.view() else { return Ok(()) };
         if is_salvage_record(&view) {
             add_unread(unread, view.physical_offset()..view.end());
             return Ok(());
@@ -146,12 +143,12 @@ impl<'a> Counts<'a> {
             last_store_time: view.store_time(),
         };
         // The key was made of memory that a truncation may have zeroed meanwhile.
-        scan.check_intact()?;
+        walk.check_intact()?;
         if let Some((_, count)) = self.groups.get_mut(&key[..]) {
             count.add(one);
         } else {
             let shared = self.by.iter().map(|by| self.shared(*by, &view)).collect();
-            scan.check_intact()?;
+            walk.check_intact()?;
             self.groups.insert(key.as_slice().into(), (shared, one));
         }
         self.key = key;

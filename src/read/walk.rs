@@ -1,51 +1,143 @@
-//! Walking the log where no queue or index serves.
+//! Walking the log, also past damage, where no queue or index serves.
 
 use std::ops::Range;
 
+use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::format::{Check, MIN_RECORD_SIZE, is_salvage_record};
+use crate::format::{Check, MIN_RECORD_SIZE, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{LogRecord, Source, StoredMessage};
+use crate::log::{LogRecord, LogScan, Source, StoredMessage};
 use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
+use crate::read::queue_walk::{NamedQueue, QueueWalk};
 use crate::read::unreadable::{Unread, Unreadable};
 
+/// A walk over the whole records of a stretch of the log. It stops at everything else, and the caller says where it goes on.
+#[derive(Debug)]
+pub(crate) struct LogWalk<'a> {
+    reader: &'a MessageReader,
+    scan: LogScan<'a>,
+    end: i64,
+    check: Check,
+}
+
+/// A thing to which a walk comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Walked {
+    /// A whole record, which [`LogWalk::view`] shows.
+    Record,
+    /// Damage, or a missing segment, which [`LogWalk::stop`] shows. The walk stays here until it is told where to go on.
+    Stop,
+}
+
+impl LogWalk<'_> {
+    /// Goes to the next record or stop; `None` at the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`], those of [`interrupt::check`].
+    #[inline]
+    pub(crate) fn advance(&mut self) -> Result<Option<Walked>> {
+        interrupt::check()?;
+        if self.scan.advance()? {
+            return Ok(Some(Walked::Record));
+        }
+        Ok(self.stop().map(|_| Walked::Stop))
+    }
+
+    /// Returns the thing that is no record, at which the walk has stopped.
+    pub(crate) fn stop(&self) -> Option<&LogRecord<()>> {
+        self.scan.stopped_by()
+    }
+
+    /// Returns the record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
+    #[inline]
+    pub(crate) fn view(&self) -> Option<MessageView<'_>> {
+        self.scan.view()
+    }
+
+    /// Fails if what was read of the last record so far were not the file's bytes.
+    ///
+    /// # Errors
+    /// As [`LogScan::check_intact`].
+    #[inline]
+    pub(crate) fn check_intact(&self) -> Result<()> {
+        self.scan.check_intact()
+    }
+
+    /// Returns where the next record is expected, or where the walk has stopped.
+    #[inline]
+    pub(crate) fn position(&self) -> i64 {
+        self.scan.position()
+    }
+
+    /// Goes on after a stop.
+    pub(crate) fn go_on(&mut self, at: i64) {
+        self.scan = self.reader.log().scan(at, self.end, self.check);
+    }
+
+    /// Goes on at the next whole record after a stop, or ends. Returns what is wrong, and the stretch that was passed over.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn pass_damage(&mut self) -> Result<(Option<Error>, Range<i64>)> {
+        let at = self.position();
+        let (damage, next) = match self.stop() {
+            Some(stop) => self.reader.past_damage(at, stop, self.end)?,
+            None => (None, at),
+        };
+        let next = next.min(self.end);
+        self.go_on(next);
+        Ok((damage, at..next))
+    }
+}
+
 impl MessageReader {
+    /// Begins a walk at a record.
+    pub(crate) fn log_walk(&self, stretch: Range<i64>, check: Check) -> LogWalk<'_> {
+        LogWalk {
+            reader: self,
+            scan: self.log().scan(stretch.start, stretch.end, check),
+            end: stretch.end,
+            check,
+        }
+    }
+
     /// Hands every whole message of a stretch of the log to `visit`. After damage or a missing segment the walk goes on at the next
     /// segment. Returns what it could not read.
-    pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&StoredMessage)) -> Result<Unread> {
+    pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&MessageView<'_>)) -> Result<Unread> {
         let mut unread = Unread::new();
-        let mut from = self.record_start(range.start, &mut unread)?;
-        loop {
-            let mut scan = self.log().scan(from, range.end, Check::Structure);
-            for message in scan.by_ref() {
-                interrupt::check()?;
-                let message = message?;
-                if is_salvage_record(&message.view()) {
-                    unread.insert(message.view().physical_offset(), Unreadable::Lost);
-                } else {
-                    visit(&message);
+        let start = self.record_start(range.start, &mut unread)?;
+        let mut walk = self.log_walk(start..range.end, Check::Structure);
+        while let Some(walked) = walk.advance()? {
+            if walked == Walked::Record {
+                match walk.view() {
+                    Some(view) if is_salvage_record(&view) => {
+                        unread.insert(view.physical_offset(), Unreadable::Lost);
+                    }
+                    view => view.iter().for_each(&mut visit),
                 }
+                continue;
             }
-            let at = scan.position();
-            let why = match scan.stopped_by() {
-                None => return Ok(unread),
+            let at = walk.position();
+            let why = match walk.stop() {
                 Some(LogRecord::Missing) if self.log().is_removed(at) => Unreadable::Expired,
                 Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => Unreadable::Damaged(error.clone()),
-                Some(_) => {
+                _ => {
                     let why = "no record starts here: the segment is missing or cut short; copy it again";
                     Unreadable::Damaged(self.log().corrupt(at, why.to_owned()))
                 }
             };
             unread.insert(at, why);
             match self.log().next_start(at) {
-                Some(next) if next < range.end => from = next,
-                _ => return Ok(unread),
+                Some(next) if next < range.end => walk.go_on(next),
+                _ => break,
             }
         }
+        Ok(unread)
     }
 
     /// Walks a stretch that no index file serves; see [`walk`](Self::walk).
-    pub(super) fn walk_source(&self, source: &Source, visit: impl FnMut(&StoredMessage)) -> Result<Unread> {
+    pub(super) fn walk_source(&self, source: &Source, visit: impl FnMut(&MessageView<'_>)) -> Result<Unread> {
         let range = source.range();
         let start = match source {
             Source::LogAfterIndex(_) => self.end_of_indexed(&range)?,
@@ -102,19 +194,18 @@ impl MessageReader {
             Err(Error::Unsupported { .. }) => return Ok(()),
             queue_ids => queue_ids?,
         };
-        for queue_id in queue_ids {
-            let mut offsets = self.queue_bounds(topic, queue_id)?;
-            while let Some(offset) = offsets.next() {
-                interrupt::check()?;
-                let unit = match self.entry(topic, queue_id, offset) {
-                    Err(Error::Corrupt { .. }) => {
-                        offsets.start = self.offset_after(topic, queue_id, offset)?.min(offsets.end);
-                        continue;
-                    }
-                    unit => unit?.filter(|unit| range.contains(&unit.physical_offset)),
-                };
-                let Some(unit) = unit else { continue };
-                match self.message_of_entry(topic, queue_id, offset, unit) {
+        // Damaged entries are passed over: no record is known to be theirs.
+        let on_damage = OnDamage::new(Errors::Skip);
+        for id in queue_ids {
+            let Some(queue) = self.queue(topic, id)? else { continue };
+            let offsets = queue.min_offset()..queue.max_offset();
+            let topic = topic.to_owned();
+            let mut walk = QueueWalk::new(NamedQueue { topic, id, queue }, offsets);
+            while let Some((offset, unit)) = walk.next(self, false, &on_damage)? {
+                if !range.contains(&unit.physical_offset) {
+                    continue;
+                }
+                match self.message_of_entry(&walk.queue.topic, id, offset, unit) {
                     Ok(Some(message)) => visit(message),
                     Ok(None) => {}
                     Err(damage @ Error::Corrupt { .. }) => {

@@ -227,9 +227,9 @@ impl KeySearch<'_> {
             walk.add(view);
         };
         let unread = if from > range.start {
-            reader.walk(from..range.end, |message| visit(&message.view()))?
+            reader.walk(from..range.end, &mut visit)?
         } else {
-            reader.walk_source(source, |message| visit(&message.view()))?
+            reader.walk_source(source, &mut visit)?
         };
         let Some(damage) = first_damage(&unread) else {
             reader.walked.keep(walk);

@@ -1,7 +1,6 @@
 //! Where the queues lead that a scan asks for. A record that says that it stands in none of them may be damaged: no checksum
 //! covers its topic.
 
-use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use crate::format::{CqUnit, is_light_queue};
 use crate::interrupt;
 use crate::log::{ConsumeQueue, EntriesAhead};
 use crate::read::message_reader::MessageReader;
+use crate::read::scan::heads::Heads;
 use crate::read::scan::request::ScanRequest;
 
 /// The queues in files that a scan asks for, each at the next message to which it leads. Records are asked about in the order of the scan.
@@ -19,8 +19,7 @@ pub(super) struct AskedQueues {
     ids: Option<Vec<i32>>,
     reverse: bool,
     queues: Vec<AskedQueue>,
-    /// The physical offset of the next message of each queue, turned so that the one that comes first is the greatest; and the queue.
-    next: BinaryHeap<(i64, usize)>,
+    heads: Heads,
     /// Up to here every message of the log was in its queue when the queues were listed.
     until: i64,
     /// The record that was asked about last, and the answer.
@@ -45,7 +44,7 @@ impl AskedQueues {
             ids: request.queues.clone(),
             reverse,
             queues: Vec::new(),
-            next: BinaryHeap::new(),
+            heads: Heads::new(reverse),
             until: i64::MIN,
             last: None,
         }
@@ -64,18 +63,18 @@ impl AskedQueues {
         }
         self.go_to(at, reader)?;
         self.last = Some((at, false));
-        let (turned, after) = (self.turned(at), if self.reverse { at - 1 } else { at + 1 });
+        let after = if self.reverse { at - 1 } else { at + 1 };
         let mut found = Vec::new();
-        while let Some((_, n)) = self.next.peek().copied().filter(|(head, _)| *head >= turned) {
-            self.next.pop();
+        while let Some(n) = self.heads.pop_up_to(at) {
             let Some(queue) = self.queues.get_mut(n) else { continue };
             let mut head = queue.pass(at, self.reverse)?;
             if let Some((offset, unit)) = head.filter(|(_, unit)| unit.physical_offset == at) {
                 found.push((n, offset, unit));
                 head = queue.pass(after, self.reverse)?;
             }
-            self.next
-                .extend(head.map(|(_, unit)| (turn(unit.physical_offset, self.reverse), n)));
+            if let Some((_, unit)) = head {
+                self.heads.push(unit.physical_offset, n);
+            }
         }
         let mut is_led = false;
         for (n, offset, unit) in found {
@@ -93,14 +92,15 @@ impl AskedQueues {
     pub(super) fn count(&mut self, stretch: &Range<i64>, reader: &MessageReader) -> Result<i64> {
         self.go_to(stretch.start, reader)?;
         let mut count = 0;
-        while let Some((_, n)) = self.next.peek().copied().filter(|(head, _)| -head < stretch.end) {
-            self.next.pop();
+        while let Some(n) = self.heads.pop_up_to(stretch.end - 1) {
             let Some(queue) = self.queues.get_mut(n) else { continue };
             queue.pass(stretch.start, false)?;
             let first = queue.left.start;
             let head = queue.pass(stretch.end, false)?;
             count += queue.left.start - first;
-            self.next.extend(head.map(|(_, unit)| (-unit.physical_offset, n)));
+            if let Some((_, unit)) = head {
+                self.heads.push(unit.physical_offset, n);
+            }
         }
         self.last = Some((stretch.end - 1, false));
         Ok(count)
@@ -109,7 +109,7 @@ impl AskedQueues {
     /// Lists the queues anew where they do not serve: at the start, after a step back, and where they may have grown.
     fn go_to(&mut self, at: i64, reader: &MessageReader) -> Result<()> {
         match self.last {
-            Some((last, _)) if self.turned(last) > self.turned(at) && at < self.until => Ok(()),
+            Some((last, _)) if self.heads.is_before(last, at) && at < self.until => Ok(()),
             _ => self.begin(at, reader),
         }
     }
@@ -119,12 +119,13 @@ impl AskedQueues {
         self.last = None;
         self.until = reader.queued_until();
         self.queues = self.list(reader).collect();
-        self.next.clear();
+        self.heads.clear();
         for (n, queue) in self.queues.iter_mut().enumerate() {
             interrupt::check()?;
             let head = queue.pass(at, self.reverse)?;
-            self.next
-                .extend(head.map(|(_, unit)| (turn(unit.physical_offset, self.reverse), n)));
+            if let Some((_, unit)) = head {
+                self.heads.push(unit.physical_offset, n);
+            }
         }
         Ok(())
     }
@@ -147,15 +148,6 @@ impl AskedQueues {
             ahead: EntriesAhead::default(),
         })
     }
-
-    fn turned(&self, at: i64) -> i64 {
-        turn(at, self.reverse)
-    }
-}
-
-/// A physical offset, so that one that comes first in the order of the scan is greater.
-fn turn(at: i64, reverse: bool) -> i64 {
-    if reverse { at } else { -at }
 }
 
 impl AskedQueue {

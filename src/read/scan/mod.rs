@@ -3,6 +3,8 @@
 mod request;
 /// Where a message is expected.
 mod place;
+/// Queues, merged by physical offset.
+mod heads;
 /// Where the queues lead that are asked for.
 mod asked_queues;
 /// What leads to a message of the log.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::format::{MessageView, is_salvage_record};
-use crate::log::ConsumeQueue;
+use crate::read::queue_walk::NamedQueue;
 
 /// A record that is to be read.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(super) enum LedBy {
     /// The caller.
     Caller,
     /// The entry of this queue at this queue offset, with its tags code.
-    Queue(Arc<ScannedQueue>, i64, i64),
+    Queue(Arc<NamedQueue>, i64, i64),
 }
 
 impl Place {
@@ -42,11 +42,3 @@ impl Place {
 
 /// What reading a message apart from others costs, as bytes that could be read meanwhile.
 pub(super) const READ_ALONE: i64 = 512;
-
-/// A queue that is read.
-#[derive(Debug)]
-pub(super) struct ScannedQueue {
-    pub(super) topic: String,
-    pub(super) id: i32,
-    pub(super) queue: Arc<ConsumeQueue>,
-}

@@ -1,57 +1,47 @@
-//! The messages to which a queue leads, from either end. Its entries are read in blocks.
+//! The messages to which a queue leads, from either end.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Check, CqUnit};
-use crate::interrupt;
 use crate::log::{EntriesAhead, LogRecord};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
-use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
+use crate::read::queue_walk::{NamedQueue, QueueWalk};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE};
 use crate::read::scan::request::ScanRequest;
-
-/// Entries that are read at once. A scan in the order of the log has a block of each queue in memory.
-const BLOCK: i64 = 64;
 
 /// A stretch of a queue.
 #[derive(Debug)]
 pub(super) struct QueuePlaces {
-    queue: Arc<ScannedQueue>,
-    /// Queue offsets whose entries were not read yet.
-    offsets: Range<i64>,
+    walk: QueueWalk,
     reverse: bool,
-    /// Entries that were read: one after the other, from the queue offset `block_start` on.
-    block: Vec<CqUnit>,
-    block_start: i64,
-    /// How many of them were given or passed over.
-    taken: usize,
+    /// The next message, if it is known.
+    next: Option<(i64, CqUnit)>,
 }
 
 impl QueuePlaces {
-    pub(super) fn new(queue: ScannedQueue, offsets: Range<i64>, reverse: bool) -> Self {
+    pub(super) fn new(queue: NamedQueue, offsets: Range<i64>, reverse: bool) -> Self {
         Self {
-            queue: Arc::new(queue),
-            offsets,
+            walk: QueueWalk::new(queue, offsets),
             reverse,
-            block: Vec::new(),
-            block_start: 0,
-            taken: 0,
+            next: None,
         }
     }
 
     /// The next message, and whether there is one.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a damaged entry and for a missing file, unless that is skipped, after which it can go on; [`Error::Io`].
+    /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a damaged entry and for a missing file, unless that is skipped, after which it
+    /// can go on; [`Error::Io`](crate::error::Error::Io).
     pub(super) fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
         let next = self.peek(reader, request, on_damage)?;
-        self.taken += 1;
+        self.next = None;
         Ok(next.map(|(offset, unit)| Place {
             physical_offset: unit.physical_offset,
             size: unit.size.cast_unsigned(),
-            by: LedBy::Queue(Arc::clone(&self.queue), offset, unit.tags_code),
+            by: LedBy::Queue(Arc::clone(&self.walk.queue), offset, unit.tags_code),
         }))
     }
 
@@ -66,50 +56,35 @@ impl QueuePlaces {
         request: &ScanRequest,
         on_damage: &OnDamage,
     ) -> Result<Option<(i64, CqUnit)>> {
-        loop {
-            while self.taken < self.block.len() {
-                let at = if self.reverse {
-                    self.block.len() - 1 - self.taken
-                } else {
-                    self.taken
-                };
-                let Some(unit) = self.block.get(at) else { break };
-                let is_in_place =
-                    request.physical.contains(&unit.physical_offset) || unit.physical_offset >= reader.physical_bounds().end;
-                if is_in_place && request.tags.may_match(&self.queue.topic, unit) {
-                    return Ok(Some((self.block_start + at as i64, *unit)));
-                }
-                self.taken += 1;
-            }
-            // Before an offset is taken: who goes on after an interruption misses no message.
-            interrupt::check()?;
-            if self.offsets.is_empty() {
+        while self.next.is_none() {
+            let Some((offset, unit)) = self.walk.next(reader, self.reverse, on_damage)? else {
                 return Ok(None);
-            }
-            self.block.clear();
-            self.taken = 0;
-            if self.reverse {
-                self.read_backward(reader, on_damage)?;
-            } else {
-                self.read_forward(reader, on_damage)?;
+            };
+            let is_in_place =
+                request.physical.contains(&unit.physical_offset) || unit.physical_offset >= reader.physical_bounds().end;
+            if is_in_place && request.tags.may_match(&self.walk.queue.topic, &unit) {
+                self.next = Some((offset, unit));
             }
         }
+        Ok(self.next)
     }
 
     /// What is left, as bytes that could be read meanwhile if its messages were empty.
     pub(super) fn left(&self) -> i64 {
-        (self.offsets.end - self.offsets.start + (self.block.len() - self.taken.min(self.block.len())) as i64) * READ_ALONE
+        let Range { start, end } = self.walk.offsets;
+        (end - start + i64::from(self.next.is_some())) * READ_ALONE
     }
 
     /// About the bytes of the messages: the first and the last one tell their size.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`](crate::error::Error::Io).
     pub(super) fn estimate_bytes(&self) -> Result<i64> {
-        let Range { start, end } = self.offsets;
+        let Range { start, end } = self.walk.offsets;
         let mut sizes = 0;
         for offset in [start, end - 1] {
             sizes += self
+                .walk
                 .queue
                 .queue
                 .known_unit(offset, &mut EntriesAhead::default())?
@@ -121,23 +96,23 @@ impl QueuePlaces {
     /// Leaves out most entries whose messages lie before or after a stretch of the log. Entries ascend.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::Io`](crate::error::Error::Io).
     pub(super) fn narrow(&mut self, reader: &MessageReader, stretch: &Range<i64>) -> Result<()> {
-        self.offsets.start = self.around(reader, stretch.start)?.start;
-        self.offsets.end = self.around(reader, stretch.end)?.end;
+        self.walk.offsets.start = self.around(reader, stretch.start)?.start;
+        self.walk.offsets.end = self.around(reader, stretch.end)?.end;
         Ok(())
     }
 
     /// The first queue offset whose message lies at or past a place of the log; a range with it, where a message on the way
     /// cannot be read: an entry alone may be damaged.
     fn around(&self, reader: &MessageReader, place: i64) -> Result<Range<i64>> {
-        let Range { mut start, mut end } = self.offsets;
+        let Range { mut start, mut end } = self.walk.offsets;
         while start < end {
             let middle = start.midpoint(end);
-            let Some(unit) = self.queue.queue.known_unit(middle, &mut EntriesAhead::default())? else {
+            let Some(unit) = self.walk.queue.queue.known_unit(middle, &mut EntriesAhead::default())? else {
                 break;
             };
-            let by = LedBy::Queue(Arc::clone(&self.queue), middle, unit.tags_code);
+            let by = LedBy::Queue(Arc::clone(&self.walk.queue), middle, unit.tags_code);
             let expected = Place {
                 physical_offset: unit.physical_offset,
                 size: 0,
@@ -154,51 +129,5 @@ impl QueuePlaces {
             }
         }
         Ok(start..end)
-    }
-
-    fn read_forward(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<()> {
-        let Range { start, end } = self.offsets;
-        self.block_start = start;
-        self.queue.queue.add_units(start..end.min(start + BLOCK), &mut self.block)?;
-        if !self.block.is_empty() {
-            self.offsets.start += self.block.len() as i64;
-            return Ok(());
-        }
-        let found = self.queue.queue.unit(start);
-        let next = match &found {
-            Ok(Some(_)) => start + 1,
-            _ => reader.offset_after(&self.queue.topic, self.queue.id, start)?,
-        };
-        self.offsets.start = next.clamp(start, end);
-        self.take_one(found, self.offsets.start - start, on_damage)
-    }
-
-    fn read_backward(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<()> {
-        let Range { start, end } = self.offsets;
-        self.block_start = start.max(end - BLOCK);
-        self.queue.queue.add_units(self.block_start..end, &mut self.block)?;
-        if self.block.len() as i64 == end - self.block_start {
-            self.offsets.end = self.block_start;
-            return Ok(());
-        }
-        self.block.clear();
-        self.block_start = end - 1;
-        let found = self.queue.queue.unit(end - 1);
-        let before = match &found {
-            Ok(Some(_)) => end - 1,
-            _ => reader.start_of_gap(&self.queue.topic, self.queue.id, end - 1)?,
-        };
-        self.offsets.end = before.clamp(start, end);
-        self.take_one(found, end - self.offsets.end, on_damage)
-    }
-
-    /// Takes what was found at one offset. Damage may stand for `count` offsets: those of missing files.
-    fn take_one(&mut self, found: Result<Option<CqUnit>>, count: i64, on_damage: &OnDamage) -> Result<()> {
-        match found {
-            Ok(unit) => self.block.extend(unit),
-            Err(Error::NotFound { .. }) => {}
-            Err(damage) => on_damage.pass_over(damage, count)?,
-        }
-        Ok(())
     }
 }

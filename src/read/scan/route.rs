@@ -1,6 +1,6 @@
 //! The way to the messages of a scan: by the queues of named topics where it pays, in one pass over the log otherwise.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -9,8 +9,10 @@ use crate::interrupt;
 use crate::log::{RecordCursor, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
+use crate::read::queue_walk::NamedQueue;
+use crate::read::scan::heads::Heads;
 use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
-use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE};
 use crate::read::scan::predicate::Predicate;
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
@@ -48,11 +50,9 @@ const NEAR: usize = 16;
 #[derive(Debug)]
 pub(super) struct Merged {
     queues: Vec<QueuePlaces>,
-    /// The physical offset of the next message of each queue, turned so that the one that comes first is the greatest; and the queue.
-    next: BinaryHeap<(i64, usize)>,
+    heads: Heads,
     /// Queues whose next message is not known.
     unknown: Vec<usize>,
-    reverse: bool,
     read: SequentialRead,
 }
 
@@ -248,9 +248,8 @@ impl Merged {
     fn new(queues: Vec<QueuePlaces>, reverse: bool) -> Self {
         Self {
             unknown: (0..queues.len()).collect(),
-            next: BinaryHeap::with_capacity(queues.len()),
+            heads: Heads::new(reverse),
             queues,
-            reverse,
             read: SequentialRead::default(),
         }
     }
@@ -259,12 +258,11 @@ impl Merged {
         while let Some(at) = self.unknown.last().copied() {
             let Some(queue) = self.queues.get_mut(at) else { break };
             if let Some((_, unit)) = queue.peek(reader, request, on_damage)? {
-                let physical = unit.physical_offset;
-                self.next.push((if self.reverse { physical } else { -physical }, at));
+                self.heads.push(unit.physical_offset, at);
             }
             self.unknown.pop();
         }
-        let Some((_, first)) = self.next.pop() else { return Ok(None) };
+        let Some(first) = self.heads.pop() else { return Ok(None) };
         self.unknown.push(first);
         let Some(queue) = self.queues.get_mut(first) else {
             return Ok(None);
@@ -306,7 +304,7 @@ fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Resu
         if let Some(queue) = reader.queue(topic, id)? {
             let offsets = queue.min_offset()..queue.max_offset();
             let topic = topic.to_owned();
-            queues.push(QueuePlaces::new(ScannedQueue { topic, id, queue }, offsets, request.reverse));
+            queues.push(QueuePlaces::new(NamedQueue { topic, id, queue }, offsets, request.reverse));
         }
     }
     Ok(queues)

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::read::message_reader::MessageReader;
 use crate::read::on_damage::OnDamage;
+use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
-use crate::read::scan::place::{LedBy, Place, READ_ALONE, ScannedQueue};
+use crate::read::scan::place::{LedBy, Place, READ_ALONE};
 use crate::read::scan::queue_places::QueuePlaces;
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 use crate::read::scan::route::{Part, Route};
@@ -88,7 +89,7 @@ impl Scan {
         for (id, offsets) in stretches.iter().rev() {
             if let Some(queue) = reader.queue(topic, *id)? {
                 let offsets = offsets.start.max(queue.min_offset())..offsets.end.min(queue.max_offset());
-                let queue = ScannedQueue {
+                let queue = NamedQueue {
                     topic: topic.to_owned(),
                     id: *id,
                     queue,

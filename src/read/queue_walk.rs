@@ -1,0 +1,245 @@
+//! Walking a queue from either end: its entries, and the messages to which they lead.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{Check, CqUnit, MessageView, is_salvage_record};
+use crate::interrupt;
+use crate::log::{ConsumeQueue, EntriesAhead, LogRecord, RecordCursor, StoredMessage};
+use crate::read::message_reader::MessageReader;
+use crate::read::on_damage::OnDamage;
+
+/// Entries that are read at once. A scan in the order of the log has a block of each queue in memory.
+const BLOCK: i64 = 64;
+
+/// A queue with its name.
+#[derive(Debug)]
+pub(super) struct NamedQueue {
+    pub(super) topic: String,
+    pub(super) id: i32,
+    pub(super) queue: Arc<ConsumeQueue>,
+}
+
+/// A walk over the entries of a stretch of a queue, from either end. It passes over expired messages, each `PRE_BLANK`, damaged entries and
+/// missing files.
+#[derive(Debug)]
+pub(super) struct QueueWalk {
+    pub(super) queue: Arc<NamedQueue>,
+    /// The queue offsets to which the walk has not come.
+    pub(super) offsets: Range<i64>,
+    ahead: EntriesAhead,
+    at_once: i64,
+}
+
+impl QueueWalk {
+    pub(super) fn new(queue: NamedQueue, offsets: Range<i64>) -> Self {
+        Self {
+            queue: Arc::new(queue),
+            offsets,
+            ahead: EntriesAhead::default(),
+            at_once: BLOCK,
+        }
+    }
+
+    /// Reads at most this number of entries at once, for a walk that is likely to end soon.
+    pub(super) fn reading_at_once(self, entries: usize) -> Self {
+        let at_once = i64::try_from(entries).unwrap_or(BLOCK).clamp(1, BLOCK);
+        Self { at_once, ..self }
+    }
+
+    /// Takes the next entry, the last one first if `reverse`; returns it with its queue offset. Damage is skipped or ends the walk, which
+    /// can then go on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged entry and for a missing file, unless that is skipped; [`Error::Io`].
+    pub(super) fn next(&mut self, reader: &MessageReader, reverse: bool, on_damage: &OnDamage) -> Result<Option<(i64, CqUnit)>> {
+        loop {
+            // Before the offset is taken: a caller that goes on after an interruption misses no message.
+            interrupt::check()?;
+            if self.offsets.is_empty() {
+                return Ok(None);
+            }
+            let Range { start, end } = self.offsets;
+            let (offset, block) = if reverse {
+                (end - 1, start.max(end.saturating_sub(self.at_once))..end)
+            } else {
+                (start, start..end.min(start.saturating_add(self.at_once)))
+            };
+            match self.queue.queue.unit_among(offset, block, &mut self.ahead) {
+                Ok(Some(unit)) => {
+                    if reverse {
+                        self.offsets.end = offset;
+                    } else {
+                        self.offsets.start = offset + 1;
+                    }
+                    return Ok(Some((offset, unit)));
+                }
+                Ok(None) | Err(Error::NotFound { .. }) => {
+                    self.pass_over(offset, reader, reverse)?;
+                }
+                Err(damage) => {
+                    let count = self.pass_over(offset, reader, reverse)?;
+                    on_damage.pass_over(damage, count)?;
+                }
+            }
+        }
+    }
+
+    /// Passes over `offset`, where nothing could be read, and over all that is missing or has expired with it. Returns the number of queue
+    /// offsets.
+    fn pass_over(&mut self, offset: i64, reader: &MessageReader, reverse: bool) -> Result<i64> {
+        let NamedQueue { topic, id, .. } = &*self.queue;
+        let Range { start, end } = self.offsets;
+        if reverse {
+            self.offsets.end = reader
+                .start_of_gap(topic, *id, offset)?
+                .clamp(start, end.min(offset).max(start));
+            Ok(offset + 1 - self.offsets.end)
+        } else {
+            self.offsets.start = reader.offset_after(topic, *id, offset)?.clamp(start, end);
+            Ok(self.offsets.start - offset)
+        }
+    }
+
+    /// Forgets the entries that were read ahead: files of the store were removed since.
+    fn forget_ahead(&mut self) {
+        self.ahead = EntriesAhead::default();
+    }
+}
+
+/// An iterator over the messages of a stretch of a queue, from either end. Messages that the log no longer holds are passed over, and so
+/// is a `PRE_BLANK`. A lost message, a damaged entry or record, each message of a missing segment, and a missing
+/// queue file as a whole, is an error, after which the iteration can go on, or is skipped.
+#[derive(Debug)]
+pub struct QueueScan {
+    reader: Arc<MessageReader>,
+    /// `None` for an absent queue.
+    walk: Option<QueueWalk>,
+    on_damage: OnDamage,
+    cursor: RecordCursor,
+    /// The number of removals of segments before the entries were read.
+    removals: u64,
+}
+
+impl QueueScan {
+    /// The messages at the queue offsets `offsets`, clipped to what the queue holds. What is damaged is skipped if the store was opened
+    /// so.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`].
+    pub fn new(reader: Arc<MessageReader>, topic: String, id: i32, offsets: Range<i64>) -> Result<Self> {
+        let walk = reader.queue(&topic, id)?.map(|queue| {
+            let offsets = offsets.start.max(queue.min_offset())..offsets.end.min(queue.max_offset());
+            QueueWalk::new(NamedQueue { topic, id, queue }, offsets)
+        });
+        let on_damage = OnDamage::new(reader.config().errors);
+        Ok(Self {
+            removals: reader.log().removals(),
+            reader,
+            walk,
+            on_damage,
+            cursor: RecordCursor::default(),
+        })
+    }
+
+    /// The same, with this to do at damage.
+    #[must_use]
+    pub fn on_damage(self, on_damage: OnDamage) -> Self {
+        Self { on_damage, ..self }
+    }
+
+    /// Reads the next message from one end.
+    fn read_next(&mut self, reverse: bool) -> Result<Option<StoredMessage>> {
+        let (reader, Some(walk)) = (&self.reader, &mut self.walk) else {
+            return Ok(None);
+        };
+        loop {
+            if self.removals != reader.log().removals() {
+                self.removals = reader.log().removals();
+                reader.follow_removals(&walk.queue.queue)?;
+                walk.forget_ahead();
+                self.cursor = RecordCursor::default();
+            }
+            let Some((offset, unit)) = walk.next(reader, reverse, &self.on_damage)? else {
+                return Ok(None);
+            };
+            match read_entry(reader, &mut self.cursor, &walk.queue, offset, unit) {
+                Ok(message) => return Ok(Some(message)),
+                Err(Error::NotFound { .. }) => {
+                    walk.pass_over(offset, reader, reverse)?;
+                }
+                Err(error) => {
+                    let count = walk.pass_over(offset, reader, reverse)?;
+                    self.on_damage.pass_over(error, count)?;
+                }
+            }
+        }
+    }
+}
+
+/// Reads the message to which an entry leads.
+fn read_entry(
+    reader: &MessageReader,
+    cursor: &mut RecordCursor,
+    of: &NamedQueue,
+    offset: i64,
+    unit: CqUnit,
+) -> Result<StoredMessage> {
+    let is_expected = reader.read_expected(cursor, (&of.topic, of.id, offset), unit)?;
+    match cursor.message().filter(|_| is_expected) {
+        Some(message) => Ok(message),
+        // Nothing is there, or not what should be: this tells why.
+        None => reader.message_of_queue(Some(&of.queue), &of.topic, of.id, offset),
+    }
+}
+
+impl Iterator for QueueScan {
+    type Item = Result<StoredMessage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read_next(false).transpose()
+    }
+}
+
+impl DoubleEndedIterator for QueueScan {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.read_next(true).transpose()
+    }
+}
+
+impl MessageReader {
+    /// Reads the record to which the entry of a topic, queue id and queue offset leads, and tells whether the message stands
+    /// there, whole. If not, [`message_of_entry`](Self::message_of_entry) tells why.
+    pub(super) fn read_expected(&self, cursor: &mut RecordCursor, place: (&str, i32, i64), unit: CqUnit) -> Result<bool> {
+        let (topic, queue_id, queue_offset) = place;
+        let found = cursor.read(self.log(), unit.physical_offset, Check::Whole)?;
+        let stands_there =
+            |view: MessageView<'_>| view.stands_in_queue(topic, queue_id, queue_offset) && !is_salvage_record(&view);
+        Ok(matches!(found, LogRecord::Message(()))
+            && unit.physical_offset < self.log_end()
+            && cursor.view().is_some_and(stands_there))
+    }
+
+    /// The queue offset to go on with after nothing was read at `offset`: past the files that are missing there, if any are (one name that
+    /// is wrong can make a gap without end), and past what has expired.
+    pub(super) fn offset_after(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
+        let next = offset.saturating_add(1);
+        let Some(queue) = self.queue(topic, queue_id)? else {
+            return Ok(next);
+        };
+        let next = next.max(queue.min_offset());
+        if queue.is_readable(offset)? {
+            return Ok(next);
+        }
+        Ok(next.max(queue.end_of_gap(offset)))
+    }
+
+    /// The first queue offset of what is missing at `offset`: that itself, or the start of the missing files.
+    pub(super) fn start_of_gap(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
+        match self.queue(topic, queue_id)? {
+            Some(queue) if !queue.is_readable(offset)? => Ok(queue.start_of_gap(offset).min(offset)),
+            _ => Ok(offset),
+        }
+    }
+}
