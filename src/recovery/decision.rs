@@ -19,22 +19,22 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
         log.expect_readable(end)?;
     }
     expect_no_hole(log)?;
-    if opened.is_salvage() {
+    if opened.intent.is_salvage() {
         return Ok(());
     }
     expect_flushed(opened, report)?;
-    let was_closed = opened.clean || opened.closed_at == Some(report.log_end);
-    if opened.is_rebuilt && was_closed {
+    let was_closed = opened.found.closed_at(report.log_end) == Some(report.log_end);
+    if opened.intent.is_rebuild() && was_closed {
         expect_undamaged_end(opened, report)?;
         return expect_end(opened, report);
     }
-    if opened.clean {
+    if opened.found.is_clean() {
         expect_agreement(opened, report)?;
         return expect_end(opened, report);
     }
     let after = records_after(opened, report)?;
     // Only our own stamp counts here: a broker with a pool of buffers stamps messages that are in memory only.
-    let stamped = Some(opened.checkpoint.logics_physical_offset).filter(|_| opened.checkpoint.is_ours());
+    let stamped = opened.own_stamp();
     let refused = if let Some(first) = after.first.filter(|_| report.log_end == log.first_offset()) {
         format!("no message starts here ({}), but one starts at {first}", report.stop_reason)
     } else if let Some(last) = after.covered.filter(|_| !is_stale(opened, report)) {
@@ -55,7 +55,8 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
 /// Whether the records past the end are stale: they were there when the store was closed, and no message was appended since. Such records
 /// may have the store time of the last message.
 fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
-    opened.closed_at == Some(report.log_end) && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
+    opened.found.closed_at(report.log_end) == Some(report.log_end)
+        && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
 /// What shows that messages are missing; `None` if nothing does. A store with an `abort` file may have a live writer, whose queues run
@@ -72,7 +73,7 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
     let agreed = expect_no_hole(opened.log)
         .and_then(|()| expect_flushed(opened, report))
         .and_then(|()| {
-            if opened.clean {
+            if opened.found.is_clean() {
                 opened.log.expect_whole()?;
                 expect_agreement(opened, report)?;
                 opened.queues.expect_whole()
@@ -96,7 +97,7 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
 /// [`Error::Io`]; [`Error::Corrupt`] as [`RecordStarts::next_record`](crate::log::RecordStarts::next_record).
 pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
     let (log, end) = (opened.log, report.log_end);
-    if opened.clean || opened.is_written_to || opened.is_salvage() {
+    if opened.found.is_clean() || opened.is_written_to() || opened.intent.is_salvage() {
         return Ok(None);
     }
     let Some(next) = opened
@@ -282,7 +283,7 @@ pub(super) fn expect_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result
 /// # Errors
 /// As [`expect_end`], [`Error::Io`].
 pub(super) fn expect_end_beside_a_writer(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    if opened.is_written_to || find_sign(opened, report).is_none() {
+    if opened.is_written_to() || find_sign(opened, report).is_none() {
         return Ok(());
     }
     let end = opened.log.files_end();
@@ -298,7 +299,7 @@ fn find_sign(opened: &Opened<'_>, report: &RecoveryReport) -> Option<String> {
     let (log, checkpoint) = (opened.log, opened.checkpoint);
     let segments_end = log.files_end();
     // After a power failure our queue files may have torn sectors. The mark of what was flushed shows what is missing of our log.
-    let is_marked = !opened.clean && segments_end > 0 && opened.flushed.is_some();
+    let is_marked = !opened.found.is_clean() && segments_end > 0 && opened.flushed.is_some();
     let entries = if is_marked { 0 } else { report.queue_entries_past_segments };
     let item = opened.last_indexed.filter(|at| *at >= segments_end);
     let stamped = Some(checkpoint.logics_physical_offset).filter(|at| *at > 0 && *at >= segments_end);
@@ -309,7 +310,7 @@ fn find_sign(opened: &Opened<'_>, report: &RecoveryReport) -> Option<String> {
     ];
     let named: Vec<String> = named.into_iter().flatten().collect();
     // A rebuild does not trust the queues: damage of one of them must not keep it from making all of them again.
-    let is_shown = entries > 1 && !opened.is_rebuilt;
+    let is_shown = entries > 1 && !opened.intent.is_rebuild();
     if is_shown || named.len() > 1 || (segments_end == 0 && !named.is_empty()) {
         return Some(format!("{} lead past the last segment", named.join(" and ")));
     }

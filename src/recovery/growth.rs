@@ -6,9 +6,8 @@ use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::Checkpoint;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, load_flushed_mark};
-use crate::recovery::opened::Opened;
+use crate::recovery::opened::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords};
 use crate::recovery::plan::{RecoveryReport, plan_from, scan_end};
-use crate::recovery::store_files::check_of;
 use crate::recovery::undispatched::QueueTails;
 use crate::recovery::writer_state::{load_own_from, shown_until};
 use crate::storage::Env;
@@ -37,24 +36,26 @@ pub(crate) fn find_growth(
     let claim = load_own_from(env, path)?;
     // Before the log is looked at: a live writer raises the mark.
     let mark = load_flushed_mark(env, path)?.filter(|mark| Some(mark.own_from) == claim);
-    let opened = Opened {
+    let opener = Opener::Reader {
+        is_written_to: true,
+        shown_until: shown_until(env, path, mark)?,
+    };
+    let records = WriterRecords {
+        found: Found {
+            exit: Exit::Crashed,
+            note: None,
+        },
+        claim,
+        flushed: None,
+        checkpoint: Checkpoint::default(),
+    };
+    let families = Families {
         log,
         queues,
         index: None,
-        checkpoint: &Checkpoint::default(),
-        clean: false,
-        is_written_to: true,
-        own_from: claim,
-        flushed: None,
-        last_indexed: None,
-        shown_until: shown_until(env, path, mark)?,
-        closed_at: None,
-        check: check_of(config),
-        index_from: None,
-        is_rebuilt: false,
-        config,
     };
-    if opened.is_salvage() {
+    let opened = Opened::new(families, records, opener, Intent::of(config.recovery), config);
+    if opened.intent.is_salvage() {
         return Ok(None);
     }
     let until = scan_end(from, &opened)?;

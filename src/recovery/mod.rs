@@ -2,12 +2,14 @@
 
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
+/// A store as an open finds it, and the intent of the open.
+mod opened;
 /// The small files in which a writer records its state.
 mod writer_state;
-/// A store as an open finds it.
-mod opened;
 /// The files of a store.
 mod store_files;
+/// The directory of a store.
+mod directory;
 /// A model of the recovery of `RocketMQ` after a crash.
 mod broker_recovery;
 /// The offset from which the log is read.
@@ -22,17 +24,22 @@ mod growth;
 mod decision;
 /// The end of the index, and the message from which indexing continues.
 mod index_end;
+/// The plan of a writer: the changes of each family.
+mod write_plan;
+/// The disk steps of an open, in their order.
+mod unrecovered;
 /// Opens for reading and for writing: files, plan, decision.
 mod open;
-/// The plan of a writer, carried out on disk.
-mod apply;
 
-pub(crate) use apply::apply;
 pub use broker_recovery::{BrokerRecovery, RecoveredQueue};
 pub use decision::expect_recoverable;
+pub(crate) use directory::remove_abort;
 pub(crate) use growth::find_growth;
-pub(crate) use open::{Recovered, WritePlan, open_for_reading, open_for_writing};
-pub use opened::Opened;
+pub(crate) use open::{open_for_reading, open_for_writing};
+pub use opened::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords};
 pub use plan::{RecoveryPlan, RecoveryReport, plan};
+pub use recovery_note::RecoveryNote;
 pub(crate) use store_files::{expect_store, measure};
+pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};
+pub use write_plan::{DirectoryPlan, Facts, LogPlan, QueuesPlan, RecordsPlan, WritePlan};
 pub(crate) use writer_state::{WriterState, flushed_mark, mark_of_log};

@@ -1,82 +1,213 @@
-//! A store as an open finds it: its files, and what its last writer has recorded.
+//! A store as an open finds it: its files, the state in which its last writer left it, and the intent of the open.
 
 use crate::config::{Recovery, StoreConfig};
 use crate::format::{Check, Checkpoint};
 use crate::log::{ConsumeQueueStore, IndexService, LastWriter, LogFiles, RecordStarts};
+use crate::recovery::recovery_note::RecoveryNote;
 
-/// The families of a store, and what is known of its last writer.
+/// The exit of the last writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// There was no writer: the directory is empty.
+    New,
+    /// The last writer has closed the store: there is no `abort` file.
+    Clean,
+    /// The last writer has not closed the store, or has it open.
+    Crashed,
+}
+
+/// The state in which an open finds a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The exit of the last writer.
+    pub exit: Exit,
+    /// The recovery note. After a clean exit it is out of date: a writer has closed the store since.
+    pub note: Option<RecoveryNote>,
+}
+
+impl Found {
+    /// Returns true unless a writer may have left the store in the middle of a change.
+    pub fn is_clean(&self) -> bool {
+        self.exit != Exit::Crashed
+    }
+
+    /// Returns the note of a recovery that has not ended: its changes can be read, and may not be on disk.
+    pub fn unfinished(&self) -> Option<RecoveryNote> {
+        self.note.filter(|_| !self.is_clean())
+    }
+
+    /// Returns the end that the log had when the store was last closed, if every later open has failed. After a clean exit it is the end
+    /// of the log, `log_end`.
+    pub fn closed_at(&self, log_end: i64) -> Option<i64> {
+        match self.exit {
+            Exit::New | Exit::Clean => Some(log_end),
+            Exit::Crashed => self.note.and_then(|note| note.closed_at),
+        }
+    }
+}
+
+/// The intent of an open: what it does with damage, and with the files that are derived from the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// The log ends at its first damage. A writer refuses damage of messages that were on disk.
+    Heal,
+    /// Damage inside the log is passed over, and every whole message is kept.
+    Salvage,
+    /// Queues, index and checkpoint are made again from the log, whose damage is healed or salvaged.
+    Rebuild(Recovery),
+}
+
+impl Intent {
+    /// Returns the intent of a reader or writer with this option.
+    pub fn of(recovery: Recovery) -> Self {
+        match recovery {
+            Recovery::Heal => Self::Heal,
+            Recovery::Salvage => Self::Salvage,
+        }
+    }
+
+    /// Returns true if damage inside the log is passed over.
+    pub fn is_salvage(self) -> bool {
+        matches!(self, Self::Salvage | Self::Rebuild(Recovery::Salvage))
+    }
+
+    /// Returns true if a writer makes queues, index and checkpoint again from the log.
+    pub fn is_rebuild(self) -> bool {
+        matches!(self, Self::Rebuild(_))
+    }
+}
+
+/// The process that opens a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opener {
+    /// A reader, beside which a writer may work.
+    Reader {
+        /// True if another process may be appending: its last record may be half written.
+        is_written_to: bool,
+        /// The physical offset after which a live writer shows nothing yet, because it waits for its messages to be durable. `None` for
+        /// any other store.
+        shown_until: Option<i64>,
+    },
+    /// The only writer.
+    Writer,
+}
+
+/// The file families of a store.
 #[derive(Debug, Clone, Copy)]
-pub struct Opened<'a> {
+pub struct Families<'a> {
     /// The log.
     pub log: &'a LogFiles,
     /// The queues.
     pub queues: &'a ConsumeQueueStore,
     /// The index; `None` where nothing was opened of it.
     pub index: Option<&'a IndexService>,
-    /// The stamps, without those in the future.
-    pub checkpoint: &'a Checkpoint,
-    /// Whether the last writer closed the store: there is no `abort` file.
-    pub clean: bool,
-    /// Whether another process may be appending: its last record may be half written.
-    pub is_written_to: bool,
-    /// The physical offset from which on every record is ours.
-    pub own_from: Option<i64>,
-    /// Every byte of the log below this physical offset was on disk: the mark of what was flushed. `None` if there is none, or if
-    /// it is about the log of another history.
-    pub flushed: Option<i64>,
-    /// The physical offset of the last message with a key, by the headers of the index files.
-    pub last_indexed: Option<i64>,
-    /// A live writer shows nothing after this physical offset yet: it waits for its messages to be durable. `None` for any other store.
-    pub shown_until: Option<i64>,
-    /// Where the log ended when the store was last closed, if every later open has failed; `None` if one succeeded, or if nothing says so.
-    pub closed_at: Option<i64>,
-    /// How much of a record is verified.
-    pub check: Check,
-    /// Where a writer goes on putting keys into the index; a reader does not.
-    pub index_from: Option<i64>,
-    /// Whether a writer makes queues, index and checkpoint anew from the log.
-    pub is_rebuilt: bool,
-    /// The options.
-    pub config: &'a StoreConfig,
 }
 
-impl Opened<'_> {
-    /// Whether damage inside the log is passed over.
-    pub fn is_salvage(&self) -> bool {
-        self.config.recovery == Recovery::Salvage
+/// The records that the last writer left in its small files.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterRecords {
+    /// Its exit, and the recovery note.
+    pub found: Found,
+    /// The physical offset from which on every record is ours, as the lock file says.
+    pub claim: Option<i64>,
+    /// The mark of what was flushed: every byte of the log below this physical offset was on disk. `None` without a mark, and for one of
+    /// the log of another history.
+    pub flushed: Option<i64>,
+    /// The stamps, without those in the future.
+    pub checkpoint: Checkpoint,
+}
+
+/// A store that is opened, with what is known of its last writer.
+#[derive(Debug, Clone, Copy)]
+pub struct Opened<'a> {
+    pub(super) log: &'a LogFiles,
+    pub(super) queues: &'a ConsumeQueueStore,
+    index: Option<&'a IndexService>,
+    pub(super) found: Found,
+    pub(super) intent: Intent,
+    pub(super) opener: Opener,
+    /// The stamps, without those in the future.
+    pub(super) checkpoint: Checkpoint,
+    /// The physical offset from which on every record is ours.
+    own_from: Option<i64>,
+    /// The mark of what was flushed.
+    pub(super) flushed: Option<i64>,
+    /// The physical offset of the last message with a key, by the headers of the index files.
+    pub(super) last_indexed: Option<i64>,
+    /// The part of a record that is verified.
+    pub(super) check: Check,
+    pub(super) config: &'a StoreConfig,
+}
+
+impl<'a> Opened<'a> {
+    /// Combines the files of a store with the records of its last writer.
+    pub fn new(families: Families<'a>, records: WriterRecords, opener: Opener, intent: Intent, config: &'a StoreConfig) -> Self {
+        let Families { log, queues, index } = families;
+        Self {
+            log,
+            queues,
+            index,
+            found: records.found,
+            intent,
+            opener,
+            checkpoint: records.checkpoint,
+            // Every record of a closed store is whole, whoever wrote it.
+            own_from: records.claim.filter(|_| !records.found.is_clean()),
+            flushed: records.flushed,
+            last_indexed: index.and_then(IndexService::last_offset),
+            check: if config.check_crc_on_recover {
+                Check::Whole
+            } else {
+                Check::Structure
+            },
+            config,
+        }
     }
 
     /// Returns the evidence of where records start, for a search after damage.
-    pub fn record_starts(&self) -> RecordStarts<'_> {
+    pub fn record_starts(&self) -> RecordStarts<'a> {
         RecordStarts::new(self.log, self.queues, self.index, self.last_writer())
     }
 
     /// Returns what the last writer left. A recovery that has not ended hides that the store was closed before it.
     pub(super) fn last_writer(&self) -> LastWriter {
-        let stamped = Some(self.checkpoint.logics_physical_offset).filter(|_| self.checkpoint.is_ours());
         LastWriter {
-            named: [self.flushed, stamped],
-            has_closed: self.clean || self.closed_at.is_some(),
+            named: [self.flushed, self.own_stamp()],
+            has_closed: self.found.is_clean() || self.found.note.is_some_and(|note| note.closed_at.is_some()),
         }
     }
 
-    /// Whether this process is the only one that writes to the store.
-    pub(super) fn is_for_writing(&self) -> bool {
-        self.index_from.is_some()
+    /// Returns the physical offset of the message of our own stamp. A broker with a pool of buffers stamps messages that are in memory
+    /// only.
+    pub(super) fn own_stamp(&self) -> Option<i64> {
+        Some(self.checkpoint.logics_physical_offset).filter(|_| self.checkpoint.is_ours())
     }
 
-    /// Whether the record at this physical offset is known to be ours.
+    /// Returns true if no other process writes to the store.
+    pub(super) fn is_for_writing(&self) -> bool {
+        self.opener == Opener::Writer
+    }
+
+    /// Returns true if another process may be appending.
+    pub(super) fn is_written_to(&self) -> bool {
+        matches!(self.opener, Opener::Reader { is_written_to: true, .. })
+    }
+
+    /// Returns the physical offset after which a live writer shows nothing yet.
+    pub(super) fn shown_until(&self) -> Option<i64> {
+        match self.opener {
+            Opener::Reader { shown_until, .. } => shown_until,
+            Opener::Writer => None,
+        }
+    }
+
+    /// Returns true if the record at this physical offset is known to be ours.
     pub(super) fn is_own(&self, physical_offset: i64) -> bool {
         self.own_from.is_some_and(|from| from <= physical_offset)
     }
 
-    /// Whether everything that is read is on disk.
-    pub fn is_on_disk(&self) -> bool {
-        self.clean && !self.is_salvage()
-    }
-
-    /// Whether the entries of the queues are taken for what they say, because their writer has closed the store.
+    /// Returns true if the entries of the queues are taken for what they say, because their writer has closed the store.
     pub(super) fn trusts_queues(&self) -> bool {
-        self.clean && !self.is_rebuilt
+        self.found.is_clean() && !self.intent.is_rebuild()
     }
 }

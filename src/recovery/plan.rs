@@ -98,7 +98,7 @@ impl RecoveryPlan {
             }
         }
         for (_, _, queue) in queues.file_queues() {
-            if opened.is_rebuilt {
+            if opened.intent.is_rebuild() {
                 queue.fill_holes()?;
             }
             queue.correct_min_offset(log.first_offset())?;
@@ -107,12 +107,12 @@ impl RecoveryPlan {
     }
 }
 
-/// Plans the recovery of a store from its log, queues and checkpoint.
+/// Plans the recovery of a store from its log, queues and checkpoint. A key may be missing in the index of a message from `index_from` on.
 ///
 /// # Errors
 /// [`crate::error::Error::Io`] when a file cannot be read; damage is not an error but an end. Those of [`interrupt::check`].
-pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
-    let start = scan_start(opened)?;
+pub fn plan(opened: &Opened<'_>, index_from: i64) -> Result<RecoveryPlan> {
+    let start = scan_start(opened, index_from)?;
     let until = scan_end(start, opened)?;
     let (mut plan, gap) = plan_from(start, until, opened)?;
     // A queue lacks the message before one that was read: its files are lost, or its first messages expired. Only the whole log tells.
@@ -132,7 +132,7 @@ pub fn plan(opened: &Opened<'_>) -> Result<RecoveryPlan> {
 /// yet; there is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for
 /// records after damage.
 pub(super) fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
-    if opened.clean || opened.is_salvage() || opened.is_for_writing() {
+    if opened.found.is_clean() || opened.intent.is_salvage() || opened.is_for_writing() {
         return Ok(opened.log.files_end());
     }
     let last = opened.log.last_seen(scan_start)?;
@@ -143,12 +143,12 @@ pub(super) fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
         last.end
     };
     // A stamp that was read after the mark may cover more.
-    Ok(opened.shown_until.map_or(end, |shown| end.min(shown.max(scan_start))))
+    Ok(opened.shown_until().map_or(end, |shown| end.min(shown.max(scan_start))))
 }
 
 /// Whether the last record is one of a broker that is still writing its properties, which no checksum covers: they end in zeros.
 fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
-    if !opened.is_written_to || last.is_empty() || opened.is_own(last.start) {
+    if !opened.is_written_to() || last.is_empty() || opened.is_own(last.start) {
         return Ok(false);
     }
     Ok(match opened.log.read(last.start, Check::Structure)? {
@@ -160,23 +160,23 @@ fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
 pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
-    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, !opened.is_rebuilt);
+    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, !opened.intent.is_rebuild());
     let mut report = RecoveryReport {
-        clean_exit: opened.clean,
+        clean_exit: opened.found.is_clean(),
         scan_start,
         log_end: scan_start,
         ..RecoveryReport::default()
     };
     let mut at = scan_start;
     let stamped = opened.checkpoint.covered_until();
-    let mut is_sure = !opened.is_salvage();
+    let mut is_sure = !opened.intent.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
         let mut scan = scan_of(opened, at..until);
         let mut torn = None;
         while interrupt::check().and_then(|()| scan.advance())? {
             let Some(view) = scan.view() else { break };
-            if !opened.clean && opened.is_own(view.physical_offset()) && has_lost_bytes(&view) {
+            if !opened.found.is_clean() && opened.is_own(view.physical_offset()) && has_lost_bytes(&view) {
                 torn = Some(view.physical_offset());
                 break;
             }
@@ -214,7 +214,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
         };
     }
     let gap = undispatched.gap;
-    let (undispatched, refused) = undispatched.into_entries(opened.is_rebuilt, &report.lost)?;
+    let (undispatched, refused) = undispatched.into_entries(opened.intent.is_rebuild(), &report.lost)?;
     report.refused = refused;
     let plan = RecoveryPlan {
         report,
@@ -247,7 +247,7 @@ fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMess
 
 /// Where the next whole record starts after damage; `None` if there is none, or if this is no salvage.
 fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
-    if !opened.is_salvage() {
+    if !opened.intent.is_salvage() {
         return Ok(None);
     }
     // The damaged stretch must have room for a salvage record, unless it ends where the segment does.
@@ -295,7 +295,7 @@ fn stop(scan: &LogScan<'_>, opened: &Opened<'_>) -> Result<(i64, String)> {
         None => "the last segment is full".to_owned(),
         Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {at}"),
-        Some(_) if opened.shown_until == Some(at) => "its writer has made nothing durable after it yet".to_owned(),
+        Some(_) if opened.shown_until() == Some(at) => "its writer has made nothing durable after it yet".to_owned(),
         Some(_) => "nothing is written after it".to_owned(),
     };
     Ok((at, reason))

@@ -25,13 +25,13 @@ const CLOSED_AT: &str = "closed_at";
 /// Larger than any note.
 const MAX_LEN: usize = 4096;
 
-/// What a recovery has set out to do.
+/// The intent of a recovery, on disk until it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RecoveryNote {
+pub struct RecoveryNote {
     /// The physical offset from which it wrote the log again.
-    pub(super) rewrite_from: i64,
+    pub rewrite_from: i64,
     /// The physical offset at which the log ended when the store was closed; `None` if this recovery followed a crash.
-    pub(super) closed_at: Option<i64>,
+    pub closed_at: Option<i64>,
 }
 
 impl RecoveryNote {
@@ -57,7 +57,7 @@ impl RecoveryNote {
     ///
     /// # Errors
     /// [`crate::error::Error::DiskFull`], [`crate::error::Error::Io`].
-    pub(crate) fn save(self, env: &dyn Env, root: &Path) -> Result<()> {
+    pub(super) fn save(self, env: &dyn Env, root: &Path) -> Result<()> {
         let closed_at = self.closed_at.map(|closed_at| (CLOSED_AT, closed_at));
         let numbers = [(REWRITE_FROM, self.rewrite_from)].into_iter().chain(closed_at);
         let fields: Map<_, _> = numbers.map(|(name, number)| (name.to_owned(), Value::from(number))).collect();

@@ -5,20 +5,20 @@ use crate::format::{Check, CqUnit};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
 use crate::recovery::opened::Opened;
 
-/// The physical offset from which every record is read. A record starts there. No message before it is missing in the queues or in the
-/// index. After a crash, everything before it is on disk, as the checkpoint says.
-pub(super) fn scan_start(opened: &Opened<'_>) -> Result<i64> {
+/// Returns the physical offset from which every record is read. A record starts there. No message before it is missing in the queues, nor a
+/// key of it in the index, from whose first missing key `index_from` is the message. After a crash, everything before it is on disk, as the checkpoint says.
+pub(super) fn scan_start(opened: &Opened<'_>, index_from: i64) -> Result<i64> {
     let Opened {
         log, checkpoint, check, ..
     } = *opened;
-    if opened.is_salvage() || opened.is_rebuilt || has_other_entries(opened)? {
+    if opened.intent.is_salvage() || opened.intent.is_rebuild() || has_other_entries(opened)? {
         return Ok(log.first_offset());
     }
     let mut start = start_by_queues(opened)?;
-    if let Some(index_from) = opened.index_from.filter(|from| *from < start) {
+    if index_from < start {
         start = start.min(start_by_index(log, index_from, check)?);
     }
-    if !opened.clean {
+    if !opened.found.is_clean() {
         start = start.min(match last_stamped(opened)? {
             Some(last) => last.view().end(),
             None => start_by_time(log, checkpoint.min_timestamp(), check)?,
@@ -35,10 +35,10 @@ fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
         log, queues, checkpoint, ..
     } = *opened;
     let Some(known) = checkpoint.queue_entries(log.first_offset()) else {
-        return Ok(opened.clean && queues.lacks_a_file());
+        return Ok(opened.found.is_clean() && queues.lacks_a_file());
     };
     // No message came after the stamp of a clean exit.
-    let until = (!opened.clean).then_some(checkpoint.logics_physical_offset);
+    let until = (!opened.found.is_clean()).then_some(checkpoint.logics_physical_offset);
     Ok(queues.count_entries(until)? != known)
 }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{
-    ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Check, Checkpoint, FlushedMark, INDEX_DIR,
-    LOCK_FILE, UNFINISHED_PREFIX, parse_segment_name,
+    ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, Checkpoint, FlushedMark, INDEX_DIR, LOCK_FILE,
+    UNFINISHED_PREFIX, parse_segment_name,
 };
 use crate::log::{ConsumeQueueStore, IndexService, LogFiles};
-use crate::recovery::opened::Opened;
+use crate::recovery::opened::{Exit, Families, Found, WriterRecords};
+use crate::recovery::recovery_note::RecoveryNote;
 use crate::recovery::writer_state::{WriterState, is_locked, shown_until};
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
@@ -30,7 +31,7 @@ impl StoreFiles {
     /// Lists the files of the store. `state` was read before, because a live writer raises the mark.
     pub(crate) fn load(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterState) -> Result<Self> {
         guard_against_sigbus(path, config)?;
-        let checkpoint = state.found.ignoring_future(env.now_ms());
+        let checkpoint = state.checkpoint.ignoring_future(env.now_ms());
         let load = || LogFiles::load(env.clone(), &path.join(COMMIT_LOG_DIR), config.mapped_file_size_commit_log);
         let mut log = load()?;
         if log.has_gap() {
@@ -49,34 +50,31 @@ impl StoreFiles {
         })
     }
 
-    pub(crate) fn opened<'a>(&'a self, config: &'a StoreConfig, index_from: Option<i64>) -> Opened<'a> {
-        Opened {
+    /// Returns the file families.
+    pub(super) fn families(&self) -> Families<'_> {
+        Families {
             log: &self.log,
             queues: &self.queues,
             index: Some(&self.index),
-            checkpoint: &self.checkpoint,
-            clean: self.state.clean,
-            is_written_to: false,
-            own_from: self.state.claim.filter(|_| !self.state.clean),
-            flushed: self.own_mark().map(|mark| mark.flushed),
-            last_indexed: self.index.last_offset(),
-            closed_at: None,
-            shown_until: None,
-            check: check_of(config),
-            index_from,
-            is_rebuilt: false,
-            config,
         }
     }
-}
 
-impl StoreFiles {
-    /// The mark, if it is about this log.
+    /// Returns the records of the last writer.
+    pub(super) fn records(&self, exit: Exit, note: Option<RecoveryNote>) -> WriterRecords {
+        WriterRecords {
+            found: Found { exit, note },
+            claim: self.state.claim,
+            flushed: self.own_mark().map(|mark| mark.flushed),
+            checkpoint: self.checkpoint,
+        }
+    }
+
+    /// Returns the mark, if it is about this log.
     fn own_mark(&self) -> Option<FlushedMark> {
         self.state.mark.filter(|mark| Some(mark.own_from) == self.state.claim)
     }
 
-    /// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages; `None` if there is none.
+    /// Returns the physical offset after which a writer with `SYNC_FLUSH` that has the store open shows nothing yet.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -129,15 +127,6 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig,
         ),
     })?;
     Ok(log.segment_size() > 0)
-}
-
-/// How much of a record is verified.
-pub(super) fn check_of(config: &StoreConfig) -> Check {
-    if config.check_crc_on_recover {
-        Check::Whole
-    } else {
-        Check::Structure
-    }
 }
 
 fn guard_against_sigbus(path: &Path, config: &StoreConfig) -> Result<()> {

@@ -11,6 +11,7 @@ use crate::format::{
     ABORT_FILE, CHECKPOINT_FILE, Checkpoint, FlushedMark, LOCK_FILE, LOCK_FILE_SIZE, encode_lock_file, own_from,
 };
 use crate::log::{is_flushed_mark_locked, load_checkpoint, load_flushed_mark};
+use crate::recovery::opened::Exit;
 use crate::storage::{Access, Env, Step, read_file};
 
 /// The small files in which a writer records what it has done. Each open, recovery, flush and close changes one of them.
@@ -25,10 +26,17 @@ pub(crate) struct WriterState {
     pub(crate) claim: Option<i64>,
     pub(super) mark: Option<FlushedMark>,
     /// The stamps, also those in the future.
-    pub(crate) found: Checkpoint,
+    pub(super) checkpoint: Checkpoint,
 }
 
 impl WriterState {
+    /// Returns the exit of a writer that has made the store.
+    pub(super) fn exit(&self) -> Exit {
+        if self.clean { Exit::Clean } else { Exit::Crashed }
+    }
+
+    /// Reads the small files.
+    ///
     /// # Errors
     /// [`Error::Io`].
     pub(crate) fn read(env: &dyn Env, path: &Path) -> Result<Self> {
@@ -38,7 +46,7 @@ impl WriterState {
             is_written_to: !clean && is_locked(env, path)?,
             claim: load_own_from(env, path)?,
             mark: load_flushed_mark(env, path)?,
-            found: load_checkpoint(env, &path.join(CHECKPOINT_FILE))?,
+            checkpoint: load_checkpoint(env, &path.join(CHECKPOINT_FILE))?,
         })
     }
 }

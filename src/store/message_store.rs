@@ -11,15 +11,15 @@ use crate::config::{FlushDiskType, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::CHECKPOINT_FILE;
 use crate::interrupt;
-use crate::log::{CommitLog, LogStats, lock_flushed_mark, record_geometry};
+use crate::log::{CommitLog, LogStats, lock_flushed_mark};
 use crate::read::MessageReader;
-use crate::recovery::{Recovered, WritePlan, apply};
+use crate::recovery::{Writable, remove_abort};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Generation, Lock, TransientStorePool, guard_faults};
 use crate::store::message_checker::MessageChecker;
 use crate::store::opening::find;
-use crate::store::store_directory::{OpenMode, enter, make_directories, mark_open, remove_abort, remove_unfinished};
+use crate::store::store_directory::{OpenMode, enter};
 use crate::watermark::{Wait, Watermark};
 
 /// A store opened for writing. Dropping it closes it and hides an error of the close, so call [`MessageStore::close`].
@@ -67,27 +67,16 @@ impl MessageStore {
     pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode, config.lock_timeout)?;
-        let (recovered, plan) = find(env, path, &mut config, is_new, mode)?;
+        let unrecovered = find(env, path, &mut config, is_new, mode)?;
         let pool = make_pool(&config)?;
-        // A store without a record may be one whose first writer died while it made the store.
-        let is_unfinished = !is_new && recovered.report.log_end <= recovered.log.first_offset();
-        make_directories(env.as_ref(), path, is_new || is_unfinished)?;
-        if let Some(note) = &plan.note {
-            note.save(env.as_ref(), path)?;
-        }
-        mark_open(env.as_ref(), path)?;
-        record_geometry(env, path, &config)?;
-        if is_unfinished || plan.rewrite_from.is_some() {
-            remove_unfinished(env.as_ref(), path)?;
-        }
-        let log = Arc::new(apply(env, path, &recovered, &plan)?.with_mode(&config, pool));
+        let writable = unrecovered.recover(env, path, &config)?;
         let mut locks = Vec::new();
         if config.flush_disk_type == FlushDiskType::Sync {
             locks.push(lock_flushed_mark(env.as_ref(), path)?);
         }
         // The last one that is released, so that the next writer finds the other one free.
         locks.push(lock);
-        Self::assemble(env, path, config, recovered, &plan, log, locks)
+        Self::assemble(env, path, config, writable, pool, locks)
     }
 
     /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
@@ -98,17 +87,18 @@ impl MessageStore {
         self.services.step(service, now)
     }
 
-    /// Builds the store on what recovery left.
+    /// Builds the store on its recovered files.
     fn assemble(
         env: &Arc<dyn Env>,
         path: &Path,
         config: StoreConfig,
-        recovered: Recovered,
-        plan: &WritePlan,
-        log: Arc<CommitLog>,
+        writable: Writable,
+        pool: Option<TransientStorePool>,
         locks: Vec<Lock>,
     ) -> Result<Self> {
-        let dispatched = Arc::new(Watermark::new(plan.index_from));
+        let recovered = writable.found;
+        let log = Arc::new(writable.log.with_mode(&config, pool));
+        let dispatched = Arc::new(Watermark::new(writable.index_from));
         let flush_wanted: Arc<Watermark> = Arc::default();
         let report = &recovered.report;
         let last = LastDispatched {
@@ -121,7 +111,7 @@ impl MessageStore {
             log: log.clone(),
             queues: recovered.queues.clone(),
             index: recovered.index.clone(),
-            geometry: plan.sizes.index,
+            geometry: writable.index_geometry,
         };
         let barrier = Arc::new(ReadBarrier::new(log.readable.clone(), dispatched.clone()));
         let dispatcher = Dispatcher::new(

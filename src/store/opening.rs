@@ -8,7 +8,7 @@ use crate::config::{Geometry, Sizes, StoreConfig};
 use crate::error::{Error, Result};
 use crate::log::fill_from_record;
 use crate::read::MessageReader;
-use crate::recovery::{Recovered, WritePlan, expect_store, measure, open_for_writing};
+use crate::recovery::{Intent, Recovered, Unrecovered, expect_store, measure, open_for_writing};
 use crate::storage::Env;
 use crate::store::store_directory::{OpenMode, expect_files};
 
@@ -22,10 +22,14 @@ pub(super) fn find(
     config: &mut StoreConfig,
     is_new: bool,
     mode: OpenMode,
-) -> Result<(Recovered, WritePlan)> {
+) -> Result<Unrecovered> {
     expect_files(env.as_ref(), path)?;
     let sizes = choose_sizes(env, path, config, is_new, mode)?;
-    open_for_writing(env, path, config, sizes, mode == OpenMode::Rebuild)
+    let intent = match mode {
+        OpenMode::Rebuild => Intent::Rebuild(config.recovery),
+        OpenMode::Existing | OpenMode::Append | OpenMode::New => Intent::of(config.recovery),
+    };
+    open_for_writing(env, path, config, sizes, is_new, intent)
 }
 
 /// What a writer with [`OpenMode::Rebuild`] would find, for those who only ask: it takes no lock.
@@ -35,7 +39,7 @@ pub(super) fn find(
 pub(crate) fn find_for_rebuild(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<Recovered> {
     config.validate()?;
     expect_store(env.as_ref(), path)?;
-    Ok(find(env, path, &mut config, false, OpenMode::Rebuild)?.0)
+    Ok(find(env, path, &mut config, false, OpenMode::Rebuild)?.found)
 }
 
 /// Fills every size of `config`, and returns all.

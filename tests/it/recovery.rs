@@ -10,6 +10,7 @@ mod kept;
 mod missing_end;
 mod salvage;
 mod stamps;
+mod states;
 
 use std::collections::BTreeMap;
 use std::fs;

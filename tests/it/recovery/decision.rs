@@ -8,7 +8,7 @@ use mqstore::error::Error;
 use mqstore::format::{Check, Checkpoint, CqUnit};
 use mqstore::log::{ConsumeQueueStore, LogFiles};
 use mqstore::read::MessageReader;
-use mqstore::recovery::{Opened, expect_recoverable, plan};
+use mqstore::recovery::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords, expect_recoverable, plan};
 use mqstore::storage::{Env, RealEnv, install_guard};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
@@ -435,27 +435,23 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
     let segment = store.at(&format!("commitlog/{second:020}"));
     fs::File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
     for recovery in [Recovery::Heal, Recovery::Salvage] {
-        let opened = Opened {
+        let records = WriterRecords {
+            found: Found {
+                exit: Exit::Crashed,
+                note: None,
+            },
+            claim: None,
+            flushed: None,
+            checkpoint: Checkpoint::default(),
+        };
+        let families = Families {
             log: &log,
             queues: &queues,
             index: None,
-            checkpoint: &Checkpoint::default(),
-            clean: false,
-            is_written_to: false,
-            own_from: None,
-            flushed: None,
-            last_indexed: None,
-            closed_at: None,
-            shown_until: None,
-            check: Check::Body,
-            index_from: Some(0),
-            is_rebuilt: false,
-            config: &StoreConfig {
-                recovery,
-                ..StoreConfig::default()
-            },
         };
-        let report = plan(&opened).unwrap().report;
+        let config = StoreConfig::default();
+        let opened = Opened::new(families, records, Opener::Writer, Intent::of(recovery), &config);
+        let report = plan(&opened, 0).unwrap().report;
         assert!(
             matches!(expect_recoverable(&opened, &report), Err(Error::Corrupt { .. })),
             "{report:?}"
