@@ -4,12 +4,13 @@
 //! a later sync does not write them. The next open then finds nothing that is left to cut. While this note is there, an open does not
 //! rely on what it reads past an end: it writes every zero and every recovered byte again, and syncs them.
 //!
-//! The note is written before the first change and removed after the last sync of recovery. It is not synced itself: a power cut
-//! empties the memory, and what is read after it comes from the disk. The note decides no end. Where log, queues and index end is
-//! planned anew at each open, and only bytes after these ends are zeroed: a note that is out of date costs time, and no message.
+//! The note is written before the first change and removed after the last sync of recovery. For this it needs no sync: a power cut
+//! empties the memory, and what is read after it comes from the disk. The note decides no end. Each open plans again where log, queues
+//! and index end, and zeroes only bytes after these ends: a note that is out of date costs time, and no message.
 //!
-//! The note also says where the log of a closed store ended. A broker leaves old records past that end. Once the `abort` file is there,
-//! they would look like messages after damage.
+//! The note also has the end of the log of a store that was closed, and is synced then, before `abort` is there. A broker leaves old
+//! records past that end, which would look like messages after damage in a crashed store; and records after damage that are older than
+//! those before it would count as stale.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::format::{CONFIG_DIR, RECOVERY_NOTE_FILE};
-use crate::storage::{Env, put_file, read_file, remove_file};
+use crate::storage::{Env, Step, put_file, read_file, remove_file, replace_file};
 
 const REWRITE_FROM: &str = "rewrite_from";
 const CLOSED_AT: &str = "closed_at";
@@ -61,7 +62,18 @@ impl RecoveryNote {
         let closed_at = self.closed_at.map(|closed_at| (CLOSED_AT, closed_at));
         let numbers = [(REWRITE_FROM, self.rewrite_from)].into_iter().chain(closed_at);
         let fields: Map<_, _> = numbers.map(|(name, number)| (name.to_owned(), Value::from(number))).collect();
-        put_file(env, &path(root), format!("{}\n", Value::Object(fields)).as_bytes())
+        let bytes = format!("{}\n", Value::Object(fields));
+        if self.closed_at.is_some() {
+            replace_file(
+                env,
+                &path(root),
+                bytes.as_bytes(),
+                Step::RecoveryNote,
+                Step::RecoveryNoteRenamed,
+            )
+        } else {
+            put_file(env, &path(root), bytes.as_bytes())
+        }
     }
 
     /// Removes the note, if there is one. It may come back in a power cut: the next recovery then does more than it has to.

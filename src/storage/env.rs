@@ -74,6 +74,11 @@ pub enum Step {
     /// The store's directories are in their parents, before anything is made in them. Without: the store is gone, acks
     /// and all.
     StoreDirectories,
+    /// The note of the end of a closed log, under its temporary name, before it is renamed. Without: `abort` is there and the note is empty, and
+    /// a repair takes messages after damage for stale ones.
+    RecoveryNote,
+    /// The name of that note, before `abort` is made. Without: as `RecoveryNote`.
+    RecoveryNoteRenamed,
     /// `abort` is in the store's directory, before the first append. Without: the store looks closed, recovery skips its scan, and a torn
     /// end is served.
     AbortCreated,

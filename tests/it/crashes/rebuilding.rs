@@ -65,18 +65,32 @@ fn without_what_is_derived() -> Vec<SimulatedEnv> {
     vec![gone(&["consumequeue"]), gone(&["consumequeue", "index"]), flipped, checkpoint]
 }
 
-/// A byte of the body of a record, and of its queue id.
+/// A byte of the body of a record, of its queue id, and the second byte of its store time.
 const IN_BODY: usize = 120;
 const IN_QUEUE_ID: usize = 15;
+const IN_STORE_TIME: usize = 58;
 
-/// The store with a flipped bit in a record inside its log, at this byte of the record.
-fn with_a_damaged_record(byte: usize) -> SimulatedEnv {
-    let (env, offsets) = closed();
-    let at = offsets[usize::from(DAMAGED)] as u64;
+/// Flips the lowest bit of a byte of a record, given its physical offset, durably.
+fn flip(env: &SimulatedEnv, record: i64, byte: usize) {
+    let at = record as u64;
     let segment = root().join(format!("commitlog/{:020}", at / GEOMETRY.segment * GEOMETRY.segment));
     let (path, mut bytes) = env.files(root()).into_iter().find(|(path, _)| *path == segment).unwrap();
     bytes[(at % GEOMETRY.segment) as usize + byte] ^= 1;
     env.put(&path, &bytes);
+}
+
+/// The store with a flipped bit in a record inside its log, at this byte of the record.
+fn with_a_damaged_record(byte: usize) -> SimulatedEnv {
+    let (env, offsets) = closed();
+    flip(&env, offsets[usize::from(DAMAGED)], byte);
+    env
+}
+
+/// The store with a damaged record, and one after it that has an earlier store time: in a crashed store it would count as stale.
+fn with_an_older_record_after_a_damaged_one() -> SimulatedEnv {
+    let (env, offsets) = closed();
+    flip(&env, offsets[usize::from(DAMAGED)], IN_BODY);
+    flip(&env, offsets[usize::from(DAMAGED) + 1], IN_STORE_TIME);
     env
 }
 
@@ -128,6 +142,11 @@ pub(super) fn salvaged_with_a_backup(without: Option<Step>, seed: u64) -> Checke
     repaired_with_a_backup(&with_a_damaged_record(IN_BODY), Some(DAMAGED), without, seed)
 }
 
+/// The power goes at each call of a repair of a closed store: the records after the damage are kept, though one of them is older.
+pub(super) fn salvaged_with_an_older_record(without: Option<Step>, seed: u64) -> Checked {
+    repaired_with_a_backup(&with_an_older_record_after_a_damaged_one(), Some(DAMAGED), without, seed)
+}
+
 /// Repairs a damaged store, and again from the image of a power cut at each call.
 fn repaired_with_a_backup(damaged: &SimulatedEnv, lost: Option<u8>, without: Option<Step>, seed: u64) -> Checked {
     let check = "a damaged store is repaired";
@@ -153,6 +172,13 @@ fn repaired_with_a_backup(damaged: &SimulatedEnv, lost: Option<u8>, without: Opt
 fn a_repair_that_a_power_cut_ends_keeps_the_damaged_bytes_and_can_be_made_again() {
     for seed in 0..3 {
         salvaged_with_a_backup(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn a_repair_of_a_closed_store_that_a_power_cut_ends_keeps_older_records() {
+    for seed in 0..8 {
+        salvaged_with_an_older_record(None, seed).unwrap();
     }
 }
 

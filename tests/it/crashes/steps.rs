@@ -9,7 +9,7 @@ use super::campaign::{Plan, carry_out, fail_every_call};
 use super::examine::{Care, Counts};
 use super::history::History;
 use super::model::{Checked, Violation};
-use super::rebuilding::salvaged_with_a_backup;
+use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
 use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_below_the_mark, salvaged_twice};
 
 /// Histories that are tried without a step before the step counts as superfluous.
@@ -22,7 +22,9 @@ const FAILING: u64 = 6;
 /// The step after this one in the list of all steps. It is a match, so that a new step cannot be left out.
 fn next(step: Step) -> Option<Step> {
     Some(match step {
-        Step::StoreDirectories => Step::AbortCreated,
+        Step::StoreDirectories => Step::RecoveryNote,
+        Step::RecoveryNote => Step::RecoveryNoteRenamed,
+        Step::RecoveryNoteRenamed => Step::AbortCreated,
         Step::AbortCreated => Step::SegmentAllocated,
         Step::SegmentAllocated => Step::SegmentRenamed,
         Step::SegmentRenamed => Step::SegmentRemoved,
@@ -92,6 +94,7 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             cut_by_segments,
             cut_before_the_close_ends,
             salvaged_with_a_backup,
+            salvaged_with_an_older_record,
         ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))
     };
