@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::opened::Opened;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
-use crate::recovery::undispatched::{QueueTails, Undispatched, leads, leads_to_salvage_record};
+use crate::recovery::undispatched::{QueueRanges, QueueTails, Undispatched, leads, leads_to_salvage_record};
 
 /// The findings of an open, for people and programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,6 +61,8 @@ pub struct RecoveryPlan {
     /// The last message that the checkpoint covers ends here. What was read after it may be in memory only.
     pub unsynced_from: i64,
     pub(super) undispatched: QueueTails,
+    /// In a rebuild: queue offsets between messages of the log that no message has.
+    unused: QueueRanges,
 }
 
 impl RecoveryPlan {
@@ -97,9 +99,15 @@ impl RecoveryPlan {
                 queue.extend(tail);
             }
         }
-        for (_, _, queue) in queues.file_queues() {
+        for (topic, queue_id, queue) in queues.file_queues() {
             if opened.intent.is_rebuild() {
-                queue.fill_holes()?;
+                let unused = self.unused.get(&(topic.to_string(), queue_id)).map_or(&[][..], Vec::as_slice);
+                let is_kept = |offset, unit| {
+                    Ok(!contains(unused, offset)
+                        || is_of_lost_message(log, &report, unit)?
+                        || leads(log, &topic, queue_id, offset, unit)?)
+                };
+                queue.fill_holes(is_kept)?;
             }
             queue.correct_min_offset(log.first_offset())?;
         }
@@ -160,7 +168,7 @@ fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
 pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
     let Opened { log, queues, check, .. } = *opened;
-    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, !opened.intent.is_rebuild());
+    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, opened.intent.is_rebuild());
     let mut report = RecoveryReport {
         clean_exit: opened.found.is_clean(),
         scan_start,
@@ -214,12 +222,13 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
         };
     }
     let gap = undispatched.gap;
-    let (undispatched, refused) = undispatched.into_entries(opened.intent.is_rebuild(), &report.lost)?;
-    report.refused = refused;
+    let dispatched = undispatched.into_dispatched();
+    report.refused = dispatched.refused;
     let plan = RecoveryPlan {
         report,
         unsynced_from,
-        undispatched,
+        undispatched: dispatched.entries,
+        unused: dispatched.unused,
     };
     Ok((plan, gap))
 }
@@ -280,6 +289,24 @@ fn is_kept_unread(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before:
         Some(_) if at < report.scan_start => true,
         _ => report.lost.iter().any(|lost| lost.contains(&at)) || !log.holds(at)?,
     })
+}
+
+/// Returns true if the message of an entry may have been lost, or have expired.
+fn is_of_lost_message(log: &LogFiles, report: &RecoveryReport, unit: CqUnit) -> Result<bool> {
+    let at = unit.physical_offset;
+    Ok(unit.is_lost()
+        || at < log.first_offset()
+        || report.lost.iter().any(|lost| lost.contains(&at))
+        || matches!(log.read(at, Check::Structure)?, LogRecord::Missing))
+}
+
+/// Returns true if one of these ranges, which ascend, contains the offset.
+fn contains(ranges: &[Range<i64>], offset: i64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= offset);
+    after
+        .checked_sub(1)
+        .and_then(|at| ranges.get(at))
+        .is_some_and(|range| range.contains(&offset))
 }
 
 /// Where a scan has stopped, and why.

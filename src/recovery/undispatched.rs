@@ -1,4 +1,4 @@
-//! The entries that the queue files lack: one for each message of the log that has none.
+//! The entries that are missing in the queue files: one for each message of the log without an entry.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,26 +10,39 @@ use crate::format::{
     CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Version, is_light_queue,
     is_salvage_record, validate_topic,
 };
-use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, QueueTable, QueueTail};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, Place, QueueTable, QueueTail};
 
 /// The queue id of every light queue.
 const LIGHT_QUEUE_ID: i32 = 0;
 
-/// For each topic and queue id: the entries that the queue lacks.
+/// The entries that are missing in each queue, by topic and queue id.
 pub(crate) type QueueTails = BTreeMap<(String, i32), QueueTail>;
 
-/// Collects the entries that the queues lack, while the log is scanned.
+/// Ranges of queue offsets in each queue, by topic and queue id.
+pub(super) type QueueRanges = BTreeMap<(String, i32), Vec<Range<i64>>>;
+
+/// The outcome of a scan of the log.
+pub(super) struct Dispatched {
+    /// The entries to add.
+    pub(super) entries: QueueTails,
+    /// The number of messages without an entry that get none.
+    pub(super) refused: u64,
+    /// In a rebuild: the queue offsets between messages of the log that no message has.
+    pub(super) unused: QueueRanges,
+}
+
+/// Collects the entries that are missing in the queues, while the log is scanned.
 pub(super) struct Undispatched<'a> {
     log: &'a LogFiles,
     queues: &'a ConsumeQueueStore,
     delay_levels: DelayLevels,
-    /// Whether an entry that leads to its message stays as it is where it has an address of an extension.
-    keeps_extensions: bool,
+    /// True if queues are made again: then an entry with the address of an extension is replaced, and unused queue offsets are noted.
+    is_rebuild: bool,
     /// Set if a light queue has files. Where a database holds queues, too, it holds the light queues, and the broker writes there.
     has_light_queues: bool,
     /// One for each queue that the scan has met; `None` for a batch consume queue.
-    lacking: QueueTable<Option<Lacking>>,
-    /// The scan has met a message, and its queue lacks the message before it.
+    incomplete: QueueTable<Option<IncompleteQueue>>,
+    /// The scan has met a message whose predecessor is missing in its queue.
     pub(super) gap: bool,
     pub(super) refused: u64,
     /// The entry that fills queue offsets that are missing, and how many of them it may fill. It leads to a salvage record, to a missing
@@ -38,41 +51,74 @@ pub(super) struct Undispatched<'a> {
     lost: i64,
 }
 
-/// One queue, and the entries that it lacks.
-struct Lacking {
+/// One queue, and the entries that are missing in it.
+struct IncompleteQueue {
     topic: String,
     queue_id: i32,
     queue: Option<Arc<ConsumeQueue>>,
     /// The entries of the queue that the scan comes to next.
     ahead: EntriesAhead,
-    /// Whether the topic can be written.
+    /// True if the topic can be written.
     is_valid: bool,
     entries: QueueTail,
     /// The last message, if it was refused only for its queue offset.
     refused: Option<(i64, CqUnit)>,
     /// The queue offset after the last message that has its place in the queue.
     placed_until: Option<i64>,
-    /// Queue offsets that the scan has found no message for, each range with the entry of the next message.
-    without_message: Vec<(Range<i64>, CqUnit)>,
+    /// In a rebuild: queue offsets between messages of the log that no message has.
+    unused: Vec<Range<i64>>,
+}
+
+/// The entry of a queue at the queue offset of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// There is no entry, or a torn one.
+    Absent,
+    /// The entry leads to the message.
+    Whole,
+    /// The entry leads to another message with this queue offset, or to a salvage record after the message: then the message that was lost
+    /// there belongs to the queue, and this one to an earlier topic of the same name.
+    Taken,
+    /// The queue continues after the message without it: its topic was deleted since, and made again. Or its queue offset is damaged, and
+    /// the queue has another message there.
+    Superseded,
+}
+
+/// The consequence for a message of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// Its queue has its entry.
+    Present,
+    /// Its queue gets its entry.
+    Missing,
+    /// It gets no entry. No queue misses it.
+    Superseded,
+    /// It gets no entry. No checksum covers its topic, queue id and queue offset, so another queue may miss it.
+    Refused,
+}
+
+/// Decides on a message by the entry that is known at its place. `is_possible`: an entry can name the place.
+fn classify(known: Known, is_possible: bool) -> Verdict {
+    match known {
+        Known::Whole => Verdict::Present,
+        Known::Superseded => Verdict::Superseded,
+        Known::Absent if is_possible => Verdict::Missing,
+        Known::Absent | Known::Taken => Verdict::Refused,
+    }
 }
 
 /// The largest hole of a queue that a rebuild fills.
 const MAX_HOLE: i64 = 1 << 20;
 
 impl<'a> Undispatched<'a> {
-    pub(super) fn new(
-        log: &'a LogFiles,
-        queues: &'a ConsumeQueueStore,
-        delay_levels: DelayLevels,
-        keeps_extensions: bool,
-    ) -> Self {
+    pub(super) fn new(log: &'a LogFiles, queues: &'a ConsumeQueueStore, delay_levels: DelayLevels, is_rebuild: bool) -> Self {
         Self {
             log,
             queues,
             delay_levels,
-            keeps_extensions,
+            is_rebuild,
             has_light_queues: queues.second_rocksdb().is_none() && queues.topics().iter().any(|topic| is_light_queue(topic)),
-            lacking: QueueTable::default(),
+            incomplete: QueueTable::default(),
             gap: false,
             refused: 0,
             substitute: None,
@@ -96,7 +142,8 @@ impl<'a> Undispatched<'a> {
     /// Doubts the flags of a record without a queue entry that names a queue offset, which only inner batches do: no checksum covers the
     /// flags. If they are damaged, the message is missing from the queue.
     fn doubt_flags(&mut self, view: &MessageView<'_>) {
-        if view.queue_offset() > 0 && self.queue(view).is_some() {
+        let place = self.place(view);
+        if view.queue_offset() > 0 && self.incomplete.get(place).is_some_and(Option::is_some) {
             self.doubt(CqUnit {
                 physical_offset: view.physical_offset(),
                 size: view.size() as i32,
@@ -105,6 +152,8 @@ impl<'a> Undispatched<'a> {
         }
     }
 
+    /// Adds the entry of a message that is missing in its queue.
+    ///
     /// # Errors
     /// Those of reading an entry, and the message to which it leads.
     pub(super) fn add(&mut self, view: &MessageView<'_>) -> Result<()> {
@@ -116,54 +165,42 @@ impl<'a> Undispatched<'a> {
             return Ok(());
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let (log, substitute, lost, keeps_extensions) = (self.log, self.substitute, self.lost, self.keeps_extensions);
-        let Some(lacking) = self.queue(view) else {
+        let (log, is_rebuild) = (self.log, self.is_rebuild);
+        let place = self.place(view);
+        let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
-        let known = match &lacking.queue {
-            Some(queue) => queue.known_unit(queue_offset, &mut lacking.ahead)?,
-            None => None,
-        };
-        // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
-        // instead of a tags code.
-        let is_whole = |known: &CqUnit| {
-            let has_extension = keeps_extensions && known.ext_address().is_some();
-            let tags_code = if has_extension { known.tags_code } else { unit.tags_code };
-            *known == CqUnit { tags_code, ..unit }
-        };
-        if known.as_ref().is_some_and(is_whole) {
-            lacking.note_place(queue_offset, unit);
-            return Ok(());
+        let known = queue.known(log, queue_offset, unit, !is_rebuild)?;
+        let is_possible = queue.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
+        match classify(known, is_possible) {
+            Verdict::Present => queue.note_place(queue_offset, is_rebuild),
+            Verdict::Missing => self.put(place, queue_offset, unit),
+            Verdict::Superseded => {
+                queue.refused = None;
+                self.refused += 1;
+            }
+            Verdict::Refused => {
+                self.refused += 1;
+                self.doubt(unit);
+            }
         }
-        let is_possible = lacking.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
-        // The entry leads to another message with this queue offset, or to a salvage record after this one: then the message that was lost
-        // there belongs to the queue, and this one to an earlier topic of the same name.
-        let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {
-            Some(known) if known.physical_offset > unit.physical_offset && leads_to_salvage_record(log, known)? => true,
-            Some(known) => leads(log, &lacking.topic, queue_id, queue_offset, known)?,
-            None => false,
+        Ok(())
+    }
+
+    /// Puts the entry of a message into its queue, unless the messages before it show that its queue offset is damaged.
+    fn put(&mut self, place: Place, queue_offset: i64, unit: CqUnit) {
+        let (substitute, lost) = (self.substitute, self.lost);
+        let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
+            return;
         };
-        let is_unknown =
-            lacking.ends_before(queue_offset) || (!is_taken && lacking.has_later_before(queue_offset, &unit, log)?);
-        if is_unknown && lacking.leads_past(log, unit.physical_offset)? {
-            // Its topic was deleted since, and made again. Or its queue offset is damaged, and the queue has another message there.
-            lacking.refused = None;
-            self.refused += 1;
-            return Ok(());
-        }
-        if !is_possible || is_taken {
-            self.refused += 1;
-            self.doubt(unit);
-            return Ok(());
-        }
-        let gap = lacking.is_after_a_gap(queue_offset);
-        let substitute = substitute.filter(|_| queue_offset - lacking.next().unwrap_or(queue_offset) <= lost);
-        let (filled, mut refused) = lacking.put(queue_offset, unit, substitute);
-        let accepts_last = refused > 0 && lacking.continues_refused(queue_offset, unit);
+        let gap = queue.is_after_a_gap(queue_offset);
+        let substitute = substitute.filter(|_| queue_offset - queue.next().unwrap_or(queue_offset) <= lost);
+        let (filled, mut refused) = queue.put(queue_offset, unit, substitute);
+        let accepts_last = refused > 0 && queue.continues_refused(queue_offset, unit);
         if accepts_last {
             refused = 0;
         } else if refused == 0 {
-            lacking.note_place(queue_offset, unit);
+            queue.note_place(queue_offset, self.is_rebuild);
         }
         self.refused -= u64::from(accepts_last);
         self.gap |= gap;
@@ -171,10 +208,9 @@ impl<'a> Undispatched<'a> {
         self.refused += refused;
         if refused > 0 || (gap && filled == 0) {
             // No checksum covers its topic, queue id and queue offset. If one of them is damaged, the message belongs to another queue,
-            // which then lacks a queue offset.
+            // in which a queue offset is missing then.
             self.doubt(unit);
         }
-        Ok(())
     }
 
     /// Adds the missing entries at the ends of the light queues of a store. A queue whose next message is another one was removed, as a
@@ -188,59 +224,60 @@ impl<'a> Undispatched<'a> {
         };
         let light = view.light_queues().into_iter().filter(|(name, _)| is_light_queue(name));
         for (name, queue_offset) in light {
-            let place = match self.lacking.find(name.as_bytes(), LIGHT_QUEUE_ID) {
+            let place = match self.incomplete.find(name.as_bytes(), LIGHT_QUEUE_ID) {
                 Some(place) => place,
-                None => self.lacking.add(
+                None => self.incomplete.add(
                     name.as_bytes(),
                     LIGHT_QUEUE_ID,
-                    Lacking::of_light(&name, view.version(), self.queues),
+                    IncompleteQueue::of_light(&name, view.version(), self.queues),
                 ),
             };
-            if let Some(Some(lacking)) = self.lacking.get_mut(place)
-                && lacking.is_valid
-                && lacking.next().unwrap_or(0) == queue_offset
+            if let Some(Some(queue)) = self.incomplete.get_mut(place)
+                && queue.is_valid
+                && queue.next().unwrap_or(0) == queue_offset
             {
-                lacking.entries.insert(queue_offset, unit);
+                queue.entries.insert(queue_offset, unit);
             }
         }
     }
 
-    /// The message's queue; `None` for a batch consume queue.
-    fn queue(&mut self, view: &MessageView<'_>) -> Option<&mut Lacking> {
+    /// Returns the place of the message's queue in the table.
+    fn place(&mut self, view: &MessageView<'_>) -> Place {
         let (name, queue_id) = (view.topic_bytes(), view.queue_id());
-        let place = match self.lacking.find(name, queue_id) {
+        match self.incomplete.find(name, queue_id) {
             Some(place) => place,
-            None => self.lacking.add(name, queue_id, Lacking::of(view, self.queues)),
-        };
-        self.lacking.get_mut(place)?.as_mut()
+            None => self.incomplete.add(name, queue_id, IncompleteQueue::of(view, self.queues)),
+        }
     }
 
-    /// Returns the entries to add, by topic, queue id and queue offset, and how many messages were refused. A rebuild accepts the last
-    /// message of a queue after a hole: before it, verify has corrected the places that nothing supports. It also replaces entries that
-    /// lead to no message, but for those of messages in the stretches `lost`.
-    ///
-    /// # Errors
-    /// Those of reading an entry, and the message to which it leads.
-    pub(super) fn into_entries(self, is_rebuilt: bool, lost: &[Range<i64>]) -> Result<(QueueTails, u64)> {
-        let mut refused = self.refused;
-        let mut tails = QueueTails::new();
-        for mut lacking in self.lacking.into_values().into_iter().flatten() {
-            if is_rebuilt {
-                if let Some((offset, unit)) = lacking.refused {
-                    refused -= u64::from(lacking.put_after_hole(offset, unit));
-                }
-                lacking.replace_entries_without_message(self.log, lost)?;
+    /// Ends the scan. A rebuild accepts the last message of a queue after a hole: before it, verify has corrected the places that nothing
+    /// supports.
+    pub(super) fn into_dispatched(self) -> Dispatched {
+        let mut dispatched = Dispatched {
+            entries: QueueTails::new(),
+            refused: self.refused,
+            unused: QueueRanges::new(),
+        };
+        for mut queue in self.incomplete.into_values().into_iter().flatten() {
+            if self.is_rebuild
+                && let Some((offset, unit)) = queue.refused
+            {
+                dispatched.refused -= u64::from(queue.put_after_hole(offset, unit));
             }
-            if !lacking.entries.is_empty() {
-                tails.insert((lacking.topic, lacking.queue_id), lacking.entries);
+            let name = (queue.topic, queue.queue_id);
+            if !queue.unused.is_empty() {
+                dispatched.unused.insert(name.clone(), queue.unused);
+            }
+            if !queue.entries.is_empty() {
+                dispatched.entries.insert(name, queue.entries);
             }
         }
-        Ok((tails, refused))
+        dispatched
     }
 }
 
-impl Lacking {
-    /// Nothing yet; `None` for a batch consume queue.
+impl IncompleteQueue {
+    /// Returns a queue without new entries; `None` for a batch consume queue.
     fn of(view: &MessageView<'_>, queues: &ConsumeQueueStore) -> Option<Self> {
         let (topic, queue_id) = (view.topic(), view.queue_id());
         Some(Self {
@@ -253,7 +290,7 @@ impl Lacking {
             entries: QueueTail::default(),
             refused: None,
             placed_until: None,
-            without_message: Vec::new(),
+            unused: Vec::new(),
         })
     }
 
@@ -268,11 +305,43 @@ impl Lacking {
             entries: QueueTail::default(),
             refused: None,
             placed_until: None,
-            without_message: Vec::new(),
+            unused: Vec::new(),
         })
     }
 
-    /// Whether the queue has no entry at this queue offset, nor after it.
+    /// Returns what the queue has at the queue offset of a message with the entry `unit`. `keeps_extensions`: the address of an extension
+    /// counts as the tags code of the message.
+    fn known(&mut self, log: &LogFiles, offset: i64, unit: CqUnit, keeps_extensions: bool) -> Result<Known> {
+        let known = match &self.queue {
+            Some(queue) => queue.known_unit(offset, &mut self.ahead)?,
+            None => None,
+        };
+        // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
+        // instead of a tags code.
+        let is_whole = |known: &CqUnit| {
+            let has_extension = keeps_extensions && known.ext_address().is_some();
+            let tags_code = if has_extension { known.tags_code } else { unit.tags_code };
+            *known == CqUnit { tags_code, ..unit }
+        };
+        if known.as_ref().is_some_and(is_whole) {
+            return Ok(Known::Whole);
+        }
+        let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {
+            Some(known) if known.physical_offset > unit.physical_offset && leads_to_salvage_record(log, known)? => true,
+            Some(known) => leads(log, &self.topic, self.queue_id, offset, known)?,
+            None => false,
+        };
+        let is_unknown = self.ends_before(offset) || (!is_taken && self.has_later_before(offset, &unit, log)?);
+        Ok(if is_unknown && self.leads_past(log, unit.physical_offset)? {
+            Known::Superseded
+        } else if is_taken {
+            Known::Taken
+        } else {
+            Known::Absent
+        })
+    }
+
+    /// Returns true if the queue has no entry at this queue offset, nor after it.
     fn ends_before(&self, offset: i64) -> bool {
         self.queue.as_ref().is_some_and(|queue| queue.max_offset() <= offset)
     }
@@ -288,7 +357,7 @@ impl Lacking {
         }
     }
 
-    /// Whether the last entry of the queue leads to a message that lies after this physical offset.
+    /// Returns true if the last entry of the queue leads to a message after this physical offset.
     fn leads_past(&self, log: &LogFiles, physical_offset: i64) -> Result<bool> {
         let Some(queue) = &self.queue else { return Ok(false) };
         let last = queue.max_offset() - 1;
@@ -300,7 +369,7 @@ impl Lacking {
         }
     }
 
-    /// The queue offset of the queue's next message; `None` for a queue without a message.
+    /// Returns the queue offset of the queue's next message; `None` for a queue without a message.
     fn next(&self) -> Option<i64> {
         let gathered = self.entries.end();
         let known = self.queue.as_ref().map(|queue| queue.max_offset()).filter(|max| *max > 0);
@@ -311,37 +380,14 @@ impl Lacking {
         offset > self.next().unwrap_or(0)
     }
 
-    /// Notes that a message has its place, and the queue offsets before it that no message has.
-    fn note_place(&mut self, offset: i64, unit: CqUnit) {
+    /// Notes that a message has its place, and in a rebuild the queue offsets before it that no message has.
+    fn note_place(&mut self, offset: i64, is_rebuild: bool) {
         self.refused = None;
-        if let Some(next) = self.placed_until.filter(|next| *next < offset) {
-            self.without_message.push((next..offset, unit));
+        if is_rebuild {
+            self.unused
+                .extend(self.placed_until.filter(|next| *next < offset).map(|next| next..offset));
+            self.placed_until = self.placed_until.max(offset.checked_add(1));
         }
-        self.placed_until = self.placed_until.max(offset.checked_add(1));
-    }
-
-    /// Makes entries that lead to no message, in a stretch of the queue whose messages the log does not have, those of lost messages.
-    fn replace_entries_without_message(&mut self, log: &LogFiles, lost: &[Range<i64>]) -> Result<()> {
-        let Some(queue) = &self.queue else { return Ok(()) };
-        for (offsets, next) in std::mem::take(&mut self.without_message) {
-            for offset in offsets.take(MAX_HOLE as usize) {
-                let Some(known) = queue.known_unit(offset, &mut EntriesAhead::default())? else {
-                    continue;
-                };
-                let is_wrong = known.is_valid()
-                    && !known.is_pre_blank()
-                    && !known.is_lost()
-                    && known.physical_offset >= log.first_offset()
-                    && self.entries.get(offset).is_none()
-                    && !lost.iter().any(|lost| lost.contains(&known.physical_offset))
-                    && !matches!(log.read(known.physical_offset, Check::Structure)?, LogRecord::Missing)
-                    && !leads(log, &self.topic, self.queue_id, offset, known)?;
-                if is_wrong {
-                    self.entries.insert(offset, next.of_lost());
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Accepts the message before this one, which was refused, and this one, if their queue offsets follow each other: two messages in a
@@ -376,7 +422,7 @@ impl Lacking {
     }
 
     /// Adds an entry. Where messages can have been lost, each queue offset that is missing before it gets the entry `substitute`.
-    /// Gives the number of queue offsets that were filled, and of messages that were refused.
+    /// Returns the number of queue offsets that were filled, and of messages that were refused.
     fn put(&mut self, offset: i64, unit: CqUnit, substitute: Option<CqUnit>) -> (i64, u64) {
         let (mut filled, mut refused) = (0, 0);
         if let Some(next) = self.next().filter(|next| offset > *next) {
@@ -417,7 +463,7 @@ pub(super) fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bo
         })
 }
 
-/// Whether the entry points to the message of this queue and queue offset.
+/// Returns true if the entry leads to the message of this queue and queue offset.
 pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {
     Ok(match log.read(unit.physical_offset, Check::Structure)? {
         LogRecord::Message(message) => {

@@ -367,9 +367,10 @@ impl ConsumeQueue {
         Ok((after - first).cast_unsigned())
     }
 
-    /// Fills holes: a queue offset without an entry, between others, gets an entry of a lost message that leads to the next message. A
-    /// broker would truncate the queue at the hole. Physical offsets do not fall along the queue. Fills at most a million offsets.
-    pub(crate) fn fill_holes(&self) -> Result<()> {
+    /// Fills holes in one walk: a queue offset between others whose entry is missing or rejected by `is_kept` gets an entry of a lost message
+    /// that leads to the next message. A broker would truncate the queue at the hole. Physical offsets do not fall along the
+    /// queue. Passes at most a million offsets without an entry.
+    pub(crate) fn fill_holes(&self, is_kept: impl Fn(i64, CqUnit) -> Result<bool>) -> Result<()> {
         let (mut offset, end) = (self.state().in_files.start, self.max_offset());
         let (mut hole, mut left) = (None, MOST_FILLED);
         let mut last = 0;
@@ -377,23 +378,22 @@ impl ConsumeQueue {
         while offset < end {
             units.clear();
             self.add_units(offset..end.min(offset.saturating_add(FILLED_AT_ONCE)), &mut units)?;
-            if let (Some(hole), Some(next)) = (
-                hole.filter(|hole| *hole < offset),
-                units.first().filter(|next| next.physical_offset >= last),
-            ) {
-                let lost = next.of_lost();
-                self.extend((hole..offset).map(|offset| (offset, lost)).collect());
-            }
             if units.is_empty() {
                 if left == 0 {
                     break;
                 }
                 left -= 1;
                 offset += 1;
-            } else {
-                offset += units.len() as i64;
-                hole = Some(offset);
-                last = units.last().map_or(last, |unit| unit.physical_offset);
+            }
+            for unit in units.drain(..) {
+                if is_kept(offset, unit)? {
+                    if let Some(hole) = hole.filter(|hole| *hole < offset && unit.physical_offset >= last) {
+                        let lost = unit.of_lost();
+                        self.extend((hole..offset).map(|offset| (offset, lost)).collect());
+                    }
+                    (hole, last) = (Some(offset + 1), unit.physical_offset);
+                }
+                offset += 1;
             }
         }
         Ok(())
