@@ -35,6 +35,83 @@ const PAUSE_AFTER_STAMP: u32 = 10;
 /// system.
 const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);
 
+/// The times of the work that a dispatcher puts off: writing queues out, stamping the checkpoint, and all of it after a shortage.
+#[derive(Debug)]
+struct Schedule {
+    /// The time of the next attempt after a shortage.
+    retry_at: Option<Instant>,
+    /// The time at which the oldest entry that waits was added.
+    waiting_since: Option<Instant>,
+    /// The number of queues that wait.
+    waiting_queues: u32,
+    /// The time before which no stamp is made.
+    stamp_at: Option<Instant>,
+    /// The pause after the next shortage of a stamp.
+    stamp_pause: Duration,
+}
+
+impl Schedule {
+    fn new() -> Self {
+        Self {
+            retry_at: None,
+            waiting_since: None,
+            waiting_queues: 0,
+            stamp_at: None,
+            stamp_pause: RETRY_AFTER,
+        }
+    }
+
+    /// Returns the time of the first thing that is due; `None` if nothing is put off.
+    fn next_due(&self) -> Option<Instant> {
+        self.retry_at
+            .or_else(|| self.write_out_at().into_iter().chain(self.stamp_at).min())
+    }
+
+    /// Returns true until the next attempt after a shortage.
+    fn is_short(&self, now: Instant) -> bool {
+        self.retry_at.is_some_and(|at| now < at)
+    }
+
+    /// Notes that an entry was added to a queue without other entries in memory.
+    fn queue_waits(&mut self, now: Instant) {
+        self.waiting_since.get_or_insert(now);
+        self.waiting_queues += 1;
+    }
+
+    /// Notes that all queues that wait are written out now.
+    fn queues_are_due(&mut self) {
+        (self.waiting_since, self.waiting_queues) = (None, 0);
+    }
+
+    /// Returns the time at which the entries that wait are written out.
+    fn write_out_at(&self) -> Option<Instant> {
+        let of_all = WRITE_OUT_AFTER_EACH * self.waiting_queues;
+        self.waiting_since.map(|since| since + of_all.max(WRITE_OUT_AFTER))
+    }
+
+    fn is_write_out_due(&self, now: Instant) -> bool {
+        self.write_out_at().is_some_and(|at| now >= at)
+    }
+
+    /// Returns true if a stamp may be made.
+    fn may_stamp(&mut self, now: Instant) -> bool {
+        self.stamp_at = self.stamp_at.filter(|at| now < *at);
+        self.stamp_at.is_none()
+    }
+
+    /// Notes that a shortage kept a stamp from being made.
+    fn stamp_was_short(&mut self, now: Instant) {
+        self.stamp_at = Some(now + self.stamp_pause);
+        self.stamp_pause = STAMP_RETRY_AFTER.min(self.stamp_pause * 2);
+    }
+
+    /// Notes that a stamp was made, or failed for good.
+    fn stamp_took(&mut self, now: Instant, took: Duration) {
+        self.stamp_at = (took >= SLOW_STAMP).then(|| now + took * PAUSE_AFTER_STAMP);
+        self.stamp_pause = RETRY_AFTER;
+    }
+}
+
 /// Follows the log's end.
 #[derive(Debug)]
 pub struct Dispatcher {
@@ -61,15 +138,9 @@ pub struct Dispatcher {
     due: Vec<Arc<ConsumeQueue>>,
     /// Other queues with entries in memory, each once.
     waiting: Vec<Arc<ConsumeQueue>>,
-    waiting_since: Option<Instant>,
     /// Entries that were added since the last queues were due.
     entries: usize,
-    /// When to try again after a shortage.
-    retry_at: Option<Instant>,
-    /// No stamp is made before this time.
-    stamp_at: Option<Instant>,
-    /// How long no stamp is made after the next shortage.
-    stamp_pause: Duration,
+    schedule: Schedule,
 }
 
 impl Dispatcher {
@@ -106,11 +177,8 @@ impl Dispatcher {
             hashes: Vec::new(),
             due: Vec::new(),
             waiting: Vec::new(),
-            waiting_since: None,
             entries: 0,
-            retry_at: None,
-            stamp_at: None,
-            stamp_pause: RETRY_AFTER,
+            schedule: Schedule::new(),
         })
     }
 
@@ -133,63 +201,71 @@ impl Dispatcher {
         self.dispatched.get().max(self.queued_until)
     }
 
-    /// A step for a caller that waits: dispatches what has come. What is due to be written out or stamped is left to the next step, unless
-    /// the entries of a queue become too many.
+    /// Dispatches what has come, for a caller that waits. The next step writes out and stamps what is due, unless the entries of the queues
+    /// become too many.
     ///
     /// # Errors
     /// As [`Stepped::step`].
     pub fn help(&mut self, now: Instant) -> Result<Next> {
-        self.step_for(now, true)
+        // The steps of the service dispatch the rest of a stopped log.
+        if self.has_failed() || self.log.readable.poisoned().is_some() {
+            return Ok(Next::Done);
+        }
+        if self.schedule.is_short(now) {
+            return Ok(self.idle());
+        }
+        match self.dispatch_next(now).and_then(|()| self.relieve()) {
+            Err(error) if error.is_shortage() => Ok(self.retry_later(now)),
+            Err(error) => Err(error),
+            Ok(()) if self.is_behind() => Ok(Next::Again),
+            Ok(()) => Ok(self.idle()),
+        }
     }
 
-    fn step_for(&mut self, now: Instant, helps: bool) -> Result<Next> {
-        // After a failure the files that it was about are not as the next step takes them to be.
-        if matches!(self.dispatched.poisoned(), Some(cause) if !matches!(cause, Error::Closed)) {
-            return Ok(Next::Done);
-        }
-        // Read before the end of the log is: a stopped log gets no longer.
-        let stopped = self.log.readable.poisoned();
-        if stopped.is_some() && helps {
-            return Ok(Next::Done);
-        }
-        if stopped.is_none() && self.retry_at.is_some_and(|at| now < at) {
-            return Ok(Next::Idle { until: self.retry_at });
-        }
-        self.retry_at = None;
+    /// Returns true after a failure: the files that it was about are not as the next step takes them to be.
+    fn has_failed(&self) -> bool {
+        matches!(self.dispatched.poisoned(), Some(cause) if !matches!(cause, Error::Closed))
+    }
+
+    fn is_behind(&self) -> bool {
+        self.dispatched.get() < self.log.readable.get()
+    }
+
+    fn idle(&self) -> Next {
+        let until = self.schedule.next_due();
+        Next::Idle { until }
+    }
+
+    fn retry_later(&mut self, now: Instant) -> Next {
+        self.schedule.retry_at = Some(now + RETRY_AFTER);
+        self.barrier.set_short(true);
+        self.idle()
+    }
+
+    fn dispatch_next(&mut self, now: Instant) -> Result<()> {
+        self.schedule.retry_at = None;
         self.barrier.set_short(false);
-        match self.work(now, stopped.is_some(), helps) {
-            Err(error) if error.is_shortage() && stopped.is_none() => {
-                self.retry_at = Some(now + RETRY_AFTER);
-                self.barrier.set_short(true);
-                return Ok(Next::Idle { until: self.retry_at });
-            }
-            done => done?,
-        }
-        if self.dispatched.get() < self.log.readable.get() || !helps && !self.due.is_empty() {
-            return Ok(Next::Again);
-        }
-        if let Some(cause) = stopped {
-            self.dispatched.poison(cause);
-            return Ok(Next::Done);
-        }
-        let until = self.write_out_at().into_iter().chain(self.stamp_at).min();
-        Ok(Next::Idle { until })
-    }
-
-    fn work(&mut self, now: Instant, is_stopped: bool, helps: bool) -> Result<()> {
         self.barrier.call_returned(true);
         let dispatched = self.dispatch(self.dispatched.get(), now);
         self.barrier.call_returned(false);
-        dispatched?;
-        let is_full = self.entries >= WRITE_OUT_ENTRIES;
-        if is_stopped {
-            self.write_out()?;
-        } else if is_full || !helps && (!self.due.is_empty() || self.write_out_at().is_some_and(|at| now >= at)) {
+        dispatched
+    }
+
+    /// Writes some queues out if too many entries wait.
+    fn relieve(&mut self) -> Result<()> {
+        if self.entries >= WRITE_OUT_ENTRIES {
+            return self.write_some_out();
+        }
+        Ok(())
+    }
+
+    /// Writes out what is due, and stamps the checkpoint when enough was dispatched since the last stamp.
+    fn do_due(&mut self, now: Instant) -> Result<()> {
+        if self.entries >= WRITE_OUT_ENTRIES || !self.due.is_empty() || self.schedule.is_write_out_due(now) {
             self.write_some_out()?;
         }
-        self.stamp_at = self.stamp_at.filter(|at| now < *at);
-        let is_wanted = !is_stopped && !helps && self.covered() - self.covered_until >= self.checkpoint_interval;
-        if is_wanted && self.stamp_at.is_none() {
+        let may_stamp = self.schedule.may_stamp(now);
+        if may_stamp && self.covered() - self.covered_until >= self.checkpoint_interval {
             self.try_stamp(now)?;
         }
         Ok(())
@@ -200,23 +276,14 @@ impl Dispatcher {
         let begun = Instant::now();
         match self.stamp() {
             Err(error) if error.is_shortage() => {
-                self.stamp_at = Some(now + self.stamp_pause);
-                self.stamp_pause = STAMP_RETRY_AFTER.min(self.stamp_pause * 2);
+                self.schedule.stamp_was_short(now);
                 Ok(())
             }
             stamped => {
-                let took = begun.elapsed();
-                self.stamp_at = (took >= SLOW_STAMP).then(|| now + took * PAUSE_AFTER_STAMP);
-                self.stamp_pause = RETRY_AFTER;
+                self.schedule.stamp_took(now, begun.elapsed());
                 stamped
             }
         }
-    }
-
-    /// When the entries that wait are due.
-    fn write_out_at(&self) -> Option<Instant> {
-        let of_all = WRITE_OUT_AFTER_EACH * self.waiting.len() as u32;
-        self.waiting_since.map(|since| since + of_all.max(WRITE_OUT_AFTER))
     }
 
     /// Writes out everything that waits.
@@ -231,7 +298,7 @@ impl Dispatcher {
     fn write_some_out(&mut self) -> Result<()> {
         if self.due.is_empty() {
             self.due = std::mem::take(&mut self.waiting);
-            self.waiting_since = None;
+            self.schedule.queues_are_due();
             self.entries = 0;
         }
         let some = self.due.len().saturating_sub(STEP_QUEUES)..;
@@ -298,7 +365,7 @@ impl Dispatcher {
             self.entries += 1;
             if entries == 1 {
                 self.waiting.push(queue.clone());
-                self.waiting_since.get_or_insert(now);
+                self.schedule.queue_waits(now);
             }
         }
         if is_unindexed {
@@ -349,12 +416,35 @@ impl Stepped for Dispatcher {
     /// What reading the log or writing queues and index raises; nothing is dispatched after it. A shortage is an error only once the log
     /// is stopped, and a later step may then succeed.
     fn step(&mut self, now: Instant) -> Result<Next> {
-        self.step_for(now, false)
+        if self.has_failed() {
+            return Ok(Next::Done);
+        }
+        // Read before the end of the log is: a stopped log gets no longer.
+        let stopped = self.log.readable.poisoned();
+        if stopped.is_none() && self.schedule.is_short(now) {
+            return Ok(self.idle());
+        }
+        let worked = self.dispatch_next(now).and_then(|()| match stopped {
+            Some(_) => self.write_out(),
+            None => self.do_due(now),
+        });
+        match worked {
+            Err(error) if error.is_shortage() && stopped.is_none() => return Ok(self.retry_later(now)),
+            worked => worked?,
+        }
+        if self.is_behind() || !self.due.is_empty() {
+            return Ok(Next::Again);
+        }
+        if let Some(cause) = stopped {
+            self.dispatched.poison(cause);
+            return Ok(Next::Done);
+        }
+        Ok(self.idle())
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
         // Whatever comes in a shortage waits with the rest.
-        let next = self.retry_at.map_or(self.dispatched.get() + 1, |_| i64::MAX);
+        let next = self.schedule.retry_at.map_or(self.dispatched.get() + 1, |_| i64::MAX);
         (self.log.readable.clone(), next)
     }
 
