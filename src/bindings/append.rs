@@ -30,9 +30,10 @@ const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 /// Appends with the interpreter, because letting go of it takes longer than an append, unless that has to wait.
 #[inline]
 fn append(py: Python<'_>, handle: &Arc<Handle>, appender: Appender<'_>, mut message: Message<'_>) -> Result<store::AppendResult> {
-    match appender.try_append(&mut message)? {
+    let checked = appender.checked(&mut message)?;
+    match checked.try_append()? {
         Some(result) => Ok(result),
-        None => handle.detach(py, || appender.append(message)),
+        None => handle.detach(py, || checked.append()),
     }
 }
 

@@ -96,7 +96,7 @@ impl MessageStore {
     }
 }
 
-impl Appender<'_> {
+impl<'s> Appender<'s> {
     /// The same, but where an append would wait it asks for the sync and returns. The caller waits, by [`Flushed::wait`].
     ///
     /// [`Flushed::wait`]: crate::store::Flushed::wait
@@ -118,33 +118,22 @@ impl Appender<'_> {
     /// Appends one message.
     ///
     /// # Errors
-    /// [`Error::IllegalMessage`], [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`]: nothing was stored.
-    /// So do those of [`interrupt::check`]. [`Error::NotDurable`]: it was stored, also where the wait for durability was interrupted.
+    /// Those of [`Appender::checked`] and [`Checked::append`].
     pub fn append(self, mut message: Message<'_>) -> Result<AppendResult> {
-        self.store.checker.check(&mut message, true)?;
-        self.store.expect_not_busy()?;
-        let appended = self.store.log.append(expect_legal(&message.prepare())?)?;
-        let status = self.acknowledge(appended, self.waits_for([&message]))?;
-        Ok(result(&message, appended, status))
+        self.checked(&mut message)?.append()
     }
 
-    /// Appends one message, unless the call would wait: for a segment, or until the message is durable. `None` then, and nothing is stored:
-    /// the message is for [`Appender::append`], which waits.
+    /// Checks one message, and sends a delayed one to the queue of its level.
     ///
     /// # Errors
-    /// As [`Appender::append`].
-    pub fn try_append(self, message: &mut Message<'_>) -> Result<Option<AppendResult>> {
+    /// [`Error::IllegalMessage`].
+    pub fn checked<'m, 'a>(self, message: &'m mut Message<'a>) -> Result<Checked<'s, 'm, 'a>> {
         self.store.checker.check(message, true)?;
-        let waits = self.waits_for([&*message]);
-        if waits && !self.only_asks {
-            return Ok(None);
-        }
-        self.store.expect_not_busy()?;
-        let Some(appended) = self.store.log.try_append(expect_legal(&message.prepare())?)? else {
-            return Ok(None);
-        };
-        let status = self.acknowledge(appended, waits)?;
-        Ok(Some(result(message, appended, status)))
+        Ok(Checked {
+            appender: self,
+            waits: self.waits_for([&*message]),
+            message,
+        })
     }
 
     /// Appends messages in order, after every one of them was checked. They are encoded a stretch at a time, so that no batch needs
@@ -269,7 +258,50 @@ impl Appender<'_> {
     }
 }
 
-/// An encoded message, or why it is none. It stays where it lies: it is too large to be moved without need.
+/// A message that has passed the checks of an append. Each attempt to append it is made without them.
+#[derive(Debug, Clone, Copy)]
+pub struct Checked<'s, 'm, 'a> {
+    appender: Appender<'s>,
+    message: &'m Message<'a>,
+    /// True if the append waits until the message is durable.
+    waits: bool,
+}
+
+impl Checked<'_, '_, '_> {
+    /// Appends the message.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`], and those of [`interrupt::check`]: nothing was stored.
+    /// [`Error::NotDurable`]: it was stored, also where the wait for durability was interrupted.
+    pub fn append(self) -> Result<AppendResult> {
+        let store = self.appender.store;
+        store.expect_not_busy()?;
+        let appended = store.log.append(expect_legal(&self.message.prepare())?)?;
+        self.acknowledged(appended)
+    }
+
+    /// Appends the message, unless the call would wait: for a segment, or until the message is durable. Then it returns `None`, and nothing
+    /// is stored; [`Checked::append`] waits.
+    ///
+    /// # Errors
+    /// As [`Checked::append`].
+    pub fn try_append(self) -> Result<Option<AppendResult>> {
+        let store = self.appender.store;
+        if self.waits && !self.appender.only_asks {
+            return Ok(None);
+        }
+        store.expect_not_busy()?;
+        let appended = store.log.try_append(expect_legal(&self.message.prepare())?)?;
+        appended.map(|appended| self.acknowledged(appended)).transpose()
+    }
+
+    fn acknowledged(self, appended: Appended) -> Result<AppendResult> {
+        let status = self.appender.acknowledge(appended, self.waits)?;
+        Ok(result(self.message, appended, status))
+    }
+}
+
+/// Returns an encoded message, or the reason why it is illegal. It stays where it lies: it is too large to be moved without need.
 #[inline]
 fn expect_legal<'e, 'm>(encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>) -> Result<&'e EncodedMessage<'m>> {
     encoded.as_ref().map_err(|malformed| illegal(malformed.clone()))

@@ -15,7 +15,7 @@ mod unique_key;
 /// Copying messages of another store.
 mod copy;
 
-pub use append::{AppendResult, Appender, PutStatus};
+pub use append::{AppendResult, Appender, Checked, PutStatus};
 pub use copy::{Copied, Copier};
 pub use message_checker::Incoming;
 pub use message_store::{Flushed, MessageStore, StoreStats};

@@ -144,22 +144,25 @@ fn a_try_that_needs_a_segment_leaves_the_message_and_makes_none() {
     let (env, store) = stepped(&place);
     let segments = || env.changes().iter().filter(|change| change.starts_with("allocate ")).count();
     let mut delayed = with(message("t", 0, b"x"), &[("DELAY", "3")]);
-    assert!(store.appender(None).try_append(&mut delayed).unwrap().is_none());
+    let checked = store.appender(None).checked(&mut delayed).unwrap();
+    assert!(checked.try_append().unwrap().is_none());
     assert_eq!(segments(), 0);
-    // It is delayed once, however often it is tried.
-    let first = store.append(delayed).unwrap().appended;
+    // It is checked and delayed once, however often it is tried.
+    let first = checked.append().unwrap().appended;
     assert_eq!((segments(), first.physical_offset), (1, 0));
     let stored = store.reader().message_at(0).unwrap();
     assert_eq!(
         (stored.view().topic().as_ref(), stored.view().queue_id()),
         ("SCHEDULE_TOPIC_XXXX", 2)
     );
-    assert!(store.appender(None).try_append(&mut record_of(10_000)).unwrap().is_some());
-    assert!(store.appender(None).try_append(&mut record_of(10_000)).unwrap().is_none());
+    let mut large = record_of(10_000);
+    let checked = store.appender(None).checked(&mut large).unwrap();
+    assert!(checked.try_append().unwrap().is_some());
+    assert!(checked.try_append().unwrap().is_none());
     assert_eq!(segments(), 1);
     store.close().unwrap();
     assert!(matches!(
-        store.appender(None).try_append(&mut record_of(100)),
+        store.appender(None).checked(&mut record_of(100)).unwrap().try_append(),
         Err(Error::Closed)
     ));
 }

@@ -45,7 +45,8 @@ fn appends() -> [(&'static str, Append); 4] {
     [
         ("one", |store| store.append(message("t", 0, b"new")).map(drop)),
         ("at once", |store| {
-            store.appender(None).try_append(&mut message("t", 0, b"new")).map(drop)
+            let mut new = message("t", 0, b"new");
+            store.appender(None).checked(&mut new)?.try_append().map(drop)
         }),
         ("all", |store| {
             store

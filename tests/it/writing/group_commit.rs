@@ -100,7 +100,7 @@ fn whether_an_append_waits_is_said_by_the_option_the_message_and_the_call() {
         assert_eq!(store.flushed_offset(), flushed, "{row}");
         assert_eq!(store.is_committed(), is_waited_for || !store.config().uses_pool(), "{row}");
         // Without the interpreter an attempt does not wait.
-        let attempt = store.appender(durable).try_append(&mut message()).unwrap();
+        let attempt = store.appender(durable).checked(&mut message()).unwrap().try_append().unwrap();
         assert_eq!(attempt.is_none(), is_waited_for, "{row}");
         // With SYNC_FLUSH what nobody waits for is asked for at once.
         store.step(Service::Flush, Instant::now()).unwrap();

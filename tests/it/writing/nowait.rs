@@ -22,7 +22,7 @@ fn an_append_without_waiting_asks_for_the_sync_that_its_caller_waits_for() {
     store.flush().unwrap();
     for durable in [Some(true), None] {
         let appender = store.appender(durable).without_waiting();
-        let Some(one) = appender.try_append(&mut message("t", 0, b"x")).unwrap() else {
+        let Some(one) = appender.checked(&mut message("t", 0, b"x")).unwrap().try_append().unwrap() else {
             panic!("it waits");
         };
         let two = appender.append(message("t", 0, b"x")).unwrap();

@@ -139,7 +139,9 @@ fn a_full_pool_is_waited_for_and_then_the_append_is_refused_and_nothing_is_store
     assert!(
         store
             .appender(None)
-            .try_append(&mut message("t", 0, &[b'x'; 1000]))
+            .checked(&mut message("t", 0, &[b'x'; 1000]))
+            .unwrap()
+            .try_append()
             .unwrap()
             .is_none()
     );
@@ -222,7 +224,15 @@ fn a_record_larger_than_the_pool_waits_outside_the_lock_for_what_is_there_before
     );
     put(&store, "t", b"waits");
     let large = || message("t", 0, &[b'L'; 9000]);
-    assert!(store.appender(None).try_append(&mut large()).unwrap().is_none());
+    assert!(
+        store
+            .appender(None)
+            .checked(&mut large())
+            .unwrap()
+            .try_append()
+            .unwrap()
+            .is_none()
+    );
     assert!(matches!(store.append(large()), Err(Error::PoolFull { .. })));
     // Nobody holds the lock.
     put(&store, "t", b"small");
