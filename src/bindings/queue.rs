@@ -216,22 +216,14 @@ impl Queue {
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let bounds = self.bounds(py)?;
-        if let Ok(slice) = index.cast::<PySlice>() {
-            let [start, stop] = slice_ends(slice)?;
-            let absolute = |end: i64| if end < 0 { bounds.end + end } else { end }.clamp(bounds.start, bounds.end);
-            let start = start.map_or(bounds.start, absolute);
-            let stop = stop.map_or(bounds.end, absolute).max(start);
-            return Ok(tabular(py, self.slice(start..stop))?.into_any());
-        }
-        let given = index_of(index)?;
-        let queue_offset = if given < 0 { bounds.end + given } else { given };
-        if !bounds.contains(&queue_offset) {
-            return Err(PyIndexError::new_err(format!(
+        match indexed(index, &bounds)? {
+            Indexed::One(queue_offset) => Ok(Bound::new(py, self.message(py, queue_offset)?)?.into_any()),
+            Indexed::Several(offsets) => Ok(tabular(py, self.slice(offsets))?.into_any()),
+            Indexed::Outside(given) => Err(PyIndexError::new_err(format!(
                 "{}/{} has no queue offset {given}: it spans {} to {} (exclusive)",
                 self.topic, self.id, bounds.start, bounds.end
-            )));
+            ))),
         }
-        Ok(Bound::new(py, self.message(py, queue_offset)?)?.into_any())
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
@@ -345,23 +337,14 @@ impl QueueSlice {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let length = self.length();
-        if let Ok(slice) = index.cast::<PySlice>() {
-            let [start, stop] = slice_ends(slice)?;
-            let within = |end: i64| if end < 0 { length + end } else { end }.clamp(0, length);
-            let start = start.map_or(0, within);
-            let stop = stop.map_or(length, within).max(start);
-            let offsets = self.offsets.start + start..self.offsets.start + stop;
-            return Ok(tabular(py, self.queue.slice(offsets))?.into_any());
-        }
-        let given = index_of(index)?;
-        let at = if given < 0 { length + given } else { given };
-        if !(0..length).contains(&at) {
-            return Err(PyIndexError::new_err(format!(
+        let (first, length) = (self.offsets.start, self.length());
+        match indexed(index, &(0..length))? {
+            Indexed::One(at) => Ok(Bound::new(py, self.queue.message(py, first + at)?)?.into_any()),
+            Indexed::Several(Range { start, end }) => Ok(tabular(py, self.queue.slice(first + start..first + end))?.into_any()),
+            Indexed::Outside(given) => Err(PyIndexError::new_err(format!(
                 "index {given} is outside a slice of {length} messages"
-            )));
+            ))),
         }
-        Ok(Bound::new(py, self.queue.message(py, self.offsets.start + at)?)?.into_any())
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
@@ -414,8 +397,34 @@ impl QueueSlice {
     }
 }
 
-/// Start and stop of a slice; `None` = to the end on that side. A number outside of 64 bits becomes the nearest inside: the caller clips it
-/// to the queue.
+/// The indexes that `[...]` names.
+enum Indexed {
+    One(i64),
+    Several(Range<i64>),
+    /// One that is not among them, as it was given.
+    Outside(i64),
+}
+
+/// Resolves an index or a slice among the indexes `valid`: a negative number counts from their end, and a slice is clipped to them.
+fn indexed(index: &Bound<'_, PyAny>, valid: &Range<i64>) -> PyResult<Indexed> {
+    let absolute = |at: i64| if at < 0 { valid.end + at } else { at };
+    if let Ok(slice) = index.cast::<PySlice>() {
+        let clipped = |end: i64| absolute(end).clamp(valid.start, valid.end);
+        let [start, stop] = slice_ends(slice)?;
+        let start = start.map_or(valid.start, clipped);
+        return Ok(Indexed::Several(start..stop.map_or(valid.end, clipped).max(start)));
+    }
+    let given = index_of(index)?;
+    let at = absolute(given);
+    Ok(if valid.contains(&at) {
+        Indexed::One(at)
+    } else {
+        Indexed::Outside(given)
+    })
+}
+
+/// Returns start and stop of a slice; `None` is the end on that side. A number outside of 64 bits becomes the nearest inside: the caller
+/// clips it to the queue.
 fn slice_ends(slice: &Bound<'_, PySlice>) -> PyResult<[Option<i64>; 2]> {
     let step = slice.getattr("step")?;
     if !step.is_none() && !step.eq(1)? {
@@ -439,7 +448,7 @@ fn slice_ends(slice: &Bound<'_, PySlice>) -> PyResult<[Option<i64>; 2]> {
     Ok([end("start")?, end("stop")?])
 }
 
-/// The number in `[...]`.
+/// Returns the number in `[...]`.
 fn index_of(index: &Bound<'_, PyAny>) -> PyResult<i64> {
     match index.extract::<i64>() {
         Ok(at) if at < i64::MIN / 2 => Err(PyIndexError::new_err(format!("there is no queue offset {at}"))),
