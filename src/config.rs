@@ -311,7 +311,7 @@ options! {
     flush_commit_log_least_pages: u64 = 4, "flushCommitLogLeastPages", "pages of 4 KiB";
     /// The time after which a flush at an interval needs no new pages.
     flush_commit_log_thorough_interval: u64 = 10_000, "flushCommitLogThoroughInterval", "ms";
-    /// Such flushes come at the interval alone. With False they come as soon as there are enough new pages.
+    /// Flushes without a request come at the interval alone. With False they come as soon as there are enough new pages.
     flush_commit_log_timed: bool = true, "flushCommitLogTimed", "";
     /// All pages of a new segment are written with zeros and locked in memory before it is used. Not with `ASYNC_FLUSH` and a pool.
     warm_mapped_file_enable: bool = false, "warmMapedFileEnable", "";

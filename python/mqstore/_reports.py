@@ -150,7 +150,7 @@ class RecoveryReport(_Shown):
     stop_reason: str
     """The reason why it ends there, in words."""
     undispatched: int
-    """Messages that the log holds and the queue files lack; they are read all the same."""
+    """Messages in the log that are not in the queue files; they are read all the same."""
     lost_by_brokers: int
     """Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put
     into their queues, or puts at another queue offset: `mqstore.rebuild` before a broker starts. 0
@@ -334,8 +334,8 @@ class RepairReport(_Shown):
     and the first step to take; None otherwise.
     """
     backup: str | None
-    """The directory in the store with the files that were set aside, under the same names; None if
-    there are none, and in a dry run.
+    """The directory in the store with the files that were set aside, under the same names; None
+    without such files, and in a dry run.
     """
     lost: list[tuple[int, int]] = field(hash=False)
     """Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte,

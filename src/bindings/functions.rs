@@ -21,8 +21,8 @@ use crate::format::Round;
 use crate::storage::RealEnv;
 use crate::store::{self, expect_outside};
 
-/// A new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client
-/// makes one for each message that it sends.
+/// Returns a new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's
+/// client makes one for each message that it sends.
 ///
 /// No other call gives the same key, in any thread, process or fork. RocketMQ's
 /// `MessageClientIDSetter` reads it: it holds the address of this machine, the process id, a random
@@ -33,7 +33,8 @@ pub(super) fn new_unique_key() -> String {
     store::new_unique_key(&RealEnv::new()).to_string()
 }
 
-/// The store, or a topic of it, a queue of that, or a slice of that between two queue offsets.
+/// Returns the store, or a topic of it, a queue of that, or a slice of that between two queue
+/// offsets.
 #[pyfunction(name = "_part")]
 #[pyo3(signature = (store, topic=None, queue_id=None, start=None, stop=None, /))]
 pub(super) fn part<'py>(
@@ -48,7 +49,7 @@ pub(super) fn part<'py>(
     let Some(topic) = topic else {
         return Ok(store.into_any());
     };
-    // Looked up, so that one that is missing here is a KeyError and not an empty answer.
+    // Looked up, so that a missing topic is a KeyError and not an empty answer.
     let found = Topics::new(handle.clone()).topic(py, topic)?;
     let Some(queue_id) = queue_id else {
         return Ok(found.into_any());
@@ -60,14 +61,15 @@ pub(super) fn part<'py>(
     })
 }
 
-/// The topics of the store.
+/// Returns the topics of the store.
 #[pyfunction(name = "_topics")]
 #[pyo3(signature = (store, /))]
 pub(super) fn topics(store: &Bound<'_, PyAny>) -> PyResult<Topics> {
     Ok(Topics::new(opened(store)?.get().handle.clone()))
 }
 
-/// The store that pickle has made of a recipe, or one that is opened by the recipe itself: `copy.copy` gives that.
+/// Returns the store that pickle has made of a recipe. Opens the recipe itself, which `copy.copy`
+/// passes.
 fn opened<'py>(store: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Store>> {
     match store.cast::<Recipe>() {
         Ok(recipe) => Ok(recipe.get().open(store.py())?.cast_into::<Store>()?),
@@ -75,14 +77,14 @@ fn opened<'py>(store: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Store>> {
     }
 }
 
-/// Physical offsets of the first and the last record of a log, with their checksums.
+/// Returns the physical offsets of the first and the last record of a log, with their checksums.
 #[pyfunction(name = "_landmarks")]
 pub(super) fn landmarks(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<(i64, u32)>> {
     let reader = store.get().handle.current_reader(py)?;
     Ok(py.detach(|| reader.landmarks())?)
 }
 
-/// For each physical offset the checksum of the record that starts there, None where none does.
+/// Returns for each physical offset the checksum of the record that starts there, or None.
 #[pyfunction(name = "_checksums")]
 pub(super) fn checksums(py: Python<'_>, store: &Bound<'_, Store>, offsets: Vec<i64>) -> PyResult<Vec<Option<u32>>> {
     let reader = store.get().handle.current_reader(py)?;
@@ -90,15 +92,15 @@ pub(super) fn checksums(py: Python<'_>, store: &Bound<'_, Store>, offsets: Vec<i
     Ok(checksums?)
 }
 
-/// Up to which physical offset a power cut takes nothing away, None if the store was closed and if
-/// its writer does not say.
+/// Returns the physical offset below which a power failure loses nothing. None if the store was
+/// closed, or if its writer does not record it.
 #[pyfunction(name = "_flushed_mark")]
 pub(super) fn flushed_mark(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Option<i64>> {
     let reader = store.get().handle.current_reader(py)?;
     Ok(py.detach(|| reader.flushed_mark())?)
 }
 
-/// The names of the columns of a table, in order, and its rows as lines of JSON.
+/// Returns the names of the columns of a table, in order, and its rows as lines of JSON.
 #[pyfunction(name = "_named_json_lines")]
 pub(super) fn named_json_lines<'py>(
     py: Python<'py>,
@@ -121,7 +123,7 @@ pub(super) fn named_json_lines<'py>(
     Ok((names, PyBytes::new(py, &lines)))
 }
 
-/// The rows of a table as lines of JSON.
+/// Returns the rows of a table as lines of JSON.
 #[pyfunction(name = "_json_lines")]
 pub(super) fn json_lines<'py>(py: Python<'py>, rows: &Bound<'py, PyAny>, body_as: &str) -> PyResult<Bound<'py, PyBytes>> {
     named_json_lines(py, rows, body_as).map(|(_, lines)| lines)
@@ -133,7 +135,7 @@ pub(super) fn expect_path_outside(path: PathBuf) -> PyResult<()> {
     Ok(expect_outside(&RealEnv::new(), &path)?)
 }
 
-/// A batch of no message with these columns, every one by default: what schemas come from.
+/// Returns an empty batch with these columns, all by default, for its schema.
 #[pyfunction(name = "_no_messages", signature = (columns=None))]
 pub(super) fn no_messages(#[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>) -> PyResult<RecordBatch> {
     let empty = BatchBuilder::new(&MessageColumns::select(columns.as_deref())?).finish();

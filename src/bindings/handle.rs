@@ -72,11 +72,11 @@ impl Mode {
 /// The appends that a call needs to see.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// Those in the log: the call does not use queues or index.
+    /// Appends in the log: the call does not use queues or index.
     Log,
-    /// Those in queues and index: the call uses nothing else.
+    /// Appends in queues and index: the call uses nothing else.
     Queues,
-    /// Those in the log, and in the index if possible: where the index lags, the call walks the log.
+    /// Appends in the log, and in the index if possible: where the index lags, the call walks the log.
     Walk,
 }
 
@@ -232,8 +232,8 @@ impl Handle {
         py.detach(|| self.interruptible(work))
     }
 
-    /// Returns a reader after the writer of this process has made the appends before the call visible to it. Warns if that did not
-    /// come to pass within [`PATIENCE`] and the answer may lack messages.
+    /// Returns a reader after the writer of this process has made the appends before the call visible to it. Warns if that did
+    /// not come to pass within [`PATIENCE`] and the answer may be incomplete.
     ///
     /// # Errors
     /// Those of [`current_reader`](Self::current_reader), and the exception of a signal handler during the wait.

@@ -76,7 +76,7 @@ pub(super) fn hang_at_exit() {
 }
 
 extern "C" fn hang(_: *mut c_void) {
-    // SAFETY: it has no preconditions. The interpreter clears what it tells before it ends a thread.
+    // SAFETY: it has no preconditions. The interpreter clears this flag before it ends a thread.
     while unsafe { ffi::Py_IsInitialized() } == 0 {
         // SAFETY: it has no preconditions.
         unsafe { libc::pause() };
@@ -108,7 +108,7 @@ pub(super) fn report_failed_close(path: &Path, error: &Error) {
     let what = format!("closing the store {}, which was dropped open", path.display());
     let then = "the next open recovers it";
     let hook_told = Python::try_attach(|py| {
-        // The store may be dropped while an exception is on its way: that one goes on.
+        // The store may be dropped while an exception is on its way: that exception continues.
         let under_way = PyErr::take(py);
         let is_alive = !is_ending(py);
         if is_alive {
@@ -121,7 +121,7 @@ pub(super) fn report_failed_close(path: &Path, error: &Error) {
     });
     if hook_told != Some(true) {
         let line = format!("mqstore: {what}, failed: {error}; {then}\n");
-        // Nobody is left to be told if this fails, too.
+        // A failure here cannot be reported anywhere.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }

@@ -28,8 +28,8 @@ impl Messages {
 
 #[pymethods]
 impl Messages {
-    /// Its messages as Arrow record batches. They were read already, so a closed store does not
-    /// matter.
+    /// Returns its messages as Arrow record batches. They were read already, so a closed store does
+    /// not matter.
     ///
     /// `columns` and `max_bytes` as in `QueueSlice.batches`.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
@@ -70,13 +70,13 @@ impl Messages {
         self.0.bind(py).contains(value)
     }
 
-    /// The index of a message. Raises `ValueError` if it is not there.
+    /// Returns the index of a message. Raises `ValueError` if it is not there.
     #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
     fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
         self.0.bind(py).call_method1("index", (value, start, stop))?.extract()
     }
 
-    /// How often a message is in it.
+    /// Returns how often a message is in it.
     #[pyo3(signature = (value, /))]
     fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.0.bind(py).call_method1("count", (value,))?.extract()

@@ -351,32 +351,32 @@ impl Store {
         Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
-    /// All messages that meet some conditions, as Arrow record batches. Nothing is read before the
-    /// first batch is asked for.
+    /// Returns the messages that meet some conditions, as Arrow record batches. Reads nothing
+    /// before the first batch is asked for.
     ///
-    /// `topics` is a topic or several (one that is not there is no error: messages of a deleted
-    /// topic may be in the log, and `Batches.absent_topics` names those of which there are none),
-    /// `queues` a queue id or several. `time` is a pair of times (a datetime with a timezone, an
-    /// int of ms since 1970, or None for open), the first inclusive and the second exclusive, of
-    /// the store time, or of the born time with `by="born"`; `physical` is such a pair of physical
-    /// offsets at which records start. `tags` wants one of some tags ("paid || refund"), `keys` one
-    /// of some keys (a unique key, or one of the keys of a message; no message has one of none),
-    /// `properties` all of some properties with their values. `body_contains` (bytes or str) and
-    /// `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed. With
-    /// `decode_body=True` the column `body` is decompressed, and the compression bits of `sys_flag`
-    /// are cleared, so that the row can be appended as it is; a body that does not decompress
-    /// counts as damaged.
+    /// `topics` is a topic or several (an absent topic is not an error, because messages of a
+    /// deleted topic may be in the log; `Batches.absent_topics` names the topics without a
+    /// message), `queues` a queue id or several. `time` is a pair of times (a datetime with a
+    /// timezone, an int of ms since 1970, or None for open), the first inclusive and the second
+    /// exclusive, of the store time, or of the born time with `by="born"`; `physical` is such a
+    /// pair of physical offsets at which records start. `tags` wants one of some tags ("paid ||
+    /// refund"), `keys` one of some keys (a unique key, or one of the keys of a message; an empty
+    /// list matches no message), `properties` all of some properties with their values.
+    /// `body_contains` (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into
+    /// the body, decompressed. With `decode_body=True` the column `body` is decompressed, and the
+    /// compression bits of `sys_flag` are cleared, so that the row can be appended as it is; a body
+    /// that does not decompress counts as damaged.
     ///
     /// By default this is what consumers see, and, of topics whose queues are gone or are a
-    /// database, what they would see. A message that stands in light queues, too, is given once.
-    /// `transactions="all"` gives every whole record of the log: half and rolled-back messages, and
-    /// those of an earlier topic of the same name, too.
+    /// database, what they would see. A message that is also in light queues is returned once.
+    /// `transactions="all"` returns every whole record of the log: half and rolled-back messages,
+    /// and those of an earlier topic of the same name, too.
     ///
     /// `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset);
     /// `reverse=True` turns it, and `limit` counts in it. For "queue", the places of messages that
-    /// stand in no queue are looked for first and kept, 24 bytes for each. With `time`, segments
-    /// are left out that were written at another time; a clock that was set back by more than half
-    /// an hour can hide messages from that.
+    /// are in no queue are found first and kept, 24 bytes for each. With `time`, segments are left
+    /// out that were written at another time; a clock that was set back by more than half an hour
+    /// can hide messages from that.
     ///
     /// `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch
     /// holds. `progress` is called with two ints as the messages are read: about how many bytes are
@@ -398,7 +398,7 @@ impl Store {
     /// of them: one whose code was damaged is not looked at along the queues, as a broker does not
     /// look at it. Damage of the store time, of keys and other properties shows only in the message
     /// itself, and where no queue leads to a message, neither does that of its topic:
-    /// `Store.verify` tells of both, as far as other files repeat them.
+    /// `Store.verify` reports both where other files repeat them.
     ///
     /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at
     /// damage, or skips it, and what `progress` raises.
@@ -457,21 +457,20 @@ impl Store {
         Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
     }
 
-    /// How many messages the log holds and how many bytes they take, in one pass over it. `by`
-    /// names what they are counted by, one or some of `topic` (utf8), `queue_id` (int32), `tags`
-    /// (utf8, null without tags), `hour` (timestamp[us, UTC]: the hour of the store time) and
-    /// `segment` (int64: the physical offset at which a segment of the log starts). A row a group,
-    /// ascending: these columns, then `messages` (int64), `bytes` (int64, of their records),
-    /// `first_store_time` and `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one
-    /// row.
+    /// Counts the messages of the log and their bytes, in one pass over it. `by` names the columns
+    /// to group by, one or some of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without
+    /// tags), `hour` (timestamp[us, UTC]: the hour of the store time) and `segment` (int64: the
+    /// physical offset at which a segment of the log starts). A row a group, ascending: these
+    /// columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
+    /// `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
     ///
-    /// Every message of the log counts, also one that is in no queue: a half message, one whose
-    /// topic was deleted. A batch that is stored whole counts as one. Bodies are not checked.
-    /// Memory is taken for each group, not for each message. `errors`, "raise" or "skip", says what
-    /// to do at damage; by default as in `open`. With "skip" the pass goes on at the next whole
-    /// message, and `unread` of the answer says where nothing could be counted. Messages that
-    /// recovery="salvage" has found lost are in `unread`, too. Raises `ValueError` for a name in
-    /// `by` that is none of these or comes twice, `CorruptError` as `errors` says.
+    /// Every message of the log counts, also a message that is in no queue: a half message, or a
+    /// message of a deleted topic. A batch that is stored whole counts as one. Bodies are not
+    /// checked. Memory is taken for each group, not for each message. `errors`, "raise" or "skip",
+    /// says what to do at damage; by default as in `open`. With "skip" the pass continues at the
+    /// next whole message, and `unread` of the answer has the stretches that could not be counted.
+    /// Messages that recovery="salvage" has found lost are in `unread`, too. Raises `ValueError`
+    /// for a name in `by` that is not one of these or is repeated, `CorruptError` as `errors` says.
     #[pyo3(signature = (by=vec![UsageBy::Topic], *, errors=None), text_signature = "(self, by='topic', *, errors=None)")]
     fn usage<'py>(
         &self,
@@ -485,22 +484,22 @@ impl Store {
         Usage::of(py, &usage, &by)
     }
 
-    /// The segments of the log that are there, a row each, ascending: `segment` (int64: the
-    /// physical offset at which it starts, its name), `bytes` (int64: those that belong to the
-    /// log), `sealed` (bool: whether the log goes on in a later one), `first_store_time`
-    /// (timestamp[us, UTC]: of its first message). Cheap: reads the first bytes of each segment.
-    /// What lies in it says `usage("segment")`.
+    /// Returns the segments of the log, a row each, ascending: `segment` (int64: the physical
+    /// offset at which it starts, its name), `bytes` (int64: those that belong to the log),
+    /// `sealed` (bool: true if the log continues in a later one), `first_store_time` (timestamp[us,
+    /// UTC]: of its first message). Cheap: reads the first bytes of each segment.
+    /// `usage("segment")` counts its messages.
     fn segments(&self, py: Python<'_>) -> PyResult<RecordBatch> {
         let reader = self.handle.reader(py, Freshness::Log)?;
         let segments = self.handle.detach(py, || arrow::segments(&reader.segments()?))?;
         Ok(RecordBatch(segments))
     }
 
-    /// The index files, a row each, oldest first, to tell why queries by key are slow or walk the
-    /// log. Reads them whole.
+    /// Returns the index files, a row each, oldest first: they show why queries by key are slow or
+    /// walk the log. Reads them whole.
     ///
-    /// Columns: `name` (utf8); `slots` and `max_items` (int64: how many keys it has room for), null
-    /// if its bytes do not tell; `items` (int64: keys); `used_slots` (int64); `load` (float64:
+    /// Columns: `name` (utf8); `slots` and `max_items` (int64: the keys that it has room for), null
+    /// if its bytes do not show it; `items` (int64: keys); `used_slots` (int64); `load` (float64:
     /// items a slot); `longest_chain` (int64) and `mean_chain` (float64): items in a used slot,
     /// which a query for a key of it reads; `first_physical_offset` and `last_physical_offset`
     /// (int64), `first_store_time` and `last_store_time` (timestamp[us, UTC]) of the messages that
@@ -526,8 +525,8 @@ impl Store {
         Ok(RecordBatch(parts))
     }
 
-    /// What stands at a physical offset, byte by byte, whole or damaged: a row a field of the
-    /// record or BLANK there. For looking at bytes; to read a message see `message_at`.
+    /// Decodes the bytes at a physical offset, whole or damaged: a row for each field of the record
+    /// or BLANK there. `message_at` reads a message.
     ///
     /// Columns: `file` (utf8), `offset` (int64: the field's first byte in the file), `length`
     /// (int64: its bytes), `bytes` (binary: the first 256 of them at most), `field` (utf8: its
@@ -539,8 +538,8 @@ impl Store {
         Ok(RecordBatch(rows))
     }
 
-    /// The entry of a queue at a queue offset, in rows as those of `dump`, and after it the record
-    /// that it leads to. Raises `NotFoundError` if no file of the queue has this place,
+    /// Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the
+    /// record that it leads to. Raises `NotFoundError` if no file of the queue has this place,
     /// `UnsupportedFormatError` as `get`, `OSError`.
     fn dump_entry(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<RecordBatch> {
         let reader = self.handle.reader(py, Freshness::Log)?;
@@ -550,9 +549,9 @@ impl Store {
         Ok(RecordBatch(rows))
     }
 
-    /// Where the index has a key of a topic, in rows as those of `dump`: for each index file its
-    /// slot and the items of the chain there, the newest first, at most `limit` of them, also those
-    /// of other keys. The row `item N record` names the message that an item leads to. Raises
+    /// Decodes the places of a key in the index, in rows as those of `dump`: for each index file
+    /// its slot and the items of the chain there, the newest first, at most `limit` of them, also
+    /// those of other keys. The row `item N record` names the message that an item leads to. Raises
     /// `NotFoundError` if there is no index file, `OSError`.
     #[pyo3(signature = (topic, key, *, limit=64))]
     fn dump_key(&self, py: Python<'_>, topic: &str, key: &str, limit: usize) -> PyResult<RecordBatch> {
@@ -561,15 +560,15 @@ impl Store {
         Ok(RecordBatch(rows))
     }
 
-    /// How far each group of consumers has come, as the broker of the store has written it to
-    /// `config/consumerOffset.json` (every 5 s) and, with light queues, to
+    /// Returns the positions of the groups of consumers, as the broker of the store has written
+    /// them to `config/consumerOffset.json` (every 5 s) and, with light queues, to
     /// `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8), `topic` (utf8),
     /// `queue_id` (int32), `offset` (int64: the queue offset of the message that the group gets
     /// next). Where names have an `@` in them, the topic is one of the store.
     ///
-    /// Where a file is missing, empty or damaged, its `.bak` is read, as a broker does, and a
-    /// `RuntimeWarning` says so; so does one where the broker may keep newer offsets in another
-    /// file. Raises `NotFoundError` if there is no file, `CorruptError` if none can be used,
+    /// If a file is missing, empty or damaged, its `.bak` is read, as by a broker, with a
+    /// `RuntimeWarning`. Another one warns if the broker may keep newer offsets in another file.
+    /// Raises `NotFoundError` if there is no file, `CorruptError` if none can be used,
     /// `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
     fn consumer_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
         self.settings(py, |reader| {
@@ -579,24 +578,25 @@ impl Store {
         })
     }
 
-    /// What is left for each group of consumers. A row for each queue of each topic that the group
-    /// has consumed from, ascending: `group`, `topic`, `queue_id` and `offset` as in
-    /// `consumer_offsets`, `offset` null where the broker has none; `min_offset` and `max_offset`
-    /// (int64) of the queue; `lag` (int64): messages of the queue that the group has not consumed,
-    /// all of them without an offset. The last three are null where the queue is no file of this
-    /// format (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have
-    /// expired unread; one above `max_offset` comes from another store, or messages were lost.
+    /// Returns the number of messages that each group of consumers has not consumed yet. A row for
+    /// each queue of each topic that the group has consumed from, ascending: `group`, `topic`,
+    /// `queue_id` and `offset` as in `consumer_offsets`, `offset` null where the broker has none;
+    /// `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages of the queue
+    /// that the group has not consumed, all of them without an offset. The last three are null
+    /// where the queue is no file of this format (RocksDB, batch consume queue). With an `offset`
+    /// below `min_offset` messages have expired unread; one above `max_offset` comes from another
+    /// store, or messages were lost.
     ///
     /// Warns and raises as `consumer_offsets`.
     fn lag(&self, py: Python<'_>) -> PyResult<RecordBatch> {
         self.settings(py, |reader| arrowed(reader.lag(&RealEnv::new())?, arrow::lags))
     }
 
-    /// The topics that the broker of the store is told to keep (`config/topics.json`), with
+    /// Returns the topics in the settings of the broker of the store (`config/topics.json`), with
     /// messages or without, a row each, ascending: `topic` (utf8), `read_queue_nums` and
     /// `write_queue_nums` (int32), `perm` (int32: 4 to read, 2 to write, 1 a model for new topics),
     /// `topic_filter_type` (utf8), `topic_sys_flag` (int32), `order` (bool), `attributes` (map of
-    /// utf8 to utf8, since 5.x). Null is what the file does not say.
+    /// utf8 to utf8, since 5.x). A value that is absent in the file is null.
     ///
     /// Warns and raises as `consumer_offsets`.
     fn topic_configs(&self, py: Python<'_>) -> PyResult<RecordBatch> {
@@ -605,9 +605,9 @@ impl Store {
         })
     }
 
-    /// How far the delivery of delayed messages has come (`config/delayOffset.json`, every 10 s), a
-    /// row a level, ascending: `level` (int32), `offset` (int64: the queue offset of the message
-    /// that is delivered next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`).
+    /// Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every
+    /// 10 s), a row a level, ascending: `level` (int32), `offset` (int64: the queue offset of the
+    /// message that is delivered next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`).
     ///
     /// Warns and raises as `consumer_offsets`.
     fn delay_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
@@ -621,8 +621,8 @@ impl Store {
     /// Compares log, queues, index, checkpoint and settings with each other and with the format, in
     /// one pass over the log. Changes nothing, takes no lock, and keeps a bounded part of the store
     /// in memory. It compares the store as it is now, also if a writer has changed it since this
-    /// store was opened. Beside a live writer of another process it covers what the log held when
-    /// the call began.
+    /// store was opened. Beside a live writer of another process it covers the log up to its end
+    /// when the call began.
     ///
     /// With `deep=False` bodies are not compared with their checksums, and links of the index are
     /// not followed. `progress` is called with two ints: how many bytes of the log are done, and of
@@ -630,8 +630,8 @@ impl Store {
     /// then. Otherwise the log is read by as many threads as the environment variable
     /// `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Damage is a finding
     /// and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a
-    /// file that cannot be read, `CorruptError` for one that is cut meanwhile, and what `progress`
-    /// raises.
+    /// file that cannot be read, `CorruptError` for a file that is cut during the call, and what
+    /// `progress` raises.
     #[pyo3(signature = (deep=true, progress=None, max_mb_per_s=None))]
     fn verify<'py>(
         &self,
@@ -691,7 +691,7 @@ impl Store {
 type Doubted = (arrow_array::RecordBatch, Vec<String>);
 
 impl Store {
-    /// What a question about the broker's settings answers. Warns of what makes it doubtful.
+    /// Answers a question about the broker's settings, and warns if the answer may be out of date.
     fn settings(
         &self,
         py: Python<'_>,

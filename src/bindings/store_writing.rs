@@ -80,9 +80,10 @@ macro_rules! takes_message {
 }
 
 takes_message! {
-    /// Append a message; gives where it went. It survives the process from now on, and a power cut
-    /// once it is durable. Where appended messages wait in memory (`transient_store_pool_enable`,
-    /// `SYNC_FLUSH`) it survives the process once `committed_offset` is past it.
+    /// Appends one message and returns its `AppendResult`. It survives the process from now on, and
+    /// a power cut once it is durable. Where appended messages wait in memory
+    /// (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the process once
+    /// `committed_offset` is past it.
     ///
     /// With `durable=True` it is durable when the call returns; calls that wait at the same time
     /// share a sync. With `durable=False` it becomes so a while later, as
@@ -115,7 +116,7 @@ takes_message! {
 }
 
 takes_message! {
-    /// Append a message as `append` does, and do not wait until it is durable; gives a
+    /// Appends a message as `append` does, without a wait until it is durable, and returns a
     /// `concurrent.futures.Future` of the `AppendResult`.
     ///
     /// The message is stored when the call returns. The future is done when `append` with the same
@@ -370,17 +371,18 @@ impl Store {
     /// damaged: it raises `CorruptError`, or is left out and counted with `errors="skip"`.
     ///
     /// `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a
-    /// directory, of files `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files lack
-    /// the column `topic`: pyarrow, polars, duckdb and Spark read it from the names. It needs
+    /// directory, of files `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files have
+    /// no column `topic`: pyarrow, polars, duckdb and Spark read it from the names. It needs
     /// pyarrow for each format. Where it names "topic", `order` is "queue" by default.
     ///
     /// `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other,
-    /// and gives what is written instead: anything that speaks Arrow, always with the same columns.
+    /// and returns the table to write instead: any object that speaks Arrow, always with the same
+    /// columns.
     ///
     /// A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC
     /// ("2026-11-23T05:51:16.123Z"; a number of ms since 1970 outside the years 1 to 9999), `keys`
-    /// an array, `properties` an object. `body_as` says what the body is: "base64", "text" (it must
-    /// be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
+    /// an array, `properties` an object. `body_as` is the form of the body: "base64", "text" (it
+    /// must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
     /// become spaces).
     ///
     /// A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a
@@ -418,12 +420,12 @@ impl Store {
     /// that name none. `progress` is called with the files that are done, and how many there are.
     ///
     /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset
-    /// id are given anew; `copy_to` keeps store times.
+    /// id are new; `copy_to` keeps store times.
     ///
     /// Files are read and appended a batch at a time. Where that fails, `stored` of the exception
     /// says how many rows were stored. Raises `FileNotFoundError` for a file that is missing and
-    /// for a directory without files of a format, `ValueError` for a line that is none and for
-    /// columns of other names or types, `ImportError` without pyarrow, and what `append_batch` and
+    /// for a directory without files of a format, `ValueError` for a malformed line and for columns
+    /// of other names or types, `ImportError` without pyarrow, and what `append_batch` and
     /// `progress` raise.
     #[pyo3(
         signature = (source, **options),
@@ -438,14 +440,14 @@ impl Store {
         in_python(slf, "mqstore._import", "import_from", source, options)
     }
 
-    /// Copy messages into a new store at `path`, in the order of the log; gives an
-    /// `mqstore.files.Copied` with exact counts. It drops topics and deleted messages, renames
-    /// topics, makes the index anew, and changes the sizes of files.
+    /// Copies messages into a new store at `path`, in the order of the log, and returns an
+    /// `mqstore.files.Copied` with exact counts. A copy can drop topics and deleted messages,
+    /// rename topics, rebuild the index, and change the sizes of files.
     ///
     /// The arguments are those of `scan`, but for what would change messages or their order.
     /// `topics` selects topics, all by default; `rename` maps names of topics to new ones, to the
-    /// same one to merge them. Bodies, properties (but for `__CRC32#`, which is made anew), queue
-    /// ids, hosts, flags, born times, unique keys and keys are as they were, and with
+    /// same one to merge them. Bodies, properties (except `__CRC32#`, which is computed again),
+    /// queue ids, hosts, flags, born times, unique keys and keys are as they were, and with
     /// `keep_store_time` so are store times; a time that is before that of the message before it is
     /// raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical
     /// offsets and offset ids are new. `prepared_transaction_offset` stays and names a place in the
@@ -453,9 +455,9 @@ impl Store {
     /// its old name. No settings of a broker are copied: a broker on the copy delivers from the
     /// first offset of each delay level and to each group.
     ///
-    /// Only what consumers see is copied. A half, rolled-back or deleted message would stand in no
-    /// queue of the copy or come back into one, so `transactions="all"` is no argument: `export`
-    /// writes such messages. A broker's own topics of half messages and of their ends
+    /// Only what consumers see is copied. A half, rolled-back or deleted message would be in no
+    /// queue of the copy or come back into one, so `transactions="all"` is refused: `export` writes
+    /// such messages. A broker's own topics of half messages and of their ends
     /// (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
     /// (`Copied.left_out`), because one names offsets of the other, which are new: the broker would
     /// take open transactions for ended ones. End them before you copy.
