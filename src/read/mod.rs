@@ -18,8 +18,8 @@ mod walk;
 mod sources;
 mod get_message;
 mod lookup_by_time;
-mod query;
 mod resolve;
+mod query;
 mod landmarks;
 /// Reading many messages at once.
 mod scan;
@@ -40,10 +40,10 @@ pub use inventory::Segment;
 pub use lookup_by_time::Side;
 pub use message_reader::{MessageReader, Position};
 pub use on_damage::OnDamage;
-pub use query::{QueryBy, QueryRequest, QueryResult};
+pub use query::QueryResult;
 pub use queue_walk::QueueScan;
 pub use refresh::Refreshed;
-pub use resolve::{HitBounds, KeyHit, OffsetResolver};
+pub use resolve::{HitBounds, KeyHit, OffsetResolver, QueryBy, QueryRequest};
 pub(crate) use scan::Throttle;
 pub use scan::{
     BodyFilter, Filled, Follow, FollowFrom, OnMissing, Order, Picked, QueueOffsets, Scan, ScanRequest, Section, Sections, TimeOf,

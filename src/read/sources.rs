@@ -88,7 +88,7 @@ impl MessageReader {
         };
         let view = message.view();
         for key_hash in DispatchRequest::of(&view).index_key_hashes(self.config().index_tags) {
-            let (offsets, is_whole) = indexed.offsets(key_hash, &(i64::MIN..=i64::MAX))?;
+            let (offsets, is_whole) = indexed.offsets(key_hash)?;
             if !is_whole || !offsets.contains(&stretch.start) {
                 return Ok(false);
             }

@@ -1,6 +1,6 @@
 //! Chains of items: the newest item of a slot, the one put before it, and so on.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::error::Result;
 use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
@@ -33,8 +33,21 @@ pub struct KeyLookup<'a> {
     pub keys: &'a [(usize, i32)],
     /// Physical offsets at which records are wanted.
     pub range: &'a Range<i64>,
+    /// Store times of which one must be possible for a record; `None` for any.
+    pub times: Option<&'a RangeInclusive<i64>>,
     /// Most records for each key, the newest.
     pub most: usize,
+}
+
+impl KeyLookup<'_> {
+    /// Returns true unless the item excludes every wanted store time.
+    #[inline]
+    fn may_be_in_time(&self, number: i32, item: &IndexItem, header: &IndexHeader) -> bool {
+        self.times.is_none_or(|times| {
+            let of_item = header.times(number, item);
+            of_item.start() <= times.end() && times.start() <= of_item.end()
+        })
+    }
 }
 
 /// The records that may have the keys of a lookup.
@@ -140,16 +153,19 @@ pub(super) fn follow_all(
     let mut keys = lookup.keys.iter().filter(|(_, hash)| may_hold(*hash)).fuse();
     let mut found = Candidates::default();
     // Keys for whose slots the memory was asked.
-    let mut next: Vec<(usize, i32)> = Vec::with_capacity(AT_ONCE);
+    let at_once = AT_ONCE.min(lookup.keys.len());
+    let mut next: Vec<(usize, i32)> = Vec::with_capacity(at_once);
     // Each with the number of its key, and how many records more are wanted. The memory was asked for the next item of each, too.
-    let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(AT_ONCE);
+    let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(at_once);
     loop {
         interrupt::check()?;
         let mut is_whole = true;
         chains.retain_mut(|(key, left, chain)| {
             match chain.follow(chain.next_item(mapped, geometry), geometry, header) {
                 Link::Broken => is_whole = false,
-                Link::OfKey(_, item) if lookup.range.contains(&item.physical_offset) => {
+                Link::OfKey(number, item)
+                    if lookup.range.contains(&item.physical_offset) && lookup.may_be_in_time(number, &item, header) =>
+                {
                     let (physical_offset, key) = (item.physical_offset, *key);
                     found.records.push(Candidate { physical_offset, key });
                     *left -= 1;

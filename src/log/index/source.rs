@@ -1,6 +1,6 @@
 //! Where the keys of a stretch of the log are found.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -56,12 +56,12 @@ impl Indexed {
         self.header.is_full(self.geometry)
     }
 
-    /// Physical offsets of the items whose key has this hash and whose record can be of one of these store times, newest first; stops
-    /// at the first link that cannot be right. The second value tells whether the chain was whole.
+    /// Returns the physical offsets of the items whose key has this hash, newest first; stops at the first link that cannot be right. The
+    /// second value is true if the chain was whole.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
-    pub fn offsets(&self, key_hash: i32, times: &RangeInclusive<i64>) -> Result<(Vec<i64>, bool)> {
+    pub fn offsets(&self, key_hash: i32) -> Result<(Vec<i64>, bool)> {
         let mut found = Vec::new();
         let Some(mapped) = self.file.mapped()? else {
             return Ok((found, false));
@@ -73,12 +73,7 @@ impl Indexed {
             match chain.follow(chain.next_item(&mapped, self.geometry), self.geometry, &self.header) {
                 Link::Broken => return Ok((found, false)),
                 Link::Other => {}
-                Link::OfKey(number, item) => {
-                    let of_item = self.header.times(number, &item);
-                    if of_item.start() <= times.end() && times.start() <= of_item.end() {
-                        found.push(item.physical_offset);
-                    }
-                }
+                Link::OfKey(_, item) => found.push(item.physical_offset),
             }
         }
         Ok((found, true))
@@ -89,7 +84,7 @@ impl Indexed {
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
     pub fn salvage_records(&self) -> Result<Vec<i64>> {
-        let find = || Ok(self.offsets(index_key_hash("", ""), &(i64::MIN..=i64::MAX))?.0);
+        let find = || Ok(self.offsets(index_key_hash("", ""))?.0);
         let has_some = self.file.has_salvage_records(self.header, || Ok(!find()?.is_empty()))?;
         if has_some { find() } else { Ok(Vec::new()) }
     }

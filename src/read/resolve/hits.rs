@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use crate::format::MessageView;
+use crate::log::{RecordCursor, StoredMessage};
 
 /// Hits that are collected before those that are too many are dropped.
 const AT_LEAST: usize = 1 << 20;
@@ -40,22 +41,56 @@ pub struct KeyHit {
     pub store_size: i32,
 }
 
-impl KeyHit {
-    pub(super) fn of(view: &MessageView<'_>) -> Self {
-        Self {
+/// A message that a search has found, as the search returns it.
+pub(in crate::read) trait Hit: Sized {
+    /// Returns the hit for a message that a walk meets; `None` if its record has to be read again, and its body checked.
+    fn of_walked(view: &MessageView<'_>) -> Option<Self>;
+
+    /// Returns the hit for the message that `cursor` shows; `None` if its bytes are gone.
+    fn of_read(cursor: &RecordCursor) -> Option<Self>;
+
+    /// Returns where the record starts.
+    fn physical_offset(&self) -> i64;
+}
+
+impl Hit for KeyHit {
+    fn of_walked(view: &MessageView<'_>) -> Option<Self> {
+        Some(Self {
             queue_id: view.queue_id(),
             queue_offset: view.queue_offset(),
             physical_offset: view.physical_offset(),
             store_size: view.size() as i32,
-        }
+        })
+    }
+
+    fn of_read(cursor: &RecordCursor) -> Option<Self> {
+        Self::of_walked(&cursor.view()?)
+    }
+
+    fn physical_offset(&self) -> i64 {
+        self.physical_offset
     }
 }
 
-/// What was found so far, within the limit of each key.
+impl Hit for StoredMessage {
+    fn of_walked(_: &MessageView<'_>) -> Option<Self> {
+        None
+    }
+
+    fn of_read(cursor: &RecordCursor) -> Option<Self> {
+        cursor.message()
+    }
+
+    fn physical_offset(&self) -> i64 {
+        self.view().physical_offset()
+    }
+}
+
+/// The hits so far, within the limit of each key.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(in crate::read) struct Found<H> {
     /// With the number of their key.
-    hits: Vec<(usize, KeyHit)>,
+    hits: Vec<(usize, H)>,
     limit: Option<usize>,
     /// How many were found of each key, as of the last look. Not counted without a limit.
     counts: Vec<usize>,
@@ -63,7 +98,7 @@ pub(super) struct Found {
     look_at: usize,
 }
 
-impl Found {
+impl<H: Hit> Found<H> {
     pub(super) fn new(keys: usize, limit: Option<usize>) -> Self {
         Self {
             hits: Vec::new(),
@@ -81,11 +116,11 @@ impl Found {
         }
     }
 
-    pub(super) fn push(&mut self, key: usize, hit: KeyHit) {
+    pub(super) fn push(&mut self, key: usize, hit: H) {
         self.hits.push((key, hit));
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::read) fn len(&self) -> usize {
         self.hits.len()
     }
 
@@ -98,15 +133,15 @@ impl Found {
     pub(super) fn forget(&mut self, keys: &[(usize, i32)], stretch: &Range<i64>) {
         let is_asked_for = |number: &usize| keys.binary_search_by_key(number, |(key, _)| *key).is_ok();
         self.hits
-            .retain(|(key, hit)| !(stretch.contains(&hit.physical_offset) && is_asked_for(key)));
+            .retain(|(key, hit)| !(stretch.contains(&hit.physical_offset()) && is_asked_for(key)));
     }
 
     /// Drops what is beyond the limit, and counts.
     pub(super) fn keep_newest(&mut self) {
         let Some(limit) = self.limit else { return };
         self.hits
-            .sort_unstable_by_key(|(key, hit)| (*key, Reverse(hit.physical_offset)));
-        self.hits.dedup();
+            .sort_unstable_by_key(|(key, hit)| (*key, Reverse(hit.physical_offset())));
+        self.hits.dedup_by_key(|(key, hit)| (*key, hit.physical_offset()));
         self.counts.fill(0);
         self.hits.retain(|(key, _)| {
             self.counts.get_mut(*key).is_some_and(|count| {
@@ -122,7 +157,27 @@ impl Found {
         self.limit.is_some_and(|limit| count >= limit)
     }
 
-    /// What was found for each of so many keys.
+    /// Drops the hits of the only key that are older than the newest `limit`. Returns where the oldest of the others starts, and whether any
+    /// were dropped; `None` if there are fewer hits, and without a limit.
+    pub(in crate::read) fn cut(&mut self, limit: usize) -> Option<(i64, bool)> {
+        self.limit?;
+        self.keep_newest();
+        let (_, oldest) = self.hits.get(limit.checked_sub(1)?)?;
+        let (start, has_more) = (oldest.physical_offset(), self.hits.len() > limit);
+        self.hits.truncate(limit);
+        Some((start, has_more))
+    }
+
+    /// Returns the hits of all keys, ascending by physical offset.
+    pub(in crate::read) fn into_ascending(mut self) -> Vec<H> {
+        self.hits.sort_unstable_by_key(|(_, hit)| hit.physical_offset());
+        self.hits.dedup_by_key(|(_, hit)| hit.physical_offset());
+        self.hits.into_iter().map(|(_, hit)| hit).collect()
+    }
+}
+
+impl Found<KeyHit> {
+    /// Returns the hits of each of so many keys.
     pub(super) fn finish(mut self, keys: usize) -> KeyHits {
         self.keep_newest();
         KeyHits::new(self.hits, keys)

@@ -1,4 +1,4 @@
-//! Finding where many messages lie: by queue offset, by key, by id.
+//! Finding many messages: by queue offset, by key, by id.
 
 /// By queue offset.
 mod offsets;
@@ -12,4 +12,7 @@ mod keys;
 mod ids;
 
 pub use hits::{HitBounds, KeyHit};
+pub(super) use keys::KeySearch;
 pub use offsets::OffsetResolver;
+pub use wanted::{QueryBy, QueryRequest};
+pub(super) use wanted::{Wanted, indexed_tag};

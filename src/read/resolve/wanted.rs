@@ -1,55 +1,119 @@
 //! The keys that are looked for, and the messages that carry them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hint::black_box;
 
 use foldhash::fast::RandomState;
 
-use crate::format::{DispatchRequest, MessageView, index_key_hash};
+use crate::config::Errors;
+use crate::format::{DispatchRequest, MessageView, Transaction, index_key_hash, index_key_of_tag};
+
+/// What a query asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueryRequest {
+    /// The topic.
+    pub topic: String,
+    /// What its messages are found by.
+    pub by: QueryBy,
+    /// Store time in ms from which messages are wanted, inclusive.
+    pub begin: i64,
+    /// Store time in ms to which messages are wanted, inclusive.
+    pub end: i64,
+    /// Most messages to return, the newest; `None` for all.
+    pub limit: Option<usize>,
+    /// What to do where a message that could match is damaged.
+    pub errors: Errors,
+}
+
+/// What the messages of a query have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryBy {
+    /// The key: a unique key, or one of the keys of a message.
+    Key(String),
+    /// The whole `TAGS` of a message. The index serves only where
+    /// [`StoreConfig::index_tags`](crate::config::StoreConfig::index_tags) says that it holds tags.
+    Tag(String),
+}
+
+impl QueryBy {
+    /// The key under which the index holds what is wanted.
+    fn index_key(&self) -> Cow<'_, str> {
+        match self {
+            Self::Key(key) => key.into(),
+            Self::Tag(tag) => index_key_of_tag(tag).into(),
+        }
+    }
+
+    /// Whether the message would stand in the index under this key or tag.
+    fn is_of(&self, view: &MessageView<'_>) -> bool {
+        match self {
+            Self::Key(key) => DispatchRequest::of(view).has_key(key),
+            Self::Tag(tag) => indexed_tag(view).is_some_and(|own| own == *tag),
+        }
+    }
+}
+
+impl QueryRequest {
+    /// Returns true if the message matches.
+    fn is_of(&self, view: &MessageView<'_>) -> bool {
+        (self.begin..=self.end).contains(&view.store_time()) && view.has_topic(&self.topic) && self.by.is_of(view)
+    }
+}
 
 /// Keys to be found, each with a number.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Wanted<'a> {
+pub(in crate::read) enum Wanted<'a> {
     /// Topics and keys.
     Keys(&'a [(&'a str, &'a str)]),
     /// Unique keys, in each of these topics: all of the first key, then all of the second.
     UniqueKeys(&'a [String], &'a [&'a str]),
+    /// One key or tag, within a time.
+    Query(&'a QueryRequest),
 }
 
 /// Their numbers. A unique key has that of its first topic, and no topic here.
 pub(super) type Numbers<'a> = HashMap<(&'a str, &'a str), Vec<usize>, RandomState>;
 
 impl<'a> Wanted<'a> {
-    pub(super) fn len(self) -> usize {
+    pub(in crate::read) fn len(self) -> usize {
         match self {
             Self::Keys(pairs) => pairs.len(),
             Self::UniqueKeys(topics, keys) => topics.len() * keys.len(),
+            Self::Query(_) => 1,
         }
     }
 
-    /// Topic and key.
-    pub(super) fn get(self, number: usize) -> Option<(&'a str, &'a str)> {
+    /// Topic and key; `None` for a query.
+    fn get(self, number: usize) -> Option<(&'a str, &'a str)> {
         match self {
             Self::Keys(pairs) => pairs.get(number).copied(),
             Self::UniqueKeys(topics, keys) => {
                 let topic = topics.get(number.checked_rem(topics.len())?)?;
                 Some((topic, keys.get(number / topics.len())?))
             }
+            Self::Query(_) => None,
         }
     }
 
-    /// What the index knows of the key.
+    /// Returns the hash of the key in the index.
     pub(super) fn hash(self, number: usize) -> i32 {
-        self.get(number).map_or(0, |(topic, key)| index_key_hash(topic, key))
+        match self {
+            Self::Query(request) => index_key_hash(&request.topic, &request.by.index_key()),
+            Self::Keys(_) | Self::UniqueKeys(..) => self.get(number).map_or(0, |(topic, key)| index_key_hash(topic, key)),
+        }
     }
 
-    /// Whether the message carries the key.
+    /// Returns true if the message has the key.
     pub(super) fn is_of(self, number: usize, view: &MessageView<'_>) -> bool {
+        if let Self::Query(request) = self {
+            return request.is_of(view);
+        }
         let Some((topic, key)) = self.get(number) else { return false };
         view.has_topic(topic)
             && match self {
                 Self::Keys(_) => DispatchRequest::of(view).has_key(key),
-                Self::UniqueKeys(..) => view.unique_key().is_some_and(|own| own == key),
+                Self::UniqueKeys(..) | Self::Query(_) => view.unique_key().is_some_and(|own| own == key),
             }
     }
 
@@ -75,6 +139,7 @@ impl<'a> Wanted<'a> {
                     numbers.entry(("", key)).or_default().push(at * topics.len());
                 }
             }
+            Self::Query(_) => {}
         }
         numbers
     }
@@ -95,6 +160,11 @@ impl<'a> Wanted<'a> {
                     of_key.into_iter().flatten().copied().for_each(&mut take);
                 }
             }
+            Self::Query(request) => {
+                if request.is_of(view) {
+                    take(0);
+                }
+            }
         }
     }
 
@@ -103,9 +173,15 @@ impl<'a> Wanted<'a> {
         let mut topics: Vec<&str> = match self {
             Self::Keys(_) => numbers.keys().map(|(topic, _)| *topic).collect(),
             Self::UniqueKeys(topics, _) => topics.iter().map(String::as_str).collect(),
+            Self::Query(request) => vec![&request.topic],
         };
         topics.sort_unstable();
         topics.dedup();
         topics
     }
+}
+
+/// Returns the tag under which an index of tags holds the message.
+pub(in crate::read) fn indexed_tag<'a>(view: &MessageView<'a>) -> Option<Cow<'a, str>> {
+    view.tags().filter(|_| view.transaction() != Transaction::Rollback)
 }
