@@ -10,6 +10,23 @@
 //! along only those that came during the last sync, and two halves of the threads take turns. So the next leader is the thread that
 //! completes the group: as many threads as the last leader found, itself included. It needs no wake, because it has just come. Where some
 //! of them do not come, one that waits leads a moment later ([`Leading::finish`]).
+//!
+//! The states of a thread in [`Watermark::wait_or_lead`]:
+//!
+//! ```text
+//!   arrives
+//!      |
+//!      v       the group is complete, or lead_at has come
+//!    open  ------------------------------------------------------> leads
+//!    ^   |                                                           |
+//!    |   | another thread of the group leads                         | finishes, or fails
+//!    |   v                                                           v
+//!    |  led  ---- the leader ends, the target is reached ----> returns
+//!    |   |
+//!    +---+ the leader ends, the target is not reached
+//!
+//!   From open and led a thread also returns at its target, a poison, or its deadline.
+//! ```
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -25,7 +25,7 @@ pub use broker_settings::{BrokerSettings, load_broker_settings};
 pub(crate) use commit_log::LogEnd;
 pub use commit_log::{
     Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
-    SequentialRead, StoredMessage,
+    SequentialRead, StoredMessage, Watermarks,
 };
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, Place, QueueTable, QueueTail, UnitCursor};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};

@@ -38,7 +38,7 @@ impl Stepped for AllocateMappedFile {
     /// # Errors
     /// None: a segment that cannot be made is a matter of the append that needs it.
     fn step(&mut self, _now: Instant) -> Result<Next> {
-        if self.log.appended.poisoned().is_some() {
+        if self.log.watermarks.appended.poisoned().is_some() {
             return Ok(Next::Done);
         }
         self.log.make_asked_segment();
@@ -71,7 +71,7 @@ pub struct SupplyPages {
 impl SupplyPages {
     /// Supplies the pages of `log`. It does nothing until a message is appended.
     pub fn new(log: Arc<CommitLog>) -> Self {
-        let end = log.appended.get() as u64;
+        let end = log.watermarks.appended.get() as u64;
         let max_window = MAX_WINDOW.min(log.segment_size() / PART_OF_SEGMENT);
         Self {
             log,
@@ -101,10 +101,10 @@ impl Stepped for SupplyPages {
     /// # Errors
     /// None. Where pages cannot be supplied they come when they are written.
     fn step(&mut self, now: Instant) -> Result<Next> {
-        if self.log.appended.poisoned().is_some() {
+        if self.log.watermarks.appended.poisoned().is_some() {
             return Ok(Next::Done);
         }
-        let end = self.log.appended.get() as u64;
+        let end = self.log.watermarks.appended.get() as u64;
         if end < self.next_at {
             return Ok(Next::Idle { until: None });
         }
@@ -126,7 +126,7 @@ impl Stepped for SupplyPages {
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
-        (self.log.appended.clone(), self.next_at as i64)
+        (self.log.watermarks.appended.clone(), self.next_at as i64)
     }
 
     fn fail(&self, _cause: Error) {}

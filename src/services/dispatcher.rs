@@ -165,7 +165,7 @@ impl Dispatcher {
             checkpointer,
             delay_levels: config.delay_levels()?,
             index_tags: config.index_tags,
-            queued_until: log.readable.get(),
+            queued_until: log.watermarks.readable.get(),
             indexed_until: dispatched.get() - 1,
             dispatched,
             barrier,
@@ -208,7 +208,7 @@ impl Dispatcher {
     /// As [`Stepped::step`].
     pub fn help(&mut self, now: Instant) -> Result<Next> {
         // The steps of the service dispatch the rest of a stopped log.
-        if self.has_failed() || self.log.readable.poisoned().is_some() {
+        if self.has_failed() || self.log.watermarks.readable.poisoned().is_some() {
             return Ok(Next::Done);
         }
         if self.schedule.is_short(now) {
@@ -228,7 +228,7 @@ impl Dispatcher {
     }
 
     fn is_behind(&self) -> bool {
-        self.dispatched.get() < self.log.readable.get()
+        self.dispatched.get() < self.log.watermarks.readable.get()
     }
 
     fn idle(&self) -> Next {
@@ -315,7 +315,10 @@ impl Dispatcher {
     fn dispatch(&mut self, from: i64, now: Instant) -> Result<()> {
         let (log, index) = (self.log.clone(), self.index.clone());
         // Nobody changes what is readable.
-        let mut scan = log.files().scan(from, log.readable.get(), Check::Structure).of_settled();
+        let mut scan = log
+            .files()
+            .scan(from, log.watermarks.readable.get(), Check::Structure)
+            .of_settled();
         let mut keys = index.put_keys(self.geometry);
         let dispatched = self.dispatch_some(&mut scan, &mut keys, now);
         // Also after a failure: some keys of the message that failed may be in the file.
@@ -420,7 +423,7 @@ impl Stepped for Dispatcher {
             return Ok(Next::Done);
         }
         // Read before the end of the log is: a stopped log gets no longer.
-        let stopped = self.log.readable.poisoned();
+        let stopped = self.log.watermarks.readable.poisoned();
         if stopped.is_none() && self.schedule.is_short(now) {
             return Ok(self.idle());
         }
@@ -445,7 +448,7 @@ impl Stepped for Dispatcher {
     fn awaited(&self) -> (Arc<Watermark>, i64) {
         // Whatever comes in a shortage waits with the rest.
         let next = self.schedule.retry_at.map_or(self.dispatched.get() + 1, |_| i64::MAX);
-        (self.log.readable.clone(), next)
+        (self.log.watermarks.readable.clone(), next)
     }
 
     fn fail(&self, cause: Error) {

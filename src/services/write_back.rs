@@ -93,18 +93,18 @@ impl CommitRealTime {
 impl Stepped for CommitRealTime {
     fn step(&mut self, now: Instant) -> Result<Next> {
         // A log that was stopped is committed by its last flush.
-        if self.log.appended.poisoned().is_some() {
+        if self.log.watermarks.appended.poisoned().is_some() {
             return Ok(Next::Done);
         }
-        let is_wanted = self.log.commit_wanted.get() > self.log.committed.get();
+        let is_wanted = self.log.commit_wanted().get() > self.log.watermarks.committed.get();
         let pages = self.log.uncommitted() / PAGE_SIZE;
         self.intervals.step(now, is_wanted, pages, || self.log.commit())
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
         (
-            self.log.commit_wanted.clone(),
-            self.intervals.awaited(self.log.committed.get()),
+            self.log.commit_wanted().clone(),
+            self.intervals.awaited(self.log.watermarks.committed.get()),
         )
     }
 
@@ -152,14 +152,14 @@ impl Stepped for FlushRealTime {
         if self.wanted.poisoned().is_some() {
             return Ok(Next::Done);
         }
-        let is_wanted = self.wanted.get() > self.log.flushed.get();
+        let is_wanted = self.wanted.get() > self.log.watermarks.flushed.get();
         let pages = self.log.unflushed_pages();
         let next = self.intervals.step(now, is_wanted, pages, || self.log.flush().map(drop))?;
         Ok(if self.drop_behind.step() { Next::Again } else { next })
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
-        (self.wanted.clone(), self.intervals.awaited(self.log.flushed.get()))
+        (self.wanted.clone(), self.intervals.awaited(self.log.watermarks.flushed.get()))
     }
 
     fn fail(&self, cause: Error) {
@@ -181,7 +181,7 @@ pub(super) struct DropBehind {
 impl DropBehind {
     /// Keeps `budget` bytes, and what is not `dispatched`.
     pub(super) fn new(log: Arc<CommitLog>, dispatched: Arc<Watermark>, budget: i64) -> Self {
-        let dropped = log.flushed.get() as u64;
+        let dropped = log.watermarks.flushed.get() as u64;
         Self {
             log,
             dispatched,
@@ -192,9 +192,11 @@ impl DropBehind {
 
     /// Drops one step, and says whether there may be another one.
     pub(super) fn step(&mut self) -> bool {
-        let flushed = self.log.flushed.get();
-        let kept_from = flushed.min(self.dispatched.get()).min(self.log.appended.get() - self.budget);
-        let end = self.log.end_of_step(self.dropped, STEP);
+        let flushed = self.log.watermarks.flushed.get();
+        let kept_from = flushed
+            .min(self.dispatched.get())
+            .min(self.log.watermarks.appended.get() - self.budget);
+        let end = self.log.files().end_of_step(self.dropped, STEP);
         if i64::try_from(end).is_ok_and(|end| end <= kept_from) {
             // What cannot be dropped costs memory and nothing else.
             let _ = self.log.drop_cached(self.dropped..end);

@@ -113,7 +113,7 @@ impl MessageStore {
             index: recovered.index.clone(),
             geometry: writable.index_geometry,
         };
-        let barrier = Arc::new(ReadBarrier::new(log.readable.clone(), dispatched.clone()));
+        let barrier = Arc::new(ReadBarrier::new(log.watermarks.readable.clone(), dispatched.clone()));
         let dispatcher = Dispatcher::new(
             checkpointer,
             dispatched.clone(),
@@ -142,7 +142,7 @@ impl MessageStore {
                 path,
                 config,
                 recovered,
-                log.readable.clone(),
+                log.watermarks.readable.clone(),
                 dispatched.clone(),
             )),
             dispatched,
@@ -153,7 +153,7 @@ impl MessageStore {
     fn start_threads(&self) -> Result<()> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(running) = running.as_mut() else { return Ok(()) };
-        let appended = self.log.appended.clone();
+        let appended = self.log.watermarks.appended.clone();
         // `close` does what is left when the store is closed.
         let is_over = move || matches!(appended.poisoned(), Some(Error::Closed));
         self.services.spawn(&mut running.threads, is_over)?;
@@ -184,7 +184,7 @@ impl MessageStore {
 
     /// Up to where the log is in its files.
     pub fn committed_offset(&self) -> i64 {
-        self.log.committed.get()
+        self.log.watermarks.committed.get()
     }
 
     /// Whether no commit would make more of what was appended readable: with `ASYNC_FLUSH` everything is committed; with
@@ -236,8 +236,8 @@ impl MessageStore {
         loop {
             self.catch_up(interrupt::INTERVAL)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            if self.log.readable.get() > end || left.is_zero() {
-                return Ok(Some(self.log.readable.get() > end));
+            if self.log.watermarks.readable.get() > end || left.is_zero() {
+                return Ok(Some(self.log.watermarks.readable.get() > end));
             }
             match self
                 .awaited_by_reads()
@@ -260,8 +260,8 @@ impl MessageStore {
     /// With `ASYNC_FLUSH` a read commits what was appended. With `SYNC_FLUSH` a sync makes it readable.
     fn awaited_by_reads(&self) -> &Watermark {
         match self.config().flush_disk_type {
-            FlushDiskType::Async => &self.log.appended,
-            FlushDiskType::Sync => &self.log.readable,
+            FlushDiskType::Async => &self.log.watermarks.appended,
+            FlushDiskType::Sync => &self.log.watermarks.readable,
         }
     }
 
@@ -275,7 +275,7 @@ impl MessageStore {
 
     /// Up to where the log is durable.
     pub fn flushed_offset(&self) -> i64 {
-        self.log.flushed.get()
+        self.log.watermarks.flushed.get()
     }
 
     /// Up to where messages are in their queues and in the index.
@@ -288,11 +288,11 @@ impl MessageStore {
     /// # Errors
     /// [`Error::Invalid`]; [`Error::Poisoned`], [`Error::Closed`] if nothing will ever be appended there.
     pub fn expect_appended(&self, physical_offset: i64) -> Result<()> {
-        let end = self.log.appended.get();
+        let end = self.log.watermarks.appended.get();
         if (0..end).contains(&physical_offset) {
             return Ok(());
         }
-        if let Some(cause) = self.log.appended.poisoned() {
+        if let Some(cause) = self.log.watermarks.appended.poisoned() {
             return Err(Error::poisoned(cause, self.flushed_offset()));
         }
         Err(Error::Invalid {
@@ -304,7 +304,7 @@ impl MessageStore {
 
     /// Up to where messages are appended.
     pub fn appended_offset(&self) -> i64 {
-        self.log.appended.get()
+        self.log.watermarks.appended.get()
     }
 
     /// Waits until the record at this physical offset is appended and durable; once it is appended it is synced at once, together with
@@ -314,9 +314,9 @@ impl MessageStore {
     /// [`Error::TimedOut`], [`Error::Poisoned`], [`Error::Closed`].
     pub fn wait_durable(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         let next = physical_offset.saturating_add(1);
-        self.outcome(self.log.appended.wait(next, deadline), "appended", physical_offset)?;
+        self.outcome(self.log.watermarks.appended.wait(next, deadline), "appended", physical_offset)?;
         self.ask_durable(physical_offset);
-        self.outcome(self.log.flushed.wait(next, deadline), "durable", physical_offset)
+        self.outcome(self.log.watermarks.flushed.wait(next, deadline), "durable", physical_offset)
     }
 
     /// Asks for the record at this physical offset, which was appended, to be synced at once.
@@ -332,7 +332,7 @@ impl MessageStore {
         let next = physical_offset.saturating_add(1);
         self.log.ask_commit()?;
         // Only what is readable is dispatched.
-        if self.log.readable.get() < next && next <= self.log.appended.get() {
+        if self.log.watermarks.readable.get() < next && next <= self.log.watermarks.appended.get() {
             self.ask_durable(physical_offset);
         }
         self.services.help(&self.dispatched, next)?;
@@ -369,7 +369,7 @@ impl MessageStore {
             Err(cause) if !cause.is_shortage() => cause.clone(),
             _ => Error::Closed,
         };
-        for watermark in [&self.log.flushed, &self.dispatched] {
+        for watermark in [&self.log.watermarks.flushed, &self.dispatched] {
             watermark.poison(cause.clone());
         }
         if !outcome.as_ref().is_err_and(Error::is_shortage) {
@@ -388,7 +388,7 @@ impl MessageStore {
             // A service that panicked has poisoned its watermarks.
             let _ = thread.join();
         }
-        for watermark in [&self.log.appended, &self.log.flushed, &self.dispatched] {
+        for watermark in [&self.log.watermarks.appended, &self.log.watermarks.flushed, &self.dispatched] {
             match watermark.poisoned() {
                 None | Some(Error::Closed) => {}
                 Some(cause) => return Err(Error::poisoned(cause, self.flushed_offset())),
@@ -407,7 +407,7 @@ impl MessageStore {
 
     /// Returns a handle to its durable end, which outlives the store.
     pub fn flushed(&self) -> Flushed {
-        Flushed(self.log.flushed.clone())
+        Flushed(self.log.watermarks.flushed.clone())
     }
 
     /// Takes the times for which slow appends held the append lock (more than 500 ms) since the last call. Costs two loads if no append was

@@ -13,8 +13,8 @@ use loom::thread::{JoinHandle, spawn};
 use crate::allocate::SegmentAllocator;
 use crate::error::{Error, Result};
 use crate::explore;
-use crate::storage::RealEnv;
 use crate::sync::{FOR_EVER, SOON};
+use mqstore::storage::RealEnv;
 
 /// An allocator whose segments are not made, but counted.
 struct Served {

@@ -34,8 +34,8 @@ fn close(log: &CommitLog, committer: Option<JoinHandle<()>>, len: i64) {
         committer.join().unwrap();
     }
     assert!(log.flush().is_ok());
-    assert_eq!((log.appended.get(), log.flushed.get()), (len, len));
-    assert_eq!(log.committed.waiting(), 0);
+    assert_eq!((log.watermarks.appended.get(), log.watermarks.flushed.get()), (len, len));
+    assert_eq!(log.watermarks.committed.waiting(), 0);
 }
 
 /// With a committer this thread appends, and so does another one if there is more than one list of messages.
@@ -119,7 +119,7 @@ fn a_commit_that_fails_is_told_to_every_thread_that_waits_for_room() {
         let refused = outcomes.iter().filter(|outcome| outcome.is_err());
         assert_eq!(refused.count(), 1);
         committer.join().unwrap();
-        assert_eq!(log.committed.get(), 0);
+        assert_eq!(log.watermarks.committed.get(), 0);
     });
 }
 

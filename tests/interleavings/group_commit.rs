@@ -1,5 +1,5 @@
 //! Group commit: threads append and wait until that is flushed, and one of them syncs for all. The steps are those of
-//! `src/log/commit_log/flush.rs`, over the same watermarks and without files.
+//! `CommitLog::flush` and `CommitLog::wait_flushed`, over the same watermarks and without files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory::{fork, region};
-use mqstore::{error, format, storage};
+use mqstore::{error, format};
 
 // The sources that the models compile. A source that moves has its path here and nowhere else. They are modules of the root, so that
 // what is `pub(super)` in them is visible to the models.
@@ -45,6 +45,9 @@ mod naps;
 mod transient_store_pool;
 #[path = "../../src/watermark.rs"]
 mod watermark;
+#[path = "../../src/log/commit_log/watermarks.rs"]
+#[expect(dead_code, reason = "the models have one write mode")]
+mod watermarks;
 
 mod memory;
 mod pooled_log;
@@ -60,9 +63,16 @@ mod waiting;
 /// The modules that `commit.rs` imports.
 mod log {
     pub(crate) mod commit_log {
-        pub(crate) use crate::pooled_log::{self as append_state, self as commit_log};
-        pub(crate) use crate::stats;
+        pub(crate) use crate::pooled_log::{self as append_state, self as flush};
+        pub(crate) use crate::{stats, watermarks};
     }
+}
+
+/// The real storage, but for the pool, which is compiled here.
+mod storage {
+    pub(crate) use mqstore::storage::{AppendFile, Env, Generation, Step, WarmUp};
+
+    pub(crate) use crate::transient_store_pool::TransientStorePool;
 }
 
 /// The checks for an interrupt. No call is interrupted.

@@ -1,16 +1,17 @@
 //! What `src/log/commit_log/commit.rs` needs of the rest of the log, over one segment in memory.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use loom::thread::yield_now;
 
+use crate::commit::Committer;
 use crate::error::{Error, Result};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::transient_store_pool::TransientStorePool;
-use crate::watermark::{Wait, Watermark};
+use crate::watermark::Wait;
+use crate::watermarks::{Watermarks, WriteMode};
 
 /// The byte that every model appends at an offset.
 pub(crate) fn byte_at(offset: u64) -> u8 {
@@ -39,16 +40,6 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    #[expect(clippy::unused_self, reason = "as the real one")]
-    pub(crate) fn start(&self) -> u64 {
-        0
-    }
-
-    #[expect(clippy::unused_self, reason = "as the real one")]
-    pub(crate) fn end(&self) -> u64 {
-        64
-    }
-
     #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
     pub(crate) fn pool(&self) -> Option<&TransientStorePool> {
         Some(&self.pool)
@@ -75,43 +66,39 @@ impl Segment {
     }
 }
 
-/// Each commit writes two zeros after its bytes.
+/// The segments that no sync has covered: one. Each commit writes two zeros after its bytes.
 #[derive(Debug)]
-pub(crate) struct WrittenBlocks;
-
-impl WrittenBlocks {
-    #[expect(clippy::unused_self, reason = "as the real one")]
-    pub(crate) fn write_past(&self, end: u64, file: &Segment) {
-        file.write_file(end, &[0, 0]);
-    }
+pub(crate) struct UnsyncedSegments {
+    pub(crate) segment: Arc<Segment>,
+    failure: OnceLock<Error>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Allocator(Option<Duration>);
+impl UnsyncedSegments {
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failure.get()
+    }
 
-impl Allocator {
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        self.0
+    pub(crate) fn fail(&self, cause: &Error) {
+        let _ = self.failure.set(cause.clone());
+    }
+
+    pub(crate) fn commit(&self, range: Range<u64>) -> Result<()> {
+        let end = range.end;
+        self.segment.commit(range)?;
+        self.segment.write_file(end, &[0, 0]);
+        Ok(())
     }
 }
 
 /// A log in one segment, whose messages are only bytes.
 #[derive(Debug)]
 pub(crate) struct CommitLog {
-    pub(crate) state: Mutex<AppendState>,
-    pub(crate) segment: Arc<Segment>,
-    pub(crate) allocator: Allocator,
-    pub(crate) pool: Option<Arc<TransientStorePool>>,
-    pub(crate) pool_waits: AtomicU64,
-    pub(crate) commit_refusal: Mutex<Option<Error>>,
-    pub(crate) committing: Mutex<()>,
-    pub(crate) unsynced: std::sync::Mutex<Vec<Arc<Segment>>>,
-    pub(crate) commit_wanted: Watermark,
-    pub(crate) appended: Watermark,
-    pub(crate) committed: Watermark,
-    pub(crate) flushed: Watermark,
-    pub(crate) blocks: WrittenBlocks,
-    pub(crate) broken: OnceLock<Error>,
+    state: Mutex<AppendState>,
+    /// Set if a thread commits.
+    patience: Option<Duration>,
+    unsynced: UnsyncedSegments,
+    committer: Committer,
+    pub(crate) watermarks: Watermarks,
 }
 
 impl CommitLog {
@@ -123,24 +110,19 @@ impl CommitLog {
             file: std::sync::Mutex::default(),
             write,
         });
+        let watermarks = Watermarks::new(0, WriteMode::Pool);
         Arc::new(Self {
             state: Mutex::new(AppendState {
                 end: 0,
                 current: Some(segment.clone()),
             }),
-            segment: segment.clone(),
-            allocator: Allocator(patience),
-            pool: Some(pool),
-            pool_waits: AtomicU64::default(),
-            commit_refusal: Mutex::new(None),
-            committing: Mutex::new(()),
-            unsynced: std::sync::Mutex::new(vec![segment]),
-            commit_wanted: Watermark::default(),
-            appended: Watermark::default(),
-            committed: Watermark::default(),
-            flushed: Watermark::default(),
-            blocks: WrittenBlocks,
-            broken: OnceLock::new(),
+            patience,
+            unsynced: UnsyncedSegments {
+                segment,
+                failure: OnceLock::new(),
+            },
+            committer: Committer::new(Some(pool), watermarks.clone()),
+            watermarks,
         })
     }
 
@@ -148,55 +130,76 @@ impl CommitLog {
     pub(crate) fn append(&self, len: u64) -> Result<()> {
         let mut room = RoomWait::default();
         while let Some(offset) = self.put(len, &room)? {
-            self.wait_for_room(offset, &mut room)?;
+            self.make_room(offset, &mut room)?;
             self.let_others_go_on(offset);
         }
         Ok(())
     }
 
-    /// As `CommitLog::put` and what surrounds it. `None` if it is appended.
+    /// Does what `CommitLog::make_room` does.
+    fn make_room(&self, offset: i64, room: &mut RoomWait) -> Result<()> {
+        if let Some(patience) = self.patience {
+            return self.committer.wait_for_room(offset, room, patience);
+        }
+        self.committer.start_wait(room, Duration::ZERO);
+        self.commit()
+    }
+
+    /// Does what `CommitLog::put` and the code around it do. Returns `None` if the message is appended.
     fn put(&self, len: u64, room: &RoomWait) -> Result<Option<i64>> {
         let mut state = lock(&self.state);
-        if let Some(offset) = self.must_be_committed(&state, len, room) {
+        if let Some(offset) = self.committer.must_be_committed(&state, len, room) {
             return Ok(Some(offset));
         }
-        let passing = self.pass_pool(&mut state, len)?;
+        let passing = self.pass_pool(&state, len)?;
         let (at, end) = (state.end, state.end + len);
         let bytes: Vec<u8> = (at..end).map(byte_at).collect();
         match passing {
-            None => assert!(self.segment.pool.write(at, &[&bytes])),
-            Some(_) => self.segment.write_file(at, &bytes),
+            None => assert!(self.unsynced.segment.pool.write(at, &[&bytes])),
+            Some(_) => self.unsynced.segment.write_file(at, &bytes),
         }
         state.end = end;
         if passing.is_some() {
-            self.appended.advance(end as i64);
-            self.committed.advance(end as i64);
+            self.watermarks.appended.advance(end as i64);
+            self.watermarks.committed.advance(end as i64);
         }
         drop(state);
         drop(passing);
-        self.appended.advance(end as i64);
-        self.ask_for_large_commit(end as i64);
+        self.watermarks.appended.advance(end as i64);
+        self.committer.ask_for_large_commit(end as i64);
         Ok(None)
+    }
+
+    /// Does what the end of `CommitLog::reserve` does.
+    fn pass_pool(&self, state: &AppendState, len: u64) -> Result<Option<MutexGuard<'_, ()>>> {
+        let passing = self.committer.pass_pool(&self.unsynced, state, len);
+        passing.map_err(|cause| if cause.is_shortage() { cause } else { self.fail(cause) })
+    }
+
+    /// Does what `CommitLog::commit` does.
+    pub(crate) fn commit(&self) -> Result<()> {
+        let committed = self.committer.commit(&self.unsynced);
+        committed.map_err(|cause| if cause.is_shortage() { cause } else { self.fail(cause) })
     }
 
     /// As the committer does: commits whenever somebody asks, until the log is stopped.
     pub(crate) fn run_committer(&self) {
-        while self.appended.poisoned().is_none() {
-            if self.commit_wanted.get() > self.committed.get() {
+        while self.watermarks.appended.poisoned().is_none() {
+            if self.committer.wanted().get() > self.watermarks.committed.get() {
                 let _ = self.commit();
             }
-            let wait = self.commit_wanted.wait(self.committed.get() + 1, None);
+            let wait = self.committer.wanted().wait(self.watermarks.committed.get() + 1, None);
             if matches!(wait, Wait::Poisoned(_)) {
                 yield_now();
             }
-            self.let_others_go_on(self.commit_wanted.get());
+            self.let_others_go_on(self.committer.wanted().get());
         }
     }
 
     /// Somebody may ask for a commit of what was written a moment before, and is not yet told to be appended. Who commits then tries again
     /// and again. loom has to know that another thread must go on first.
     fn let_others_go_on(&self, wanted: i64) {
-        if self.committed.get() < wanted {
+        if self.watermarks.committed.get() < wanted {
             yield_now();
         }
     }
@@ -205,38 +208,36 @@ impl CommitLog {
     pub(crate) fn flush(&self) -> Result<()> {
         self.commit()?;
         let committed = self.expect_committed();
-        self.flushed.advance(committed);
+        self.watermarks.flushed.advance(committed);
         Ok(())
     }
 
     /// Everything before *committed* is in the file, as it was appended.
     pub(crate) fn expect_committed(&self) -> i64 {
-        let committed = self.committed.get();
+        let committed = self.watermarks.committed.get();
         let expected: Vec<u8> = (0..committed as u64).map(byte_at).collect();
-        let file = self.segment.file.lock().unwrap();
+        let file = self.unsynced.segment.file.lock().unwrap();
         assert!(file.starts_with(&expected), "{file:?} is committed up to {committed}");
         committed
     }
 
     /// As `CommitLog::stop`.
     pub(crate) fn stop(&self) {
-        self.commit_wanted.poison(Error::Closed);
-        self.appended.poison(Error::Closed);
+        self.committer.wanted().poison(Error::Closed);
+        self.watermarks.appended.poison(Error::Closed);
     }
 
-    pub(crate) fn fail(&self, cause: Error) -> Error {
-        let _ = self.broken.set(cause.clone());
-        for watermark in [&self.committed, &self.flushed, &self.commit_wanted, &self.appended] {
+    fn fail(&self, cause: Error) -> Error {
+        self.unsynced.fail(&cause);
+        let Watermarks {
+            appended,
+            committed,
+            flushed,
+            ..
+        } = &self.watermarks;
+        for watermark in [committed, flushed, self.committer.wanted(), appended] {
             watermark.poison(cause.clone());
         }
-        self.poisoned(cause)
-    }
-
-    pub(crate) fn poisoned(&self, cause: Error) -> Error {
-        Error::poisoned(cause, self.flushed.get())
-    }
-
-    pub(crate) fn write_failed(&self, _: &mut AppendState, cause: Error) -> Error {
-        self.fail(cause)
+        self.watermarks.poisoned(cause)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use foldhash::fast::RandomState;
 
 use crate::error::Error;
-use crate::format::{EncodedMessage, fits};
+use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
 use crate::log::commit_log::stats::{PutStats, SegmentStats};
 use crate::storage::AppendFile;
 
@@ -37,6 +37,26 @@ struct TopicState {
     /// The next offset of each queue that has one.
     queues: BTreeMap<i32, i64>,
     puts: PutStats,
+}
+
+/// The place of an appended message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Appended {
+    /// The first byte of its record.
+    pub physical_offset: i64,
+    /// Its queue offset.
+    pub queue_offset: i64,
+    /// Its record's bytes.
+    pub wrote_bytes: i32,
+    /// When, in ms.
+    pub store_time: i64,
+}
+
+impl Appended {
+    /// Returns the physical offset after its record.
+    pub fn end(&self) -> i64 {
+        self.physical_offset + i64::from(self.wrote_bytes)
+    }
 }
 
 /// The wait of one append for room in the pool, which begins with the first attempt that finds none.
@@ -98,6 +118,66 @@ impl AppendState {
     #[inline]
     pub(super) fn remaining(&self) -> u64 {
         self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
+    }
+
+    /// Writes messages past the end, in the current segment, and passes the place of each to `done`; with `passes_pool` through its
+    /// mapping. The end moves when all of them are written.
+    ///
+    /// # Errors
+    /// The position of a page of the segment that could not be written.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        now: i64,
+        messages: &[EncodedMessage<'_>],
+        passes_pool: bool,
+        mut done: impl FnMut(Appended),
+    ) -> Result<(), usize> {
+        let store_time = now.max(self.last_store_time).max(self.covered_time + 1);
+        self.last_store_time = store_time;
+        let mut end = self.end;
+        for message in messages {
+            let queue_offset = self.next_queue_offset(message);
+            let file = self.current.as_ref().ok_or(0_usize)?;
+            let (at, physical_offset) = ((end - file.start()) as usize, end as i64);
+            let is_written = message.write(queue_offset, physical_offset, store_time, |parts| {
+                if passes_pool {
+                    file.write_mapped(at, parts)
+                } else {
+                    file.write(at, parts)
+                }
+            });
+            if !is_written {
+                return Err(at);
+            }
+            end += message.len() as u64;
+            done(Appended {
+                physical_offset,
+                queue_offset,
+                wrote_bytes: message.len() as i32,
+                store_time,
+            });
+        }
+        self.end = end;
+        Ok(())
+    }
+
+    /// Writes a BLANK over the rest of the current segment.
+    ///
+    /// # Errors
+    /// As [`AppendState::write`].
+    pub(super) fn fill_rest(&self) -> Result<(), usize> {
+        let remaining = self.remaining();
+        if let Some(full) = &self.current
+            && remaining > 0
+        {
+            let at = (self.end - full.start()) as usize;
+            if !full.write(at, &[&encode_blank(remaining as u32)]) {
+                return Err(at);
+            }
+            full.fill_until(self.end + BLANK_SIZE as u64);
+        }
+        Ok(())
     }
 
     /// Goes on in the next segment, if that was made.

@@ -3,98 +3,78 @@
 //!
 //! [`LogFiles::truncate`] is the only way from a log that was read to one that can be appended to. It first removes everything past the
 //! end of the log, durably: a stale record there would look like the next one.
+//!
+//! Three states end a log. Each one also excludes what the one before it excludes:
+//!
+//! ```text
+//!   open ---- stop ----------------> stopped   no append; a flush makes the rest durable and acknowledges it
+//!     |                                 |
+//!     |------ refuse --------------> refused   no acknowledgement; flush_rest makes the rest durable
+//!     |       queues or index failed    |
+//!     |                                 |
+//!     `------ poison, write_failed -> broken   no byte is made durable
+//!             a write or sync of the log failed
+//! ```
 
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 use std::{io, slice};
 
 use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits, segment_name};
+use crate::format::{BLANK_SIZE, EncodedMessage, fits};
+use crate::interrupt;
 use crate::log::commit_log::allocate::{NotMade, SegmentAllocator};
-use crate::log::commit_log::append_state::{AppendState, LogEnd, RoomWait};
+use crate::log::commit_log::append_state::{AppendState, Appended, LogEnd, RoomWait};
+use crate::log::commit_log::commit::Committer;
+use crate::log::commit_log::flush::{GroupCommitDelay, UnsyncedSegments};
 use crate::log::commit_log::log_files::LogFiles;
-use crate::log::commit_log::pace::Pace;
 use crate::log::commit_log::stats::{LockTime, LogStats, SyncCounts};
-use crate::log::commit_log::written_blocks::WrittenBlocks;
+use crate::log::commit_log::watermarks::{Watermarks, WriteMode};
 use crate::log::flushed_mark_file::FlushedMarkFile;
-use crate::storage::{AppendFile, Env, Step, TransientStorePool, WarmUp};
+use crate::storage::{AppendFile, Env, TransientStorePool, WarmUp};
 use crate::sync::{lock, try_lock};
-use crate::watermark::Watermark;
-
-/// Segments that may wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.
-const MAX_UNSYNCED: usize = 64;
-
-/// Where a message was put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Appended {
-    /// Its record's first byte.
-    pub physical_offset: i64,
-    /// Its queue offset.
-    pub queue_offset: i64,
-    /// Its record's bytes.
-    pub wrote_bytes: i32,
-    /// When, in ms.
-    pub store_time: i64,
-}
-
-impl Appended {
-    /// Physical offset after its record.
-    pub fn end(&self) -> i64 {
-        self.physical_offset + i64::from(self.wrote_bytes)
-    }
-}
+use crate::watermark::{Leading, Wait, Watermark};
 
 /// The end of the log, for one writing process.
 #[derive(Debug)]
 pub struct CommitLog {
-    pub(super) env: Arc<dyn Env>,
-    pub(super) files: Arc<LogFiles>,
-    pub(super) state: Mutex<AppendState>,
+    env: Arc<dyn Env>,
+    files: Arc<LogFiles>,
+    state: Mutex<AppendState>,
     /// The thread that makes a segment holds `state` only to look and to hand the segment over.
-    pub(super) allocator: SegmentAllocator,
-    pub(super) lock_time: LockTime,
-    pub(super) sync_counts: SyncCounts,
+    allocator: SegmentAllocator,
+    lock_time: LockTime,
+    sync_counts: SyncCounts,
     /// Held while the log is synced, by one thread.
-    pub(super) flushing: Mutex<Pace>,
-    /// Segments with bytes that no sync has covered yet, oldest first.
-    pub(super) unsynced: Mutex<Vec<Arc<AppendFile>>>,
-    /// Held by the one thread that writes past *committed*: bytes from the pool and zeros after them, or a record that is larger
-    /// than the pool.
-    pub(super) committing: Mutex<()>,
-    pub(super) pool: Option<Arc<TransientStorePool>>,
-    /// Appends that had to wait for room in the pool.
-    pub(super) pool_waits: AtomicU64,
-    /// Why the last commit found no room on the disk or no memory; `None` once one has succeeded.
-    pub(super) commit_refusal: Mutex<Option<Error>>,
-    /// Up to here somebody asks for the log to be committed. Never past its end.
-    pub commit_wanted: Arc<Watermark>,
-    /// Every byte below is written: to the pool, or to its segment.
-    pub appended: Arc<Watermark>,
-    /// Every byte below is written to its segment. Without a pool this is *appended*, the same watermark.
-    pub committed: Arc<Watermark>,
-    /// Every byte below may be read and dispatched. With [`FlushDiskType::Async`] that is what is committed, and this is the same
-    /// watermark. With [`FlushDiskType::Sync`] it is what is flushed, and that watermark.
-    pub readable: Arc<Watermark>,
-    /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
-    pub flushed: Arc<Watermark>,
-    /// Where the blocks end that a sync finds written.
-    pub(super) blocks: WrittenBlocks,
+    flushing: Mutex<GroupCommitDelay>,
+    unsynced: UnsyncedSegments,
+    committer: Committer,
+    /// The ends of the log, by how far a byte has come.
+    pub watermarks: Watermarks,
     /// `None` until recovery has put it into the store.
-    pub(super) mark: Option<FlushedMarkFile>,
-    /// Why no later byte is made durable: a write or sync of the log itself failed.
-    pub(super) broken: OnceLock<Error>,
+    mark: Option<FlushedMarkFile>,
 }
 
-/// The outcome of one attempt under the lock.
-enum Outcome {
-    Written,
-    /// The next segment must be made first: this many bytes do not fit into the current one.
-    NeedsSegment(u64),
-    /// Every byte before this offset must be committed first: the pool has no room.
-    NeedsCommit(i64),
+/// The reason why an attempt to append has to wait, outside the lock.
+enum Blocked {
+    /// The next segment: this many bytes do not fit into the current one.
+    Segment(u64),
+    /// The commit of every byte before this offset: the pool has no room.
+    Commit(i64),
+}
+
+/// The right to write one reserved range. With the guard, the range is written through the mapping of the segment, past the pool.
+type Reserved<'a> = Option<MutexGuard<'a, ()>>;
+
+/// The states in which nothing is appended any more; see the drawing at the top.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Stopped,
+    Refused,
+    Broken,
 }
 
 impl CommitLog {
@@ -107,8 +87,7 @@ impl CommitLog {
         end: LogEnd,
     ) -> Self {
         let current = current.map(Arc::new);
-        let appended = Arc::new(Watermark::new(end.at));
-        let flushed = Arc::new(Watermark::new(end.at));
+        let watermarks = Watermarks::new(end.at, WriteMode::Mapped);
         Self {
             allocator: SegmentAllocator::new(env.clone(), files.dir().to_owned(), segment_size),
             env,
@@ -116,20 +95,11 @@ impl CommitLog {
             lock_time: LockTime::default(),
             sync_counts: SyncCounts::default(),
             flushing: Mutex::default(),
-            committing: Mutex::default(),
-            pool: None,
-            pool_waits: AtomicU64::default(),
-            commit_refusal: Mutex::default(),
-            commit_wanted: Arc::default(),
-            unsynced: Mutex::new(current.iter().cloned().collect()),
+            unsynced: UnsyncedSegments::new(current.clone()),
             state: Mutex::new(AppendState::new(end, current)),
-            committed: appended.clone(),
-            readable: appended.clone(),
-            appended,
-            flushed,
-            blocks: WrittenBlocks::default(),
+            committer: Committer::new(None, watermarks.clone()),
+            watermarks,
             mark: None,
-            broken: OnceLock::new(),
         }
     }
 
@@ -150,18 +120,18 @@ impl CommitLog {
                 synced_every: is_sync.then(|| pages.saturating_mul(PAGE_SIZE)),
             });
         }
-        if let Some(pool) = pool.map(Arc::new) {
-            if let Some(current) = &lock(&self.state).current {
-                current.use_pool(pool.clone());
-            }
-            self.committed = Arc::new(Watermark::new(self.appended.get()));
-            self.pool = Some(pool);
+        let pool = pool.map(Arc::new);
+        if let (Some(pool), Some(current)) = (&pool, &lock(&self.state).current) {
+            current.use_pool(pool.clone());
         }
-        self.blocks = WrittenBlocks::new(is_sync);
-        self.readable = match config.flush_disk_type {
-            FlushDiskType::Async => self.committed.clone(),
-            FlushDiskType::Sync => self.flushed.clone(),
+        let mode = match config.flush_disk_type {
+            FlushDiskType::Sync => WriteMode::Sync,
+            FlushDiskType::Async if pool.is_some() => WriteMode::Pool,
+            FlushDiskType::Async => WriteMode::Mapped,
         };
+        self.watermarks = Watermarks::new(self.watermarks.appended.get(), mode);
+        self.committer = Committer::new(pool, self.watermarks.clone());
+        self.unsynced.write_ahead(is_sync);
         self
     }
 
@@ -192,7 +162,7 @@ impl CommitLog {
         let end = state.end as i64;
         drop(state);
         // A message that already has an older time is flushed with the rest, although its append may not have returned yet.
-        self.appended.advance(end);
+        self.watermarks.appended.advance(end);
     }
 
     /// Appends a message unless it has to wait: for a segment, for a buffer, or for another thread. `None` then, and nothing was done.
@@ -219,13 +189,13 @@ impl CommitLog {
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
         let (mut done, mut room) = (None, RoomWait::default());
         loop {
-            let outcome = self.with_state(|state, now| {
+            let blocked = self.with_state(|state, now| {
                 self.put(state, now, slice::from_ref(message), &room, |appended| done = Some(appended))
             })?;
             if let Some(appended) = done {
                 return Ok(appended);
             }
-            self.make_room(&outcome, &mut room)?;
+            self.make_room(blocked, &mut room)?;
         }
     }
 
@@ -239,22 +209,22 @@ impl CommitLog {
         let (mut waiting, mut room) = (messages, RoomWait::default());
         while !waiting.is_empty() {
             let before = done.len();
-            let outcome = self.with_state(|state, now| {
+            let blocked = self.with_state(|state, now| {
                 for message in waiting {
                     let time = if are_dated { message.stated_store_time() } else { now };
-                    match self.put(state, time, slice::from_ref(message), &room, |appended| done.push(appended))? {
-                        Outcome::Written => {}
-                        blocked => return Ok(blocked),
+                    let blocked = self.put(state, time, slice::from_ref(message), &room, |appended| done.push(appended))?;
+                    if blocked.is_some() {
+                        return Ok(blocked);
                     }
                 }
-                Ok(Outcome::Written)
+                Ok(None)
             })?;
             let appended = done.len() - before;
             if appended > 0 {
                 room = RoomWait::default();
             }
             waiting = waiting.get(appended..).unwrap_or_default();
-            self.make_room(&outcome, &mut room)?;
+            self.make_room(blocked, &mut room)?;
         }
         Ok(())
     }
@@ -266,24 +236,31 @@ impl CommitLog {
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let (mut done, mut room) = (Vec::with_capacity(messages.len()), RoomWait::default());
         while done.is_empty() && !messages.is_empty() {
-            let outcome = self.with_state(|state, now| self.put(state, now, messages, &room, |appended| done.push(appended)))?;
-            self.make_room(&outcome, &mut room)?;
+            let blocked = self.with_state(|state, now| self.put(state, now, messages, &room, |appended| done.push(appended)))?;
+            self.make_room(blocked, &mut room)?;
         }
         Ok(done)
     }
 
-    /// Waits, outside the lock, for what an attempt has lacked.
-    fn make_room(&self, outcome: &Outcome, room: &mut RoomWait) -> Result<()> {
-        match outcome {
-            Outcome::Written => Ok(()),
-            Outcome::NeedsSegment(len) => self.get_next_segment(*len),
-            Outcome::NeedsCommit(offset) => self.wait_for_room(*offset, room),
+    /// Makes room for an attempt that was blocked, outside the lock. If no thread commits, the caller does.
+    ///
+    /// # Errors
+    /// As [`CommitLog::append`], and those of [`interrupt::check`].
+    fn make_room(&self, blocked: Option<Blocked>, room: &mut RoomWait) -> Result<()> {
+        match (blocked, self.allocator.patience()) {
+            (None, _) => Ok(()),
+            (Some(Blocked::Segment(len)), _) => self.get_next_segment(len),
+            (Some(Blocked::Commit(offset)), Some(patience)) => self.committer.wait_for_room(offset, room, patience),
+            (Some(Blocked::Commit(_)), None) => {
+                self.committer.start_wait(room, Duration::ZERO);
+                self.commit()
+            }
         }
     }
 
     /// Calls `work` with the state and the time, under the append lock, and then raises *appended*.
     #[inline]
-    fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>) -> Result<Outcome> {
+    fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Option<Blocked>>) -> Result<Option<Blocked>> {
         self.with_locked(lock(&self.state), work)
     }
 
@@ -291,27 +268,27 @@ impl CommitLog {
     fn with_locked(
         &self,
         mut state: MutexGuard<'_, AppendState>,
-        work: impl FnOnce(&mut AppendState, i64) -> Result<Outcome>,
-    ) -> Result<Outcome> {
+        work: impl FnOnce(&mut AppendState, i64) -> Result<Option<Blocked>>,
+    ) -> Result<Option<Blocked>> {
         if let Some(cause) = &state.stopped {
-            return Err(self.poisoned(cause.clone()));
+            return Err(self.watermarks.poisoned(cause.clone()));
         }
         let hold = self.lock_time.begin(self.env.as_ref());
-        let outcome = work(&mut state, self.env.now_ms());
+        let blocked = work(&mut state, self.env.now_ms());
         let end = state.end as i64;
-        let asks_for_next = matches!(outcome, Ok(Outcome::Written)) && state.asks_for_next();
+        let asks_for_next = matches!(blocked, Ok(None)) && state.asks_for_next();
         drop(hold);
         drop(state);
         // Without the lock, so that a thread that this wakes does not wait for it. Of two raises the higher one counts.
-        self.appended.advance(end);
-        self.ask_for_large_commit(end);
+        self.watermarks.appended.advance(end);
+        self.committer.ask_for_large_commit(end);
         if asks_for_next {
             self.allocator.ask();
         }
-        outcome
+        blocked
     }
 
-    /// Writes messages that go into one segment, and tells where each of them is. The end moves when all of them are written.
+    /// Appends messages to one segment, and passes the place of each to `done`. Returns the reason to wait if nothing was written.
     #[inline]
     fn put(
         &self,
@@ -319,110 +296,114 @@ impl CommitLog {
         now: i64,
         messages: &[EncodedMessage<'_>],
         room: &RoomWait,
-        mut tell: impl FnMut(Appended),
-    ) -> Result<Outcome> {
-        let len: u64 = messages.iter().map(|message| message.len() as u64).sum();
+        done: impl FnMut(Appended),
+    ) -> Result<Option<Blocked>> {
+        let len = messages.iter().map(|message| message.len() as u64).sum();
+        match self.reserve(state, len, room)? {
+            ControlFlow::Break(blocked) => Ok(Some(blocked)),
+            ControlFlow::Continue(reserved) => self.write(state, now, messages, &reserved, done).map(|()| None),
+        }
+    }
+
+    /// Reserves room for `len` bytes in one segment: rolls to the next one if they do not fit, and finds room in the pool.
+    #[inline]
+    fn reserve(&self, state: &mut AppendState, len: u64, room: &RoomWait) -> Result<ControlFlow<Blocked, Reserved<'_>>> {
         if !fits(len, state.remaining()) {
             if state.next.is_none() {
-                return Ok(Outcome::NeedsSegment(len));
+                return Ok(ControlFlow::Break(Blocked::Segment(len)));
             }
-            if let Some(offset) = self.must_be_committed(state, BLANK_SIZE as u64, room) {
-                return Ok(Outcome::NeedsCommit(offset));
+            if let Some(offset) = self.committer.must_be_committed(state, BLANK_SIZE as u64, room) {
+                return Ok(ControlFlow::Break(Blocked::Commit(offset)));
             }
             self.roll(state)?;
         }
-        if let Some(offset) = self.must_be_committed(state, len, room) {
-            return Ok(Outcome::NeedsCommit(offset));
+        if let Some(offset) = self.committer.must_be_committed(state, len, room) {
+            return Ok(ControlFlow::Break(Blocked::Commit(offset)));
         }
-        let passing = self.pass_pool(state, len)?;
-        let store_time = now.max(state.last_store_time).max(state.covered_time + 1);
-        state.last_store_time = store_time;
-        let mut end = state.end;
-        for message in messages {
-            let queue_offset = state.next_queue_offset(message);
-            let Some(file) = &state.current else {
-                return Ok(Outcome::NeedsSegment(len));
-            };
-            let (at, physical_offset) = ((end - file.start()) as usize, end as i64);
-            let is_written = message.write(queue_offset, physical_offset, store_time, |parts| match passing {
-                None => file.write(at, parts),
-                Some(_) => file.write_mapped(at, parts),
-            });
-            if !is_written {
-                return Err(self.page_failed(state, at));
-            }
-            end += message.len() as u64;
-            tell(Appended {
-                physical_offset,
-                queue_offset,
-                wrote_bytes: message.len() as i32,
-                store_time,
-            });
+        match self.committer.pass_pool(&self.unsynced, state, len) {
+            Ok(reserved) => Ok(ControlFlow::Continue(reserved)),
+            Err(cause) if cause.is_shortage() => Err(cause),
+            Err(cause) => Err(self.write_failed(state, cause)),
         }
-        state.end = end;
-        if passing.is_some() {
-            self.appended.advance(end as i64);
-            self.committed.advance(end as i64);
-        }
-        Ok(Outcome::Written)
     }
 
-    /// Ends appending. The first cause stays; gives the failure that every later caller gets.
+    /// Writes messages into the reserved range.
+    #[inline]
+    fn write(
+        &self,
+        state: &mut AppendState,
+        now: i64,
+        messages: &[EncodedMessage<'_>],
+        reserved: &Reserved<'_>,
+        done: impl FnMut(Appended),
+    ) -> Result<()> {
+        let passes_pool = reserved.is_some();
+        let written = state.write(now, messages, passes_pool, done);
+        written.map_err(|at| self.page_failed(state, at))?;
+        if passes_pool {
+            self.watermarks.appended.advance(state.end as i64);
+            self.watermarks.committed.advance(state.end as i64);
+        }
+        Ok(())
+    }
+
+    /// Ends appending, for the close of the store. Returns the failure that every later caller gets.
     pub fn stop(&self, cause: Error) -> Error {
-        self.end(cause, false)
+        self.end(&mut lock(&self.state), Ending::Stopped, cause)
     }
 
-    /// Ends appending and acknowledging. What was appended can still be made durable: [`CommitLog::flush_rest`].
+    /// Ends appending and acknowledging, after a failure outside the log. [`CommitLog::flush_rest`] can still make the rest durable.
     pub fn refuse(&self, cause: Error) -> Error {
-        self.end(cause, true)
+        self.end(&mut lock(&self.state), Ending::Refused, cause)
     }
 
-    fn end(&self, cause: Error, is_flush_refused: bool) -> Error {
-        let mut state = lock(&self.state);
+    /// Ends appending and making durable, after a failure of the log.
+    pub fn poison(&self, cause: Error) -> Error {
+        // A failure that follows from another one says nothing about the log itself.
+        let ending = if matches!(cause, Error::Poisoned { .. }) {
+            Ending::Refused
+        } else {
+            Ending::Broken
+        };
+        self.end(&mut lock(&self.state), ending, cause)
+    }
+
+    /// Moves the log to an end state. The first cause stays. The caller holds the append lock: a caller whose append was refused finds that
+    /// a flush is refused, too.
+    fn end(&self, state: &mut AppendState, ending: Ending, cause: Error) -> Error {
+        if ending == Ending::Broken {
+            self.unsynced.fail(&cause);
+        }
         let first = state.stopped.get_or_insert_with(|| cause.clone()).clone();
-        // A close is no failure.
-        let told = if matches!(first, Error::Closed) {
+        // A close is not a failure.
+        let failure = if matches!(first, Error::Closed) {
             cause
         } else {
             first.clone()
         };
+        let watermarks = &self.watermarks;
         // Before the poison, so that a thread that follows the log sees all of it.
-        self.appended.advance(state.end as i64);
-        if is_flush_refused {
-            // Under the lock: a caller whose append was refused finds that a flush is, too.
-            self.flushed.poison(told.clone());
-            for watermark in [&self.committed, &self.readable] {
+        watermarks.appended.advance(state.end as i64);
+        if ending != Ending::Stopped {
+            watermarks.flushed.poison(failure.clone());
+            for watermark in [&watermarks.committed, &watermarks.readable] {
                 watermark.poison(first.clone());
             }
         }
-        drop(state);
         self.allocator.end(&first);
-        self.commit_wanted.poison(first.clone());
-        self.appended.poison(first);
-        told
+        self.committer.wanted().poison(first.clone());
+        watermarks.appended.poison(first);
+        failure
     }
 
-    /// Ends appending and making durable.
-    pub fn poison(&self, cause: Error) -> Error {
-        // A failure after another one says nothing about the log itself.
-        if !matches!(cause, Error::Poisoned { .. }) {
-            let _ = self.broken.set(cause.clone());
-        }
-        self.refuse(cause)
+    /// Calls [`CommitLog::poison`], and returns the error of the caller.
+    fn fail(&self, cause: Error) -> Error {
+        let failure = self.poison(cause);
+        self.watermarks.poisoned(failure)
     }
 
-    pub(super) fn fail(&self, cause: Error) -> Error {
-        let first = self.poison(cause);
-        self.poisoned(first)
-    }
-
-    /// The error that every later caller gets.
-    pub(super) fn poisoned(&self, cause: Error) -> Error {
-        Error::poisoned(cause, self.flushed.get())
-    }
-
-    /// As `fail`, for a page that could not be written. The caller holds the append lock.
-    pub(super) fn page_failed(&self, state: &mut AppendState, at: usize) -> Error {
+    /// Breaks the log after a page that could not be written. The caller holds the append lock.
+    fn page_failed(&self, state: &mut AppendState, at: usize) -> Error {
         let cause = Error::Corrupt {
             path: state.current.as_ref().map(|file| file.path().to_owned()).unwrap_or_default(),
             offset: at as u64,
@@ -431,15 +412,183 @@ impl CommitLog {
         self.write_failed(state, cause)
     }
 
-    /// As `fail`, for a write. The caller holds the append lock.
-    pub(super) fn write_failed(&self, state: &mut AppendState, cause: Error) -> Error {
-        state.stopped.get_or_insert_with(|| cause.clone());
-        let _ = self.broken.set(cause.clone());
-        self.allocator.end(&cause);
-        for watermark in [&self.appended, &self.committed, &self.readable, &self.flushed] {
-            watermark.poison(cause.clone());
+    /// Breaks the log after a failed write. The caller holds the append lock.
+    fn write_failed(&self, state: &mut AppendState, cause: Error) -> Error {
+        let failure = self.end(state, Ending::Broken, cause);
+        self.watermarks.poisoned(failure)
+    }
+
+    /// Commits everything appended so far. One thread commits at a time.
+    ///
+    /// # Errors
+    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`]: a write failed, now or before.
+    pub fn commit(&self) -> Result<()> {
+        let committed = self.committer.commit(&self.unsynced);
+        committed.map_err(|cause| if cause.is_shortage() { cause } else { self.fail(cause) })
+    }
+
+    /// Asks for everything appended so far to be committed. Where no thread commits, the caller does.
+    ///
+    /// # Errors
+    /// Those of [`CommitLog::commit`], if the caller commits.
+    pub fn ask_commit(&self) -> Result<()> {
+        if self.allocator.patience().is_none() {
+            return self.commit();
         }
-        self.poisoned(cause)
+        self.committer.wanted().advance(self.watermarks.appended.get());
+        Ok(())
+    }
+
+    /// Waits until everything appended so far is committed, for `patience` at most. Returns true if it is.
+    ///
+    /// # Errors
+    /// Those of [`interrupt::check`].
+    pub fn commit_within(&self, patience: Duration) -> Result<bool> {
+        let end = self.watermarks.appended.get();
+        if self.watermarks.committed.get() >= end {
+            return Ok(true);
+        }
+        // A failed commit is an error of the writers, and not of this reader.
+        let is_asked = self.ask_commit().is_ok();
+        Ok(is_asked && matches!(self.committer.wait(end, Instant::now() + patience)?, Wait::Reached))
+    }
+
+    /// Returns the watermark of the offset up to which somebody asks for a commit. It is never past the end of the log.
+    pub fn commit_wanted(&self) -> &Arc<Watermark> {
+        self.committer.wanted()
+    }
+
+    /// Returns the number of pending bytes in the pool.
+    pub fn uncommitted(&self) -> u64 {
+        // In this order, so that the difference is not below zero.
+        let committed = self.watermarks.committed.get();
+        (self.watermarks.appended.get() - committed).unsigned_abs()
+    }
+
+    /// Returns the reason why the pool could not be locked in memory, if it could not.
+    pub fn lock_refusal(&self) -> Option<&io::Error> {
+        self.committer.lock_refusal()
+    }
+
+    /// Makes everything appended so far durable and says up to where. One thread syncs at a time. Threads that wait for it share the next
+    /// sync, which covers what was appended before it begins.
+    ///
+    /// # Errors
+    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`]: a part of the store failed, now or before; a sync that
+    /// failed is never tried again.
+    pub fn flush(&self) -> Result<i64> {
+        let wanted = self.watermarks.appended.get();
+        match self.watermarks.flushed.poisoned() {
+            // A store that is being closed is flushed all the same.
+            None | Some(Error::Closed) => {}
+            Some(cause) => return Err(self.watermarks.poisoned(cause)),
+        }
+        loop {
+            match self.watermarks.flushed.wait_or_lead(wanted, None) {
+                Ok(leading) => self.sync_group(leading)?,
+                Err(Wait::Reached) => return Ok(self.watermarks.flushed.get()),
+                Err(Wait::Poisoned(Error::Closed)) => return self.flush_appended(),
+                Err(Wait::Poisoned(cause)) => return Err(self.watermarks.poisoned(cause)),
+                Err(Wait::TimedOut) => {}
+            }
+        }
+    }
+
+    /// Flushes what was appended, also after a failure outside the log: for the close of the store, after [`CommitLog::stop`]. No later
+    /// byte becomes readable.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]: a write or sync of the log failed, now or before.
+    pub fn flush_rest(&self) -> Result<i64> {
+        let flushed = self.flush_appended();
+        if let Some(cause) = self.watermarks.appended.poisoned() {
+            for watermark in [&self.watermarks.committed, &self.watermarks.readable] {
+                watermark.poison(cause.clone());
+            }
+        }
+        flushed
+    }
+
+    /// Makes the mark of what was flushed durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sync_mark(&self) -> Result<()> {
+        self.mark.as_ref().map_or(Ok(()), FlushedMarkFile::sync)
+    }
+
+    /// Pages that were begun since the last sync, as `RocketMQ` counts them.
+    pub fn unflushed_pages(&self) -> u64 {
+        (self.watermarks.committed.get() as u64 / PAGE_SIZE).saturating_sub(self.watermarks.flushed.get() as u64 / PAGE_SIZE)
+    }
+
+    fn flush_appended(&self) -> Result<i64> {
+        let wanted = self.watermarks.appended.get();
+        if self.watermarks.flushed.get() < wanted {
+            let _one_at_a_time = lock(&self.flushing);
+            if self.watermarks.flushed.get() < wanted {
+                let flushed = self.sync()?;
+                self.watermarks.flushed.advance(flushed);
+            }
+        }
+        Ok(self.watermarks.flushed.get())
+    }
+
+    /// Waits until every byte before `end` is durable, or until the deadline. The threads that wait sync themselves, one for all. Only that
+    /// one may return later: it knows what became of the bytes.
+    ///
+    /// # Errors
+    /// A [shortage](Error::is_shortage): nothing was synced. Those of [`interrupt::check`].
+    pub fn wait_flushed(&self, end: i64, deadline: Instant) -> Result<Wait> {
+        loop {
+            let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
+            match self.watermarks.flushed.wait_or_lead(end, Some(slice)) {
+                Ok(leading) => match self.sync_group(leading) {
+                    Ok(()) => {
+                        self.sync_counts.group_commits.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(cause) if cause.is_shortage() => return Err(cause),
+                    Err(_) => {}
+                },
+                Err(Wait::TimedOut) if slice < deadline => interrupt::check_after_wait()?,
+                Err(wait) => {
+                    if matches!(wait, Wait::Reached) {
+                        self.sync_counts.requests.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return Ok(wait);
+                }
+            }
+        }
+    }
+
+    /// Syncs for all who wait.
+    fn sync_group(&self, leading: Leading<'_>) -> Result<()> {
+        let mut delay = lock(&self.flushing);
+        let begun = Instant::now();
+        let flushed = self.sync()?;
+        delay.add(begun.elapsed());
+        let longest = delay.longest();
+        drop(delay);
+        leading.finish(flushed, longest);
+        Ok(())
+    }
+
+    /// Commits and syncs the log, and returns the offset up to which it is durable then. The caller holds `flushing`.
+    fn sync(&self) -> Result<i64> {
+        if let Some(cause) = self.unsynced.failure() {
+            return Err(self.watermarks.poisoned(cause.clone()));
+        }
+        self.commit()?;
+        let (from, target) = (self.watermarks.flushed.get(), self.watermarks.committed.get());
+        let synced = self.unsynced.sync(&(from as u64..target as u64));
+        synced.map_err(|cause| self.fail(cause))?;
+        // After the sync: the mark is never above what is on disk. Before the acknowledgement: it covers every message that was
+        // acknowledged.
+        if let Some(mark) = &self.mark {
+            mark.write(target);
+        }
+        self.sync_counts.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(target)
     }
 
     /// A thread calls [`CommitLog::make_asked_segment`] from now on. Appending waits for it for at most `patience`.
@@ -460,24 +609,15 @@ impl CommitLog {
     }
 
     /// Fills the rest of the segment and moves to the next one, which was made.
-    pub(super) fn roll(&self, state: &mut AppendState) -> Result<()> {
-        let remaining = state.remaining();
-        if let Some(full) = &state.current
-            && remaining > 0
-        {
-            let at = (state.end - full.start()) as usize;
-            if !full.write(at, &[&encode_blank(remaining as u32)]) {
-                return Err(self.page_failed(state, at));
-            }
-            full.fill_until(state.end + BLANK_SIZE as u64);
-        }
+    fn roll(&self, state: &mut AppendState) -> Result<()> {
+        state.fill_rest().map_err(|at| self.page_failed(state, at))?;
         state.move_to_next();
         Ok(())
     }
 
     /// Makes the segment after the current one, or waits for the thread that makes it, outside the lock. Does nothing if there is room for
     /// `len` bytes by now.
-    pub(super) fn get_next_segment(&self, len: u64) -> Result<()> {
+    fn get_next_segment(&self, len: u64) -> Result<()> {
         let start = {
             let mut state = lock(&self.state);
             if state.stopped.is_some() || state.has_room(len) {
@@ -508,17 +648,17 @@ impl CommitLog {
             }
             state.next_start()
         };
-        if lock(&self.unsynced).len() >= MAX_UNSYNCED {
+        if self.unsynced.is_full() {
             self.flush()?;
         }
         let file = self.allocator.make(start).map_err(|not_made| match not_made {
             NotMade::Gone(cause) => cause,
             NotMade::Left(cause) => self.fail(cause),
         })?;
-        if let Some(pool) = &self.pool {
+        if let Some(pool) = self.committer.pool() {
             file.use_pool(pool.clone());
         }
-        lock(&self.unsynced).push(file.clone());
+        self.unsynced.add(file.clone());
         self.files.add(start);
         lock(&self.state).next = Some(file);
         Ok(())
@@ -563,26 +703,13 @@ impl CommitLog {
         Ok(supplied)
     }
 
-    /// Where the stretch that starts at `from` ends, if it ends at the next multiple of `step` bytes in its segment, or with the segment.
-    pub fn end_of_step(&self, from: u64, step: u64) -> u64 {
-        let end = self.files.end_of_segment(from as i64) as u64;
-        let start = end.saturating_sub(self.segment_size());
-        end.min(start + (from.saturating_sub(start) / step + 1) * step)
-    }
-
     /// Drops the cached pages of a stretch in one segment, all of which is flushed.
     ///
     /// # Errors
     /// As the system gives them; ignoring one is always right.
     pub fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
         // The segments that are mapped for writing.
-        let mapped = lock(&self.unsynced).clone();
-        for file in mapped
-            .iter()
-            .filter(|file| (file.start()..file.end()).contains(&stretch.start))
-        {
-            file.let_go(stretch.clone());
-        }
+        self.unsynced.let_go(&stretch);
         self.files.drop_cached(stretch)
     }
 
@@ -601,7 +728,7 @@ impl CommitLog {
         let counts = &self.sync_counts;
         let (topics, segments, pool) = {
             let state = lock(&self.state);
-            (state.put_stats(), state.segments, self.pool_stats(&state))
+            (state.put_stats(), state.segments, self.committer.pool_stats(&state))
         };
         LogStats {
             topics: topics.into_iter().collect(),
@@ -617,7 +744,7 @@ impl CommitLog {
 
     /// Why no later byte is made durable, if a write or sync of the log itself failed, or a segment could not be made durable.
     pub fn failure(&self) -> Option<Error> {
-        self.broken.get().cloned()
+        self.unsynced.failure().cloned()
     }
 
     /// For how long appends held the append lock that were slow, of those that no earlier call has given: of many, the newest.
@@ -651,40 +778,5 @@ impl LogFiles {
             }
         }
         Ok(CommitLog::new(env, self, segment_size, current, end))
-    }
-
-    /// Removes the segments that start after `end`, the newest first.
-    fn remove_after(&self, env: &dyn Env, end: i64) -> Result<()> {
-        for empty in self.files.empty_files() {
-            match env.unlink(empty) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", empty, error)),
-                _ => {}
-            }
-        }
-        for start in self.starts().rev().take_while(|start| *start > end) {
-            self.remove(start)?;
-            env.sync_dir(self.dir(), Step::LogCut)
-                .map_err(|error| Error::io("sync", self.dir(), error))?;
-        }
-        Ok(())
-    }
-
-    /// Writes again what recovery has read, durably. Where a sync has failed, the bytes may be in memory alone, and the system
-    /// does not write them a second time by itself.
-    fn rewrite(&self, recovered: Range<i64>) -> Result<()> {
-        for start in self.starts() {
-            let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);
-            if segment.is_empty() {
-                continue;
-            }
-            let path = self.dir().join(segment_name(start as u64));
-            let refused = |error| Error::full_or_io("write again", &path, error);
-            let file = self.files.open_for_writing(start as u64).map_err(refused)?;
-            self.for_each_piece(segment, |at, bytes| {
-                file.write_all_at(bytes, (at - start) as u64).map_err(refused)
-            })?;
-            file.sync(Step::LogRewritten).map_err(refused)?;
-        }
-        Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::format::{
 use crate::log::commit_log::log_record::{
     LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in, touch_record,
 };
-use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool};
+use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, Step};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
@@ -76,6 +76,41 @@ impl LogFiles {
             }
             take(at, piece)?;
             at = end;
+        }
+        Ok(())
+    }
+
+    /// Removes the segments that start after `end`, the newest first.
+    pub(super) fn remove_after(&self, env: &dyn Env, end: i64) -> Result<()> {
+        for empty in self.files.empty_files() {
+            match env.unlink(empty) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::io("remove", empty, error)),
+                _ => {}
+            }
+        }
+        for start in self.starts().rev().take_while(|start| *start > end) {
+            self.remove(start)?;
+            env.sync_dir(self.dir(), Step::LogCut)
+                .map_err(|error| Error::io("sync", self.dir(), error))?;
+        }
+        Ok(())
+    }
+
+    /// Writes again what recovery has read, durably. Where a sync has failed, the bytes may be in memory alone, and the system
+    /// does not write them a second time by itself.
+    pub(super) fn rewrite(&self, recovered: Range<i64>) -> Result<()> {
+        for start in self.starts() {
+            let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);
+            if segment.is_empty() {
+                continue;
+            }
+            let path = self.dir().join(segment_name(start as u64));
+            let refused = |error| Error::full_or_io("write again", &path, error);
+            let file = self.files.open_for_writing(start as u64).map_err(refused)?;
+            self.for_each_piece(segment, |at, bytes| {
+                file.write_all_at(bytes, (at - start) as u64).map_err(refused)
+            })?;
+            file.sync(Step::LogRewritten).map_err(refused)?;
         }
         Ok(())
     }
@@ -258,6 +293,14 @@ impl LogFiles {
     pub fn end_of_segment(&self, offset: i64) -> i64 {
         let (start, _) = self.place(offset);
         start.saturating_add(self.segment_size()) as i64
+    }
+
+    /// Returns the end of the stretch that starts at `from`, if it ends at the next multiple of `step` bytes in its segment, or with the
+    /// segment.
+    pub fn end_of_step(&self, from: u64, step: u64) -> u64 {
+        let end = self.end_of_segment(from as i64) as u64;
+        let start = end.saturating_sub(self.segment_size());
+        end.min(start + (from.saturating_sub(start) / step + 1) * step)
     }
 
     /// The start of the segment that holds `offset`, there or missing, and the position in it. Segments start at multiples of their size

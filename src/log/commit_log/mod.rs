@@ -18,20 +18,18 @@ mod allocate;
 mod stats;
 /// The state under the append lock.
 mod append_state;
-/// How long a group commit waits for its group.
-mod pace;
-/// Zeros written ahead of records, so that a sync takes less time.
-mod written_blocks;
-/// Appending at the end of the log.
-mod commit_log;
+/// Appended, committed, readable, flushed: which of them are the same in each write mode.
+mod watermarks;
+/// The flush: segments that no sync has covered, and the delay of a group commit.
+mod flush;
 /// The commit: from the transient store pool to the segments.
 mod commit;
-/// The flush: group commit.
-mod flush;
+/// Appending at the end of the log.
+mod commit_log;
 
 pub(crate) use append_state::LogEnd;
-pub use append_state::QueueOffsets;
-pub use commit_log::{Appended, CommitLog};
+pub use append_state::{Appended, QueueOffsets};
+pub use commit_log::CommitLog;
 pub(super) use damage::{ClaimedEnd, RecordSearch};
 pub use log_files::LogFiles;
 pub use log_record::{LogRecord, StoredMessage};
@@ -39,3 +37,4 @@ pub use log_scan::LogScan;
 pub use page_cache::SequentialRead;
 pub use record_cursor::RecordCursor;
 pub use stats::{LogStats, PutStats, SegmentStats};
+pub use watermarks::Watermarks;
