@@ -8,7 +8,7 @@ use crate::log::CommitLog;
 use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
 
-/// The window past the end of the log holds what is appended in so long a time. Supplying one MiB takes about one ms.
+/// The window past the end of the log holds the bytes that are appended in this time. Supplying one MiB takes about one ms.
 const PACE: Duration = Duration::from_millis(32);
 /// Bytes of the window, at least and at most. A large one costs disk writes: the system writes supplied pages back although nothing is in
 /// them yet.
@@ -16,9 +16,9 @@ const MIN_WINDOW: u64 = 1 << 20;
 const MAX_WINDOW: u64 = 16 << 20;
 /// Part of a segment that the window may be, as a divisor.
 const PART_OF_SEGMENT: u64 = 4;
-/// Bytes that one step supplies at most, so that the next one sees what was appended meanwhile.
+/// Most bytes that one step supplies: the next step sees what was appended since.
 const STEP_BYTES: u64 = 1 << 20;
-/// Appends are measured over so long a time at least.
+/// The shortest time over which appends are measured.
 const MIN_MEASURED: Duration = Duration::from_millis(1);
 
 /// Makes the next segment as soon as the first message is appended to the current one.
@@ -60,7 +60,7 @@ pub struct SupplyPages {
     log: Arc<CommitLog>,
     max_window: u64,
     window: u64,
-    /// Up to where pages are ready.
+    /// The end of the pages that are ready.
     supplied: u64,
     /// When the rate was last measured, and where the log then ended.
     measured: Option<(Instant, u64)>,

@@ -22,7 +22,7 @@ pub(super) struct Intervals {
     due: Option<Instant>,
     /// When the service works however few pages there are.
     thorough_due: Option<Instant>,
-    /// When it goes on after a shortage.
+    /// The time of the next try after a shortage.
     retry_at: Option<Instant>,
 }
 
@@ -174,7 +174,7 @@ pub(super) struct DropBehind {
     dispatched: Arc<Watermark>,
     /// Bytes before the end of the log that stay.
     budget: i64,
-    /// Up to where pages are dropped.
+    /// The end of the stretch whose pages are dropped.
     dropped: u64,
 }
 

@@ -16,7 +16,7 @@ use crate::format::{parse_segment_name, segment_name};
 /// Listings that may be compared before holes are believed.
 const MOST_LISTINGS: usize = 8;
 
-/// What is in a directory; nothing if it is missing.
+/// Returns the entries of a directory; none if it is missing.
 pub(super) fn entries(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     match env.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

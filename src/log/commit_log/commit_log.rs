@@ -1,8 +1,8 @@
 //! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
 //! message gets its queue offset, physical offset and store time, and is copied into the mapped segment or into the transient store pool.
 //!
-//! [`LogFiles::truncate`] is the only way from a log that was read to one that can be appended to. It first removes everything past the
-//! end of the log, durably: a stale record there would look like the next one.
+//! [`LogFiles::truncate`] is the only constructor of a log that can be appended to. It first removes everything past the end of the log,
+//! durably: a stale record there would look like the next one.
 //!
 //! Three states end a log. Each one also excludes what the one before it excludes:
 //!
@@ -596,14 +596,14 @@ impl CommitLog {
         self.allocator.serve(patience);
     }
 
-    /// Makes the next segment if it was asked for: by the first message of the current one, or by one that finds no room. Whether that
-    /// failed is told to those who wait for the segment.
+    /// Makes the next segment if it was asked for: by the first message of the current one, or by a message that finds no room. Threads
+    /// that wait for the segment get the error if it could not be made.
     pub fn make_asked_segment(&self) {
         // No segment has room for a whole one and the BLANK after it.
         self.allocator.answer(|| self.make_next_segment(self.segment_size()));
     }
 
-    /// What brings work for [`CommitLog::make_asked_segment`].
+    /// Returns the watermark of the requests, and the value at which [`CommitLog::make_asked_segment`] has work.
     pub fn segments_asked(&self) -> (Arc<Watermark>, i64) {
         self.allocator.awaited()
     }
@@ -669,8 +669,8 @@ impl CommitLog {
         drop(self.allocator.lock());
     }
 
-    /// Removes the segment that was made ahead, once the log is stopped, and what is left of one that could not be made: a closed store
-    /// has no segment past its end.
+    /// Removes the segment that was made ahead, once the log is stopped, and the unfinished file of a segment that could not be made: a
+    /// closed store has no segment past its end.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -723,7 +723,7 @@ impl CommitLog {
         busy.map_or(Ok(()), |held| Err(Error::Busy { held, limit }))
     }
 
-    /// What has happened since the log was opened for writing.
+    /// Returns the statistics since the log was opened for writing.
     pub fn stats(&self) -> LogStats {
         let counts = &self.sync_counts;
         let (topics, segments, pool) = {
@@ -742,7 +742,7 @@ impl CommitLog {
         }
     }
 
-    /// Why no later byte is made durable, if a write or sync of the log itself failed, or a segment could not be made durable.
+    /// Returns the failed write or sync of the log, or of the name of a segment, after which no later byte is made durable.
     pub fn failure(&self) -> Option<Error> {
         self.unsynced.failure().cloned()
     }

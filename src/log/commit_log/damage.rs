@@ -148,7 +148,7 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Where the first salvage record of a lost stretch stands, and its bytes. The end of a segment may have room for none.
+    /// Returns the offset and the size of the first salvage record of a lost stretch. The end of a segment may have no room for a record.
     pub fn first_salvage_record(&self, lost: &Range<i64>) -> Option<(i64, i32)> {
         let mut records = self.parts(lost).map(|(_, part, at_end)| {
             (
@@ -285,6 +285,6 @@ pub(crate) struct RawBytes {
     pub(crate) path: PathBuf,
     /// The first of them in it.
     pub(crate) offset: u64,
-    /// As many as the record there claims, at most 64 MiB, and those of the smallest one where it claims nothing that can be.
+    /// The bytes that the record there claims, at most 64 MiB. If it claims an impossible size: those of the smallest record.
     pub(crate) bytes: Vec<u8>,
 }

@@ -19,7 +19,7 @@ use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, Step};
 
 /// Bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
-/// Bytes that are held against zero at once.
+/// Bytes that are compared with zero at once.
 const CHUNK: usize = 4096;
 
 /// The segments of a commit log as the files have them. Where the log ends in them is decided by `recovery::plan`.
@@ -372,7 +372,7 @@ impl LogFiles {
         self.files.cut_short()
     }
 
-    /// Refuses a log whose last segment is cut short: nothing can be written after it. An only segment tells by its length.
+    /// Refuses a log whose last segment is cut short: nothing can be written after it. A single segment is recognized by its length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -403,7 +403,7 @@ impl LogFiles {
         let _ = self.settled_until.set(end);
     }
 
-    /// Whether the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or
+    /// Returns true if the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or
     /// cut by its owner, so its bytes are copied.
     pub(super) fn is_sealed(&self, file: &MappedFile) -> bool {
         file.is_in_memory() && file.end() as i64 != self.files_end()
@@ -418,8 +418,8 @@ impl LogFiles {
         end.map_or(0, |end| (end - file.start() as i64).clamp(0, file.len() as i64) as usize)
     }
 
-    /// Lists the segments again, and drops the mapping of the one that holds `end`, where the log ended, if it does not show what
-    /// is in the file: one of a lower layer of overlayfs that was opened for writing since.
+    /// Lists the segments again, and drops the mapping of the segment that holds `end`, where the log ended, if it does not show the bytes
+    /// of the file: a file in a lower layer of overlayfs that was opened for writing since.
     ///
     /// # Errors
     /// As [`LogFiles::load`].
@@ -433,7 +433,7 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Gets ready to read past `end`, where the log ended. If the log may go on after the last segment that is known, the
+    /// Gets ready to read past `end`, where the log ended. If the log may continue after the last segment that is known, the
     /// segments are listed again. Those after `end` may not be the same files any more, because a close removes them and the next
     /// open makes others.
     ///
@@ -448,8 +448,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Whether something may stand at `end`, where the log ended. `false` if nothing does, as far as mappings show. It is the
-    /// cheapest look.
+    /// Returns true if a record may start at `end`, where the log ended. Returns false if mappings show zeros there. It is the cheapest
+    /// check.
     ///
     /// # Errors
     /// As [`LogFiles::read`].
@@ -462,7 +462,7 @@ impl LogFiles {
         })
     }
 
-    /// Whether the record that started at `offset`, and was stored at this time, has been replaced or removed, and not because it
+    /// Returns true if the record that started at `offset`, and was stored at this time, has been replaced or removed, and not because it
     /// expired: then its writer was killed, and the next one has cut the log. Lists the files again if the record's segment is gone.
     ///
     /// # Errors
@@ -477,8 +477,8 @@ impl LogFiles {
         Ok(!self.is_removed(offset) || self.next_start(offset).is_none())
     }
 
-    /// The last record of the log now, at `from` or after, by the lengths of records alone: its start, and where the log ends. Empty if
-    /// there is none. A record is checked more slowly than a writer appends the next one, so a scan without this bound would follow the
+    /// Returns the last record of the log at this moment, at `from` or after, by the lengths of records alone: from its start to the end of
+    /// the log. Empty if there is no record. A record is checked more slowly than a writer appends the next one, so a scan without this bound would follow the
     /// writer for as long as its segment has room. `from` is where a record starts, or may start.
     ///
     /// # Errors
@@ -512,7 +512,7 @@ impl LogFiles {
         Ok(last.unwrap_or(at)..at)
     }
 
-    /// The start of the newest segment after `from` in which something was written; `from` if there is none.
+    /// Returns the start of the newest segment after `from` in which something was written; `from` if no such segment exists.
     fn newest_written_start(&self, from: i64) -> Result<i64> {
         for start in self.starts().rev().take_while(|start| *start > from) {
             let mut head = [0; BLANK_SIZE];
@@ -534,7 +534,7 @@ fn last_not_zero(bytes: &[u8]) -> Option<usize> {
     Some(number * CHUNK + last)
 }
 
-/// Where the log goes on if a BLANK starts so at a position of a segment, and ends with it.
+/// Returns the start of the next segment if a BLANK with this head, at a position of a segment, ends with the segment.
 fn next_segment(head: &[u8], file: &MappedFile, position: u64) -> Option<i64> {
     match read_record(head, Check::Structure) {
         Record::Blank { size } => (position + u64::from(size) == file.len()).then_some(file.end() as i64),
@@ -542,7 +542,7 @@ fn next_segment(head: &[u8], file: &MappedFile, position: u64) -> Option<i64> {
     }
 }
 
-/// The size that the record with this head claims, if it names `at` as its physical offset.
+/// Returns the size that the record with this head claims, if it names `at` as its physical offset.
 fn size_of_record(head: &[u8], at: i64) -> Option<u64> {
     let claimed = head.first_chunk().map(|head| claimed_size(*head))?;
     (claimed >= MIN_RECORD_SIZE && claimed_offset(head) == Some(at)).then_some(claimed as u64)

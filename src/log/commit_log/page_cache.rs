@@ -22,23 +22,23 @@ const MAPPED: i64 = 32 << 20;
 const RECORD: usize = 4096;
 /// Records or places with less between them are read in one piece.
 const GAP: usize = 16 * 1024;
-/// How many records are looked at, to learn whether the others are in memory.
+/// The number of records that are examined, to learn whether the others are in memory.
 const SAMPLES: usize = 8;
 
-/// Goes along with a pass that reads records one after the other.
+/// The read-ahead of a pass that reads records one after the other.
 #[derive(Debug, Default)]
 pub struct SequentialRead {
-    /// Where the pass was at the last look.
+    /// The offset of the pass at the last look.
     from: i64,
-    /// Where the next look is due.
+    /// The offset at which the next look is due.
     due: i64,
-    /// Up to where the page cache was looked into.
+    /// The end of the stretch whose pages were looked up in the page cache.
     ahead: i64,
-    /// Bytes to look ahead; 0 before the first look. It grows as long as the pass goes on without a leap.
+    /// Bytes to look ahead; 0 before the first look. It grows as long as the pass continues without a leap.
     window: i64,
-    /// From where on pages may be mapped that the pass has read.
+    /// The start of the stretch that the pass has read and that may be mapped.
     mapped: i64,
-    /// What was in no page cache before, in pieces, ascending.
+    /// The pieces that the pass has brought into the page cache, ascending.
     brought: VecDeque<Range<i64>>,
 }
 
@@ -60,7 +60,7 @@ impl SequentialRead {
         }
     }
 
-    /// As [`at`](Self::at), of a pass that needs nothing before `offset` any more.
+    /// Does the same as [`at`](Self::at), and drops the pages before `offset`, which the pass needs no more.
     #[inline]
     pub fn leave_for(&mut self, log: &LogFiles, offset: i64, end: i64) {
         self.drop_before(log, offset);
@@ -129,7 +129,7 @@ impl SequentialRead {
         }
     }
 
-    /// What was brought stays in the page cache.
+    /// Leaves the pages of the pass in the page cache.
     pub fn keep(&mut self) {
         self.brought.clear();
     }

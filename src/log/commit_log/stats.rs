@@ -10,12 +10,12 @@ use crate::storage::Env;
 const MS: i64 = 1_000_000;
 /// An append that holds the lock for longer is slow. `RocketMQ` logs it.
 const SLOW: i64 = 500 * MS;
-/// `RocketMQ` takes a lock that is held for so long for one that nobody holds.
+/// `RocketMQ` treats a lock that is held for longer as free.
 const FORGOTTEN: i64 = 10_000_000 * MS;
 /// Slow appends that are remembered for [`LockTime::take_slow`]; of more, the newest.
 const MOST_REMEMBERED: usize = 64;
 
-/// What was appended to one topic, or to all.
+/// The appended messages of one topic, or of all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct PutStats {
     /// Messages.
@@ -29,9 +29,9 @@ pub struct PutStats {
 pub struct SegmentStats {
     /// Segments that were made, and begun by an append.
     pub begun: u64,
-    /// Those of them that were there before an append needed them.
+    /// Segments of `begun` that were made before an append needed them.
     pub made_ahead: u64,
-    /// Those of `begun` whose pages the warm-up has locked in memory.
+    /// Segments of `begun` whose pages the warm-up has locked in memory.
     pub locked: u64,
     /// Appends that had to wait for a segment, or make it.
     pub waits: u64,
@@ -42,22 +42,22 @@ pub struct SegmentStats {
 pub struct PoolStats {
     /// Its buffers.
     pub count: u64,
-    /// Those of them that hold no byte that waits to be committed: `RocketMQ`'s `availableBufferNums`.
+    /// Buffers without a pending byte: `RocketMQ`'s `availableBufferNums`.
     pub available: u64,
-    /// Whether they are locked in memory, as the option asks.
+    /// Set if they are locked in memory, as the option asks.
     pub is_locked: bool,
     /// Appends that had to wait for a buffer.
     pub waits: u64,
 }
 
 impl PoolStats {
-    /// Whether less than 0.4 of the buffers are available.
+    /// Returns true if less than 0.4 of the buffers are available.
     pub fn is_low(&self) -> bool {
         self.available * 10 < self.count * 4
     }
 }
 
-/// What has happened to the log since it was opened for writing.
+/// The statistics of a log since it was opened for writing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LogStats {
     /// Topic by topic, of those that anything was appended to.
@@ -68,7 +68,7 @@ pub struct LogStats {
     pub slow_puts: u64,
     /// Syncs of the log that succeeded.
     pub syncs: u64,
-    /// Those of them that appends made which waited for durability.
+    /// Syncs by appends that waited for durability.
     pub group_commits: u64,
     /// Appends that waited until they were durable.
     pub group_commit_requests: u64,
@@ -79,7 +79,7 @@ pub struct LogStats {
 }
 
 impl PutStats {
-    /// Adds what another topic got.
+    /// Returns the sum with another topic.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl PutStats {
 }
 
 impl LogStats {
-    /// What was appended to all topics together.
+    /// Returns the sum over all topics.
     pub fn total(&self) -> PutStats {
         self.topics.values().copied().fold(PutStats::default(), PutStats::plus)
     }
@@ -104,7 +104,7 @@ pub(super) struct SyncCounts {
     pub(super) requests: AtomicU64,
 }
 
-/// What is known about the holds of the append lock. Only the thread that holds the lock changes it.
+/// Append-lock timing. Only the thread that holds the lock changes it.
 #[derive(Debug, Default)]
 pub(super) struct LockTime {
     /// When the lock was taken, in ns of [`Env::monotonic_ns`], and 1 more; 0 while no append holds it.
@@ -113,9 +113,9 @@ pub(super) struct LockTime {
     max: AtomicI64,
     /// Holds that were slow.
     slow: AtomicU64,
-    /// Of them, those that [`LockTime::take_slow`] has given.
+    /// Slow holds that [`LockTime::take_slow`] has returned.
     told: AtomicU64,
-    /// How long the last of the others took.
+    /// The durations of the last of the others.
     remembered: Mutex<VecDeque<Duration>>,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Hold<'a> {
 }
 
 impl LockTime {
-    /// The caller has just taken the lock.
+    /// Starts a hold. The caller has just taken the lock.
     #[inline]
     pub(super) fn begin<'a>(&'a self, env: &'a dyn Env) -> Hold<'a> {
         let begun = env.monotonic_ns();
@@ -135,7 +135,7 @@ impl LockTime {
         Hold { times: self, env, begun }
     }
 
-    /// For how long an append has held the lock, if that is more than `limit` ms: `RocketMQ`'s `isOSPageCacheBusy`.
+    /// Returns the time for which an append has held the lock, if that is more than `limit` ms: `RocketMQ`'s `isOSPageCacheBusy`.
     #[inline]
     pub(super) fn busy(&self, env: &dyn Env, limit: u64) -> Option<Duration> {
         let since = self.since.load(Ordering::Relaxed);
@@ -147,17 +147,17 @@ impl LockTime {
         is_busy.then(|| duration(held))
     }
 
-    /// The longest hold.
+    /// Returns the longest hold.
     pub(super) fn max(&self) -> Duration {
         duration(self.max.load(Ordering::Relaxed))
     }
 
-    /// How many holds were slow.
+    /// Returns the number of slow holds.
     pub(super) fn slow(&self) -> u64 {
         self.slow.load(Ordering::Acquire)
     }
 
-    /// How long the slow holds took that no earlier call has given.
+    /// Takes the durations of the slow holds that no earlier call has returned.
     pub(super) fn take_slow(&self) -> Vec<Duration> {
         let slow = self.slow();
         if self.told.load(Ordering::Relaxed) == slow {

@@ -558,17 +558,17 @@ impl ConsumeQueue {
         Ok(unit.filter(|unit| unit.is_valid() && !unit.is_pre_blank() && !unit.is_lost()))
     }
 
-    /// Whether it has files, or has had.
+    /// Returns true if it has files, or has had.
     pub(super) fn has_files(&self) -> bool {
         self.files.end_offset().is_some()
     }
 
-    /// Bytes of a file; 0 if nothing tells.
+    /// Returns the size of a file; 0 if it is unknown.
     pub(crate) fn file_size(&self) -> u64 {
         self.files.file_size()
     }
 
-    /// Where there are many entries in memory, forgets those that the files have by now.
+    /// Releases the entries in memory that the files have by now, if there are many.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for files that do not fit together.

@@ -13,7 +13,7 @@ const DEFAULT_FILE_SIZE: u64 = 6_000_000;
 const COPIED_AT_ONCE: usize = 32;
 /// Bytes that are read at once: the entries of two pages.
 const BLOCK: u64 = 8192 / CQ_UNIT_SIZE as u64 * CQ_UNIT_SIZE as u64;
-/// Entries after the first invalid one that are read before it counts as the end: two pages of them.
+/// Entries that are read after the first invalid one before it counts as the end: two pages.
 const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
 
 pub(super) fn entries_per_file(files: &MappedFileQueue) -> i64 {
@@ -274,9 +274,9 @@ pub(super) fn search(range: Range<i64>, mut before: impl FnMut(i64) -> Result<bo
 pub struct EntriesAhead {
     /// The queue offset of the first.
     pub(super) start: i64,
-    /// Those of messages, without a gap.
+    /// Entries of messages, without a gap.
     pub(super) units: Vec<CqUnit>,
-    /// How many are read at once.
+    /// The number of entries that are read at once.
     pub(super) at_once: i64,
 }
 
@@ -290,7 +290,7 @@ impl EntriesAhead {
     /// More at once save nothing.
     pub const MOST: i64 = 32;
 
-    /// Where there are very many queues, fewer take less memory.
+    /// Creates a buffer that reads this many entries at once. With very many queues, fewer take less memory.
     pub fn of(at_once: i64) -> Self {
         Self {
             start: 0,

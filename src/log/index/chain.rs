@@ -14,13 +14,13 @@ const COPIED_AT_ONCE: usize = 128;
 /// Slots that are looked at together, so that they take 64 MiB at most. A broker's file has five million; a file of 2 GiB may have
 /// five hundred million.
 const MOST: u32 = 1 << 24;
-/// As many take little memory.
+/// Slots that take little memory.
 const FEW: u32 = 1 << 16;
 
 /// A record that may have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Candidate {
-    /// Where it starts.
+    /// The start of the record.
     pub physical_offset: i64,
     /// The number of the key.
     pub key: usize,
@@ -70,12 +70,12 @@ pub(super) struct Chain {
     before: i32,
 }
 
-/// What the next item of a chain is.
+/// The next item of a chain.
 #[derive(Debug)]
 pub(super) enum Link {
     /// No item of this chain: the chain is broken here.
     Broken,
-    /// An item of another key, or one that counts no more.
+    /// An item of another key, or past the header's count.
     Other,
     /// An item of the key, with its number.
     OfKey(i32, IndexItem),
@@ -117,7 +117,7 @@ impl Chain {
         mapped.touch(at + ITEM_SIZE - 1);
     }
 
-    /// Goes on past the next item, which was read.
+    /// Moves past the next item, which was read.
     #[inline]
     pub(super) fn follow(&mut self, item: Option<IndexItem>, geometry: IndexGeometry, header: &IndexHeader) -> Link {
         let number = self.number;
@@ -208,7 +208,7 @@ pub(super) fn slot_value(mapped: &MappedFile, geometry: IndexGeometry, slot: u32
         .then(|| i32::from_be_bytes(bytes))
 }
 
-/// The item with this number; `None` past the last one that the file has room for.
+/// Returns the item with this number; `None` past the capacity of the file.
 #[inline]
 pub(super) fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) -> Option<IndexItem> {
     let mut bytes = [0; ITEM_SIZE];
@@ -238,8 +238,8 @@ pub(super) fn add_items(mapped: &MappedFile, geometry: IndexGeometry, mut number
     }
 }
 
-/// The slots of a file, some at a time. Each time the items before number `count` are read: of few items a window takes little memory, of
-/// many it has so many slots that they are not read often.
+/// Returns windows over the slots of a file. The items before number `count` are read once for each window: for few items a window takes
+/// little memory, and for many items it has enough slots that they are not read often.
 pub(super) fn windows(geometry: IndexGeometry, count: i32) -> impl Iterator<Item = Range<u32>> {
     let size = count.unsigned_abs().saturating_mul(4).clamp(FEW, MOST);
     let firsts = (0..geometry.slots).step_by(size as usize);

@@ -28,7 +28,7 @@ use crate::storage::{Access, DirEntry, EntryKind, Env, File, MappedFile, Mapping
 const PIECE: usize = 64 * 1024;
 /// Items that are copied at once.
 const AT_ONCE: i32 = 4096;
-/// Where no item was put.
+/// The bytes of an item that was never put.
 const UNUSED: IndexItem = IndexItem {
     key_hash: 0,
     physical_offset: 0,
@@ -357,7 +357,7 @@ impl IndexFile {
         self.pool.get(self.env.as_ref(), &self.file)
     }
 
-    /// The chain in which the items of a key stand; `None` if the file is gone, or its slot cannot be read.
+    /// Returns the chain that holds the items of a key; `None` if the file is gone, or its slot cannot be read.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -393,9 +393,9 @@ impl IndexFile {
         }))
     }
 
-    /// What a crash tears shows in one of these: offsets and times never fall (but for the first item of a file, whose time
-    /// counts from the end of the file before), the header begins with the first item and ends with the last; each item links to
-    /// the one before it in its slot; each slot leads to its newest item.
+    /// Returns true if no crash has torn the file, which would break one of these: offsets and times never fall (but for the first item of
+    /// a file, whose time counts from the end of the file before); the header begins with the first item and ends with the last; each item
+    /// links to the item before it in its slot; each slot leads to its newest item.
     pub(super) fn look_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let Some(mapped) = self.mapped()? else { return Ok(false) };
         let header = self.header();
@@ -435,7 +435,7 @@ impl IndexFile {
         Ok(None)
     }
 
-    /// How the items before number `count` hang in the slots; `None` if the file was removed.
+    /// Checks the links of the items before number `count`; `None` if the file was removed.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -488,7 +488,7 @@ impl IndexFile {
         }))
     }
 
-    /// The index files in `dir`, oldest first; one that no broker can map is none. Those that are known already are not opened again.
+    /// Returns the index files in `dir`, oldest first. Files too large to map are skipped, and known files are not opened again.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -522,9 +522,9 @@ pub(crate) struct ChainItem {
     pub(crate) number: i32,
     /// The item; `None` if the file has none of that number.
     pub(crate) item: Option<IndexItem>,
-    /// Whether the chain is broken here.
+    /// Set if the chain is broken here.
     pub(crate) is_broken: bool,
-    /// Whether it is of the key that was asked for.
+    /// Set if it is an item of the requested key.
     pub(crate) is_of_key: bool,
 }
 
@@ -537,11 +537,11 @@ pub(crate) struct SlotChain {
     pub(crate) newest: i32,
     /// The items, the newest first.
     pub(crate) items: Vec<ChainItem>,
-    /// Whether the chain goes on after them.
+    /// Set if the chain continues after them.
     pub(crate) goes_on: bool,
 }
 
-/// How the items of a file hang in its slots.
+/// The links of the items of a file.
 #[derive(Debug)]
 pub struct Links {
     /// The first link or slot that is not as a put leaves it: its byte in the file, and what is wrong.
@@ -550,7 +550,7 @@ pub struct Links {
     pub used_slots: u32,
 }
 
-/// Whether the items are those of the header, and none has a smaller offset or time than the one before it.
+/// Returns true if the items are those of the header, and none has a smaller offset or time than the one before it.
 fn are_items_in_order(mapped: &MappedFile, geometry: IndexGeometry, header: IndexHeader) -> bool {
     let mut before: Option<IndexItem> = None;
     for number in 1..header.index_count {
@@ -569,7 +569,7 @@ fn are_items_in_order(mapped: &MappedFile, geometry: IndexGeometry, header: Inde
     before.is_none_or(|last| last.physical_offset == header.end_physical_offset)
 }
 
-/// The byte of the first slot that does not hold its newest item, nor one that was put since the header was read: a live broker does that.
+/// Returns the byte of the first slot that holds neither its newest item nor an item that a live broker has put since the header was read.
 /// Slots that were never written are not read: there may be a gigabyte of them.
 fn first_wrong_slot(
     file: &OpenFile,
