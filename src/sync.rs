@@ -1,5 +1,5 @@
 //! Locks that outlive a panic, and what a [`Watermark`](crate::watermark::Watermark) is made of: here, what std and the system
-//! have. `tests/interleavings` compiles the watermark, the naps of the dispatcher, the allocator of segments and the commits of
+//! have. `tests/interleavings` compiles the watermark, the wait of the dispatcher, the allocator of segments and the commits of
 //! the transient store pool with a `sync` of its own, which runs their threads in every order.
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -12,8 +12,8 @@ mod dispatcher;
 mod write_back;
 /// Segments made and pages supplied ahead of need.
 mod allocate_mapped_file;
-/// How the dispatcher waits for messages.
-mod naps;
+/// Spin-then-park for the dispatcher.
+mod poll_then_park;
 /// A thread for each service, or the caller's own steps.
 mod runner;
 

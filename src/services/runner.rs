@@ -11,7 +11,7 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::log::CommitLog;
-use crate::services::naps::Naps;
+use crate::services::poll_then_park::PollThenPark;
 use crate::services::{AllocateMappedFile, CommitRealTime, Dispatcher, FlushRealTime, Next, Stepped, SupplyPages};
 use crate::sync::try_lock;
 use crate::watermark::Watermark;
@@ -94,14 +94,14 @@ impl Services {
         for (service, stepped) in &self.all {
             let (service, stepped, is_over) = (*service, stepped.clone(), is_over.clone());
             let run = move || {
-                let mut naps = (service == Service::Dispatch).then(Naps::begin);
+                let mut polling = (service == Service::Dispatch).then(PollThenPark::begin);
                 while !is_over() {
                     match step(service, &stepped, Instant::now()) {
                         Ok(Next::Again) => {}
                         Ok(Next::Idle { until }) => {
                             let (mark, target) = lock(&stepped).awaited();
-                            match &mut naps {
-                                Some(naps) => naps.wait(&mark, target, until),
+                            match &mut polling {
+                                Some(polling) => polling.wait(&mark, target, until),
                                 None => drop(mark.wait(target, until)),
                             }
                         }

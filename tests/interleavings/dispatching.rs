@@ -1,5 +1,5 @@
-//! The dispatcher, which naps and then sleeps, beside threads that append and threads that wait and help. The steps are those of
-//! `src/services/runner.rs`, over the real watermarks and naps, and without files.
+//! The dispatcher, which polls and then parks, beside threads that append and threads that wait and help. The steps are those of
+//! `src/services/runner.rs`, over the real watermarks and waits, and without files.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use loom::thread::{JoinHandle, spawn};
 
 use crate::error::Error;
 use crate::explore;
-use crate::naps::Naps;
+use crate::poll_then_park::PollThenPark;
 use crate::watermark::{Wait, Watermark};
 
 #[derive(Default)]
@@ -25,14 +25,14 @@ impl Store {
     }
 
     fn run_dispatcher(&self) {
-        let mut naps = Naps::begin();
+        let mut polling = PollThenPark::begin();
         while self.readable.poisoned().is_none() {
             let target = {
                 let _held = self.dispatcher.lock();
                 self.dispatch();
                 self.dispatched.get() + 1
             };
-            naps.wait(&self.readable, target, None);
+            polling.wait(&self.readable, target, None);
         }
     }
 

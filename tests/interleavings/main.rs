@@ -1,6 +1,6 @@
 //! Every order of the steps of a few threads, by [loom](https://docs.rs/loom).
 //!
-//! This crate compiles the real sources of the watermark, of the naps of the dispatcher, of the allocator of segments, and of the transient
+//! This crate compiles the real sources of the watermark, of the wait of the dispatcher, of the allocator of segments, and of the transient
 //! store pool with its commits. What they import from `crate::sync` is in `sync.rs` here, and made of what loom has. Each test is a model: a
 //! closure that starts up to four threads.
 //! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
@@ -38,8 +38,8 @@ mod commit;
 #[path = "../../src/log/commit_log/stats.rs"]
 #[expect(dead_code, reason = "the models count nothing")]
 mod stats;
-#[path = "../../src/services/naps.rs"]
-mod naps;
+#[path = "../../src/services/poll_then_park.rs"]
+mod poll_then_park;
 #[path = "../../src/storage/transient_store_pool.rs"]
 #[allow(dead_code, reason = "the models lock no memory")]
 mod transient_store_pool;

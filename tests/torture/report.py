@@ -60,7 +60,7 @@ test that failed, its seed, and after how many simulated power cuts or seconds i
 
 INTERLEAVINGS = """## Interleavings
 
-`tests/interleavings` compiles the sources of the watermark, of the naps of the dispatcher, of the allocator of segments,
+`tests/interleavings` compiles the sources of the watermark, of the wait of the dispatcher, of the allocator of segments,
 and of the transient store pool with its commits, with the atomics, locks and parking of [loom](https://docs.rs/loom). Each
 test is a model of two to four threads. loom runs it in every order of their steps, also with the old values that weaker
 atomics may read, and finds each deadlock. To end in time, most models limit how often a thread is stopped that could go on,
@@ -70,7 +70,7 @@ The models show that no wake-up is lost; that a poison reaches every thread that
 as reached; that threads lead one after the other until nobody waits, also if the one that is asked gives up at that moment;
 that the thread that completes a group leads, and that a group which does not become complete is led all the same; that
 group commit acknowledges every append, with at most one sync for each; that a message is dispatched while the dispatcher
-naps and when it sleeps; that every request for a segment is answered or ends with the store; that no byte of the pool is
+polls and when it is parked; that every request for a segment is answered or ends with the store; that no byte of the pool is
 written over before it is committed, that what is committed is what was appended, and that every append that waits for room
 gets it or fails with the reason. Mutants in `tests/mutants` show that the models can fail, also for the memory order of each
 atomic that a wake-up rests on.

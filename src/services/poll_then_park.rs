@@ -1,27 +1,28 @@
-//! How the dispatcher waits for messages. To wake a thread that sleeps for a watermark costs the one that raises it 6 us, which
-//! is more than an append takes. So for a moment after it had work the dispatcher sleeps by the clock and then looks. Nobody has
-//! to wake it, and an idle store sleeps. A caller that waits for a message dispatches it and does not wait for the end of a nap.
+//! Spin-then-park for the dispatcher, with timed sleeps instead of a spin. To wake a parked thread costs the thread that raises the
+//! watermark 6 us, which is more than an append takes. So for a moment after it had work the dispatcher polls, and no thread has to wake
+//! it. The dispatcher of an idle store is parked. A caller that waits for a message dispatches it, and does not wait for the next poll.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::{now, sleep};
 use crate::watermark::Watermark;
 
-/// For so long after its last work a thread naps. Then it sleeps until it is woken.
+/// The time after its last work for which a thread polls. Then it parks until it is woken.
 const ACTIVE: Duration = Duration::from_millis(2);
-/// How long a nap is. Each takes some 10 us of a processor.
-const NAP: Duration = Duration::from_micros(200);
+/// The time between two polls. A poll takes some 10 us of a processor.
+const INTERVAL: Duration = Duration::from_micros(200);
 
-/// When a thread last had work.
+/// The wait of a thread that polls for a moment and then parks.
 #[derive(Debug)]
-pub(super) struct Naps {
-    /// What it has waited for since then.
+pub(super) struct PollThenPark {
+    /// The value that it waits for.
     target: i64,
+    /// When it last had work.
     since: Instant,
 }
 
-impl Naps {
-    /// Those of a thread that has had no work yet.
+impl PollThenPark {
+    /// Starts the first wait.
     pub(super) fn begin() -> Self {
         Self { target: 0, since: now() }
     }
@@ -39,7 +40,7 @@ impl Naps {
             }
             match until.map(|until| until.saturating_duration_since(time)) {
                 Some(Duration::ZERO) => return,
-                left => sleep(left.map_or(NAP, |left| left.min(NAP))),
+                left => sleep(left.map_or(INTERVAL, |left| left.min(INTERVAL))),
             }
         }
     }
