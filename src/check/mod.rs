@@ -19,8 +19,6 @@ mod key_items;
 mod key_files;
 /// Index beside the log.
 mod keys;
-/// Keys that brokers drop at their next start.
-mod dropped_keys;
 /// Sections of the log, compared with queues and index by several threads.
 mod sections;
 /// All of it, in one pass over the log.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::format::{Check, DispatchRequest, DumpedField, IndexHeader, dump_item, dump_record, dump_unit, index_key_hash};
 use crate::log::{ChainItem, IndexFile, LogRecord};
+use crate::read::damage::nothing_at;
 use crate::read::message_reader::MessageReader;
-use crate::read::unreadable::nothing_at;
 
 /// Bytes of a field that are given.
 const MOST_BYTES: usize = 256;

@@ -8,8 +8,8 @@ use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{CqUnit, SCHEDULE_TOPIC, java_hash};
 use crate::log::{ConsumeQueue, StoredMessage};
+use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
-use crate::read::on_damage::OnDamage;
 use crate::read::queue_walk::{NamedQueue, QueueWalk};
 
 /// What a `get` asks for.

@@ -10,7 +10,7 @@ use crate::format::{Check, CqUnit, IndexHeader, MessageId, is_salvage_record};
 use crate::log::{
     ConsumeQueue, ConsumeQueueStore, IndexService, LastWriter, LogFiles, LogRecord, RecordStarts, StoredMessage, fill_from_record,
 };
-use crate::read::unreadable::{EXPIRED, WAS_LOST, first_damage, nothing_at};
+use crate::read::damage::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::read::walked_keys::WalkedStretches;
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
 use crate::storage::Env;

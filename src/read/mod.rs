@@ -1,9 +1,7 @@
 //! Reading a store, from any process: writes nothing, takes no lock.
 
-/// What a read of many messages does at one that was lost or is damaged.
-mod on_damage;
-/// Why no message is read at a place.
-mod unreadable;
+/// Damage that a read meets.
+mod damage;
 /// The keys of what was walked.
 mod walked_keys;
 mod message_reader;
@@ -14,13 +12,10 @@ mod refresh;
 mod queue_walk;
 /// Walks over the log, also past damage.
 mod walk;
-/// Where the messages of each stretch of the log are found by their keys.
-mod sources;
 mod get_message;
 mod lookup_by_time;
 mod resolve;
 mod query;
-mod landmarks;
 /// Reading many messages at once.
 mod scan;
 /// What takes the room in the log.
@@ -34,12 +29,12 @@ mod consumer_progress;
 
 pub use crate::log::StoredMessage;
 pub use consumer_progress::{GroupLag, GroupOffset};
+pub use damage::OnDamage;
 pub use dump::DumpRow;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub use inventory::Segment;
 pub use lookup_by_time::Side;
 pub use message_reader::{MessageReader, Position};
-pub use on_damage::OnDamage;
 pub use query::QueryResult;
 pub use queue_walk::QueueScan;
 pub use refresh::Refreshed;

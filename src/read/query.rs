@@ -8,9 +8,9 @@ use crate::error::Result;
 use crate::format::{Check, index_key_hash, index_key_of_tag};
 use crate::interrupt;
 use crate::log::{Indexed, LogRecord, Source, StoredMessage};
+use crate::read::damage::{Unread, Unreadable, first_damage, first_gone};
 use crate::read::message_reader::MessageReader;
 use crate::read::resolve::{HitBounds, KeySearch, QueryBy, QueryRequest, Wanted, indexed_tag};
-use crate::read::unreadable::{Unread, Unreadable, first_damage, first_gone};
 
 /// The answer to a query.
 #[derive(Debug, Clone)]

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, MessageView, is_salvage_record};
 use crate::interrupt;
 use crate::log::{ConsumeQueue, EntriesAhead, LogRecord, RecordCursor, StoredMessage};
+use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
-use crate::read::on_damage::OnDamage;
 
 /// Entries that are read at once. A scan in the order of the log has a block of each queue in memory.
 const BLOCK: i64 = 64;

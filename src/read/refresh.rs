@@ -1,4 +1,4 @@
-//! What another process has changed in a store since it was opened.
+//! Changes that another process has made in a store since it was opened, and the landmarks that show whether it is still the same store.
 //!
 //! A refresh goes on where the open has ended, by the same plan: it reads the log from where that ended, and gives the entries of the new
 //! messages to the queues in memory. What that cannot tell is left to a new open.
@@ -6,6 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::Result;
+use crate::format::{Check, crc32};
+use crate::log::LogRecord;
 use crate::read::message_reader::MessageReader;
 use crate::recovery::{find_growth, flushed_mark};
 use crate::storage::Env;
@@ -134,5 +136,40 @@ impl MessageReader {
              was replaced; open the store again, and read again what was read near its end"
                 .to_owned(),
         ))
+    }
+}
+
+impl MessageReader {
+    /// Physical offsets of the first and the last record of the log, with their checksums; fewer if they cannot be read.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub fn landmarks(&self) -> Result<Vec<(i64, u32)>> {
+        let mut found = Vec::new();
+        let refreshed = self
+            .last
+            .as_ref()
+            .map(|last| last.lock().unwrap_or_else(PoisonError::into_inner).0);
+        for offset in [self.physical_bounds().start, refreshed.unwrap_or(self.recovery().last_offset)] {
+            if let Some(checksum) = self.record_checksum(offset)? {
+                found.push((offset, checksum));
+            }
+        }
+        found.dedup();
+        Ok(found)
+    }
+
+    /// A checksum over all bytes of the record that starts at a physical offset; `None` if none does.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub fn record_checksum(&self, physical_offset: i64) -> Result<Option<u32>> {
+        if !self.physical_bounds().contains(&physical_offset) {
+            return Ok(None);
+        }
+        Ok(match self.log().read(physical_offset, Check::Structure)? {
+            LogRecord::Message(message) => Some(crc32(message.view().bytes())),
+            _ => None,
+        })
     }
 }

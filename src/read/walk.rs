@@ -7,10 +7,9 @@ use crate::error::{Error, Result};
 use crate::format::{Check, MIN_RECORD_SIZE, MessageView, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogRecord, LogScan, Source, StoredMessage};
+use crate::read::damage::{OnDamage, Unread, Unreadable};
 use crate::read::message_reader::MessageReader;
-use crate::read::on_damage::OnDamage;
 use crate::read::queue_walk::{NamedQueue, QueueWalk};
-use crate::read::unreadable::{Unread, Unreadable};
 
 /// A walk over the whole records of a stretch of the log. It stops at everything else, and the caller says where it goes on.
 #[derive(Debug)]

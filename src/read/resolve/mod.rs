@@ -6,10 +6,8 @@ mod offsets;
 mod wanted;
 /// What was found for each of them.
 mod hits;
-/// By key.
+/// By key and by id.
 mod keys;
-/// By id.
-mod ids;
 
 pub use hits::{HitBounds, KeyHit};
 pub(super) use keys::KeySearch;

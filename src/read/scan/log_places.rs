@@ -6,12 +6,11 @@ use crate::error::{Error, Result};
 use crate::format::{Check, MessageView, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, RecordCursor, SequentialRead};
+use crate::read::damage::{OnDamage, WAS_LOST};
 use crate::read::message_reader::MessageReader;
-use crate::read::on_damage::OnDamage;
-use crate::read::scan::asked_queues::AskedQueues;
 use crate::read::scan::place::{LedBy, Place};
+use crate::read::scan::queue_leads::AskedQueues;
 use crate::read::scan::request::ScanRequest;
-use crate::read::unreadable::WAS_LOST;
 
 /// How far before a place a record is looked for, one distance after the other.
 const SEARCHED: [i64; 3] = [64 << 10, 1 << 20, 16 << 20];

@@ -5,9 +5,7 @@ mod request;
 mod place;
 /// Queues, merged by physical offset.
 mod heads;
-/// Where the queues lead that are asked for.
-mod asked_queues;
-/// What leads to a message of the log.
+/// The queue entries that lead to messages of the log.
 mod queue_leads;
 /// Whether a message is wanted.
 mod predicate;
@@ -27,15 +25,12 @@ mod throttle;
 mod scan;
 /// The same with several threads.
 mod sections;
-/// Start positions of passes without an end.
-mod start;
 /// The same without an end.
 mod follow;
 
-pub use follow::Follow;
+pub use follow::{Follow, FollowFrom, OnMissing, QueueOffsets};
 pub use pick::Picked;
 pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
 pub use scan::{Filled, Scan};
 pub use sections::{Section, Sections};
-pub use start::{FollowFrom, OnMissing, QueueOffsets};
 pub(crate) use throttle::Throttle;

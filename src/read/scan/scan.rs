@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
-use crate::read::on_damage::OnDamage;
 use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
