@@ -4,7 +4,7 @@
 mod malformed;
 /// Big-endian fields at a place in a slice, and whether there is nothing but zeros.
 mod bytes;
-/// `String.hashCode`, and the order of a `HashMap`.
+/// `String.hashCode`.
 mod java_hash;
 /// The property bytes of a record.
 mod properties;
@@ -36,7 +36,7 @@ mod damaged_record;
 mod body;
 /// Batches: several messages in one body.
 mod producer_batch;
-/// Entries of consume queues, batch queues and queue extensions.
+/// Entries of consume queues.
 mod consume_queue;
 /// Salvage records, which stand in the place of lost ones.
 mod salvage_record;
@@ -70,8 +70,6 @@ mod broker_json;
 mod broker_config;
 /// Which topics may be written.
 mod topic_name;
-/// The frames between master and slave.
-mod replication;
 
 pub use body::{MAX_DECODED_BODY, decode_body};
 pub use broker_config::{
@@ -81,7 +79,7 @@ pub use broker_config::{
 pub use broker_json::check_settings;
 pub use bytes::is_zero;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
-pub use consume_queue::{BATCH_CQ_UNIT_SIZE, BatchCqUnit, CQ_UNIT_SIZE, CqExtUnit, CqUnit, ext_address};
+pub use consume_queue::{CQ_UNIT_SIZE, CqUnit, ext_address};
 pub use crc::crc32;
 pub use damaged_record::{ClaimedSize, size_of_damaged};
 pub use date::{Date, Round, mistaken_unit};
@@ -95,7 +93,7 @@ pub use index::{
     INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE, index_key_hash, index_key_of_tag,
 };
 pub use index_geometry::{GeometryGuess, detect_index_geometry, detect_sparse_index_geometry, index_admits};
-pub use java_hash::{java_hash, java_hash_map_order};
+pub use java_hash::java_hash;
 pub use lock_file::{LOCK_FILE_SIZE, encode_lock_file, own_from};
 pub use malformed::Malformed;
 pub use message::{EncodedMessage, Message};
@@ -109,7 +107,6 @@ pub use record::{
     record_heads,
 };
 pub use record_layout::{MIN_RECORD_SIZE, RecordLayout, Version};
-pub use replication::{SLAVE_REPORT_SIZE, SlaveReport, TRANSFER_HEADER_SIZE, TransferHeader};
 pub use rocksdb_table::{RocksdbFamily, rocksdb_family};
 pub use salvage_record::{encode_salvage_record, is_salvage_record, salvage_record_size};
 pub use store_layout::{

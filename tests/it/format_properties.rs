@@ -3,14 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mqstore::format::{
-    BatchCqUnit, BatchUnit, Check, Checkpoint, CqExtUnit, CqUnit, DelayLevels, DispatchRequest, GeometryGuess, Host,
-    INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, Message, MessageId, MessageView, ProducerBatch,
-    Properties, Record, SLOT_SIZE, SlaveReport, TransferHeader, Version, compression, decode_body, detect_index_geometry,
-    encode_properties, encode_unit, ext_address, index_key_hash, java_hash, java_hash_map_order, parse_index_name,
-    parse_segment_name, read_record, segment_name, validate_topic,
+    BatchUnit, Check, Checkpoint, CqUnit, DelayLevels, DispatchRequest, GeometryGuess, Host, INDEX_HEADER_SIZE, ITEM_SIZE,
+    IndexGeometry, IndexHeader, IndexItem, Message, MessageId, MessageView, ProducerBatch, Properties, Record, SLOT_SIZE,
+    Version, compression, decode_body, detect_index_geometry, encode_properties, encode_unit, ext_address, index_key_hash,
+    java_hash, parse_index_name, parse_segment_name, read_record, segment_name, validate_topic,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+use crate::later_formats::{BatchCqUnit, CqExtUnit, SlaveReport, TransferHeader, java_hash_map_order};
 
 fn any_host() -> impl Strategy<Value = Host> {
     let v4 = any::<[u8; 4]>().prop_map(|octets| IpAddr::V4(Ipv4Addr::from(octets)));
@@ -264,6 +265,14 @@ proptest! {
     }
 
     #[test]
+    fn any_bytes_are_an_extension_unit_or_an_error(size in any::<u8>(), rest in vec(any::<u8>(), 0..80)) {
+        let bytes: Vec<u8> = [0, size].into_iter().chain(rest).collect();
+        if let Ok(Some(unit)) = CqExtUnit::decode(&bytes) {
+            prop_assert_eq!(unit.encode().unwrap(), &bytes[..unit.encoded_len()]);
+        }
+    }
+
+    #[test]
     fn extension_units_read_back(tags_code in any::<i64>(), store_time in any::<i64>(), bitmap in vec(any::<u8>(), 0..64)) {
         let unit = CqExtUnit { tags_code, store_time, bitmap };
         let bytes = unit.encode().unwrap();
@@ -305,7 +314,7 @@ proptest! {
 
     #[test]
     fn replication_frames_read_back(report in any::<[u8; 8]>(), header in any::<[u8; 12]>()) {
-        prop_assert_eq!(SlaveReport::decode(&report).encode(), report);
+        prop_assert_eq!(SlaveReport::decode(report).encode(), report);
         prop_assert_eq!(TransferHeader::decode(&header).encode(), header);
     }
 

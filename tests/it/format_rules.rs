@@ -2,8 +2,10 @@
 
 use mqstore::format::{
     Check, FlushedMark, IndexGeometry, IndexHeader, Message, MessageView, ProducerBatch, Properties, Record, RecordLayout,
-    Version, crc32, decode_body, encode_properties, java_hash_map_order, parse_index_name, read_record, validate_topic,
+    Version, crc32, decode_body, encode_properties, parse_index_name, read_record, validate_topic,
 };
+
+use crate::later_formats::java_hash_map_order;
 
 fn record() -> Vec<u8> {
     let message = Message {

@@ -6,10 +6,12 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use mqstore::format::{
-    BATCH_CQ_UNIT_SIZE, BLANK_SIZE, BatchCqUnit, CQ_UNIT_SIZE, Check, Checkpoint, CqUnit, DelayLevels, DispatchRequest,
-    GeometryGuess, INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, MessageView, Record, SLOT_SIZE,
-    detect_index_geometry, encode_blank, index_key_hash, parse_index_name, parse_segment_name, property, read_record,
+    BLANK_SIZE, CQ_UNIT_SIZE, Check, Checkpoint, CqUnit, DelayLevels, DispatchRequest, GeometryGuess, INDEX_HEADER_SIZE,
+    ITEM_SIZE, IndexGeometry, IndexHeader, MessageView, Record, SLOT_SIZE, detect_index_geometry, encode_blank, index_key_hash,
+    parse_index_name, parse_segment_name, property, read_record,
 };
+
+use crate::later_formats::{BATCH_CQ_UNIT_SIZE, BatchCqUnit};
 
 /// The directory of golden stores.
 pub(crate) fn golden_dir() -> PathBuf {

@@ -29,6 +29,7 @@ mod heap;
 mod index_chains;
 mod interrupt;
 mod kept_elsewhere;
+mod later_formats;
 mod live_index;
 mod mapped_file_queue;
 mod metadata;

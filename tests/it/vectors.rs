@@ -1,12 +1,13 @@
 //! Bytes made by hand from the format, and compared with what RocketMQ writes.
 
 use mqstore::format::{
-    BatchCqUnit, BatchUnit, Checkpoint, CqExtUnit, CqUnit, DelayLevels, DispatchRequest, Host, IndexGeometry, IndexHeader,
-    IndexItem, Message, MessageId, MessageView, ProducerBatch, Record, SlaveReport, TransferHeader, Version, encode_blank,
-    encode_properties, encode_unit, ext_address, fits, index_key_hash, java_hash, java_hash_map_order, locate,
-    parse_segment_name, read_record, segment_name, stored_properties,
+    BatchUnit, Checkpoint, CqUnit, DelayLevels, DispatchRequest, Host, IndexGeometry, IndexHeader, IndexItem, Message, MessageId,
+    MessageView, ProducerBatch, Record, Version, encode_blank, encode_properties, encode_unit, ext_address, fits, index_key_hash,
+    java_hash, locate, parse_segment_name, read_record, segment_name, stored_properties,
 };
 use mqstore::format::{Check, Transaction, UniqueKey, ms_of_month, property};
+
+use crate::later_formats::{BatchCqUnit, CqExtUnit, SlaveReport, TransferHeader, java_hash_map_order};
 
 const STORE_TIME: i64 = 1_700_000_001_000;
 
@@ -639,7 +640,7 @@ fn gv18_replication_frames_are_plain_numbers() {
         max_physical_offset: 1 << 30,
     };
     assert_eq!(hex(&report.encode()), "0000000040000000");
-    assert_eq!(SlaveReport::decode(&unhex_array("0000000040000000")), report);
+    assert_eq!(SlaveReport::decode(unhex_array("0000000040000000")), report);
     for (size, vector) in [(32768, "000000004000000000008000"), (0, "000000004000000000000000")] {
         let header = TransferHeader {
             physical_offset: 1 << 30,
