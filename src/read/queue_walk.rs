@@ -61,12 +61,12 @@ impl QueueWalk {
                 return Ok(None);
             }
             let Range { start, end } = self.offsets;
-            let (offset, block) = if reverse {
-                (end - 1, start.max(end.saturating_sub(self.at_once))..end)
-            } else {
-                (start, start..end.min(start.saturating_add(self.at_once)))
+            let offset = if reverse { end - 1 } else { start };
+            let found = match self.ahead.get(offset) {
+                Some(unit) => Ok(Some(unit)),
+                None => self.read_block(offset, reverse),
             };
-            match self.queue.queue.unit_among(offset, block, &mut self.ahead) {
+            match found {
                 Ok(Some(unit)) => {
                     if reverse {
                         self.offsets.end = offset;
@@ -84,6 +84,17 @@ impl QueueWalk {
                 }
             }
         }
+    }
+
+    /// Reads the block of entries that begins at `offset`, or ends there, and returns the entry at `offset`.
+    fn read_block(&mut self, offset: i64, reverse: bool) -> Result<Option<CqUnit>> {
+        let Range { start, end } = self.offsets;
+        let block = if reverse {
+            start.max(end.saturating_sub(self.at_once))..end
+        } else {
+            start..end.min(start.saturating_add(self.at_once))
+        };
+        self.queue.queue.unit_among(offset, block, &mut self.ahead)
     }
 
     /// Passes over `offset`, where nothing could be read, and over all that is missing or has expired with it. Returns the number of queue

@@ -240,11 +240,11 @@ impl ConsumeQueue {
         self.unit_among(offset, offset..offset.saturating_add(ahead.at_once), ahead)
     }
 
-    /// The same, but `ahead` keeps the entries at `kept`.
+    /// Reads the entries at `kept` into `ahead`, and returns the one at `offset`, as [`unit`](Self::unit).
+    ///
+    /// # Errors
+    /// As [`unit`](Self::unit).
     pub(crate) fn unit_among(&self, offset: i64, kept: Range<i64>, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
-        if let Some(unit) = ahead.get(offset) {
-            return Ok(Some(unit));
-        }
         ahead.start = kept.start;
         ahead.units.clear();
         self.add_units(kept, &mut ahead.units)?;

@@ -300,7 +300,8 @@ impl EntriesAhead {
     }
 
     /// The entry at an offset, if it was read.
-    pub(super) fn get(&self, offset: i64) -> Option<CqUnit> {
+    #[inline]
+    pub(crate) fn get(&self, offset: i64) -> Option<CqUnit> {
         let at = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         self.units.get(at).copied()
     }

@@ -139,11 +139,67 @@ impl Chain {
     }
 }
 
-/// The records to which the chains of these of the keys lead; `None` if a chain is broken.
+/// Follows the chain of one key from its newest item on, and hands over the items of the key until `take` returns false. Returns false if the
+/// chain is broken, or its slot cannot be read.
 ///
 /// # Errors
 /// As [`interrupt::check`].
-pub(super) fn follow_all(
+#[inline]
+pub(super) fn follow_one(
+    mapped: &MappedFile,
+    geometry: IndexGeometry,
+    header: &IndexHeader,
+    key_hash: i32,
+    mut take: impl FnMut(i32, &IndexItem) -> bool,
+) -> Result<bool> {
+    let Some(mut chain) = Chain::new(mapped, geometry, key_hash) else {
+        return Ok(false);
+    };
+    while !chain.is_at_end() {
+        interrupt::check()?;
+        match chain.follow(chain.next_item(mapped, geometry), geometry, header) {
+            Link::Broken => return Ok(false),
+            Link::Other => {}
+            Link::OfKey(number, item) => {
+                if !take(number, &item) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the records to which the chain of the only key leads; `None` if it is broken.
+///
+/// # Errors
+/// As [`interrupt::check`].
+pub(super) fn find_one(
+    mapped: &MappedFile,
+    geometry: IndexGeometry,
+    header: &IndexHeader,
+    lookup: KeyLookup<'_>,
+    (key, key_hash): (usize, i32),
+) -> Result<Option<Candidates>> {
+    let mut found = Candidates::default();
+    let is_whole = follow_one(mapped, geometry, header, key_hash, |number, item| {
+        if lookup.range.contains(&item.physical_offset) && lookup.may_be_in_time(number, item, header) {
+            let physical_offset = item.physical_offset;
+            found.records.push(Candidate { physical_offset, key });
+        }
+        found.records.len() < lookup.most
+    })?;
+    if found.records.len() >= lookup.most {
+        found.cut.push((key, key_hash));
+    }
+    Ok(is_whole.then_some(found))
+}
+
+/// Returns the records to which the chains of these of the keys lead, many chains at once; `None` if a chain is broken.
+///
+/// # Errors
+/// As [`interrupt::check`].
+pub(super) fn find_many(
     mapped: &MappedFile,
     geometry: IndexGeometry,
     header: &IndexHeader,
@@ -153,10 +209,9 @@ pub(super) fn follow_all(
     let mut keys = lookup.keys.iter().filter(|(_, hash)| may_hold(*hash)).fuse();
     let mut found = Candidates::default();
     // Keys for whose slots the memory was asked.
-    let at_once = AT_ONCE.min(lookup.keys.len());
-    let mut next: Vec<(usize, i32)> = Vec::with_capacity(at_once);
+    let mut next: Vec<(usize, i32)> = Vec::with_capacity(AT_ONCE);
     // Each with the number of its key, and how many records more are wanted. The memory was asked for the next item of each, too.
-    let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(at_once);
+    let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(AT_ONCE);
     loop {
         interrupt::check()?;
         let mut is_whole = true;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::error::Result;
 use crate::format::{IndexGeometry, IndexHeader, index_key_hash};
-use crate::log::index::chain::{Candidates, Chain, KeyLookup, Link, follow_all};
+use crate::log::index::chain::{Candidates, KeyLookup, find_many, find_one, follow_one};
 use crate::log::index::index_file::IndexFile;
 
 /// Where the keys of one stretch of the log are found.
@@ -66,17 +66,11 @@ impl Indexed {
         let Some(mapped) = self.file.mapped()? else {
             return Ok((found, false));
         };
-        let Some(mut chain) = Chain::new(&mapped, self.geometry, key_hash) else {
-            return Ok((found, false));
-        };
-        while !chain.is_at_end() {
-            match chain.follow(chain.next_item(&mapped, self.geometry), self.geometry, &self.header) {
-                Link::Broken => return Ok((found, false)),
-                Link::Other => {}
-                Link::OfKey(_, item) => found.push(item.physical_offset),
-            }
-        }
-        Ok((found, true))
+        let is_whole = follow_one(&mapped, self.geometry, &self.header, key_hash, |_, item| {
+            found.push(item.physical_offset);
+            true
+        })?;
+        Ok((found, is_whole))
     }
 
     /// Physical offsets of the salvage records that stand in the file, newest first.
@@ -97,6 +91,12 @@ impl Indexed {
             None => None,
         };
         let may_hold = |hash| filter.is_none_or(|filter| filter.may_hold(hash));
-        follow_all(&mapped, self.geometry, &self.header, lookup, may_hold)
+        if let [only] = *lookup.keys {
+            if !may_hold(only.1) {
+                return Ok(Some(Candidates::default()));
+            }
+            return find_one(&mapped, self.geometry, &self.header, lookup, only);
+        }
+        find_many(&mapped, self.geometry, &self.header, lookup, may_hold)
     }
 }

@@ -92,7 +92,7 @@ pub(in crate::read) struct Found<H> {
     /// With the number of their key.
     hits: Vec<(usize, H)>,
     limit: Option<usize>,
-    /// How many were found of each key, as of the last look. Not counted without a limit.
+    /// The number of hits of each key, as of the last look. Empty without a limit, and for one key: all hits are of it.
     counts: Vec<usize>,
     /// So many hits make a look worth it.
     look_at: usize,
@@ -103,7 +103,11 @@ impl<H: Hit> Found<H> {
         Self {
             hits: Vec::new(),
             limit,
-            counts: vec![0; if limit.is_some() { keys } else { 0 }],
+            counts: if limit.is_some() && keys > 1 {
+                vec![0; keys]
+            } else {
+                Vec::new()
+            },
             look_at: AT_LEAST,
         }
     }
@@ -142,6 +146,10 @@ impl<H: Hit> Found<H> {
         self.hits
             .sort_unstable_by_key(|(key, hit)| (*key, Reverse(hit.physical_offset())));
         self.hits.dedup_by_key(|(key, hit)| (*key, hit.physical_offset()));
+        if self.counts.is_empty() {
+            self.hits.truncate(limit);
+            return;
+        }
         self.counts.fill(0);
         self.hits.retain(|(key, _)| {
             self.counts.get_mut(*key).is_some_and(|count| {
@@ -153,7 +161,7 @@ impl<H: Hit> Found<H> {
 
     /// Whether older messages with the key are beyond the limit.
     pub(super) fn is_full(&self, key: usize) -> bool {
-        let count = self.counts.get(key).copied().unwrap_or_default();
+        let count = self.counts.get(key).copied().unwrap_or(self.hits.len());
         self.limit.is_some_and(|limit| count >= limit)
     }
 

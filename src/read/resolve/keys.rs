@@ -261,6 +261,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
     }
 
     /// Adds a message to the hits of the keys that it has. Returns false if it does not even have the hash of a candidate.
+    #[inline]
     fn add(&mut self, cursor: &RecordCursor, view: &MessageView<'_>, of_record: &[Candidate]) -> bool {
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, view) {
