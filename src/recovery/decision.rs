@@ -1,65 +1,134 @@
-//! What a writing open does with what it found: it goes on, or refuses the store and does not change it. The table of outcomes is in
-//! docs/DURABILITY.md, section "Opening a store after a crash". The rows that name [`expect_recoverable`] are decided here.
+//! The table of outcomes: the stores that an open for writing refuses, and does not change. docs/DURABILITY.md has it with all other
+//! outcomes, in section "Opening a store after a crash".
 
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, Check, FLUSHED_MARK_FILE, has_lost_bytes};
 use crate::interrupt;
-use crate::log::{LogFiles, LogRecord};
+use crate::log::LogRecord;
 use crate::recovery::opened::Opened;
 use crate::recovery::plan::RecoveryReport;
 
-/// Refuses what no writer may touch.
+/// The opens for which a row of the table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowExit {
+    /// Every open.
+    Any,
+    /// An open after a clean exit.
+    Clean,
+    /// An open after a crash.
+    Crash,
+    /// A rebuild of a store whose log ends where it was closed.
+    Rebuild,
+}
+
+impl RowExit {
+    fn of(opened: &Opened<'_>, report: &RecoveryReport) -> Self {
+        let was_closed = opened.found.closed_at(report.log_end) == Some(report.log_end);
+        if opened.intent.is_rebuild() && was_closed {
+            Self::Rebuild
+        } else {
+            Self::of_reader(opened)
+        }
+    }
+
+    fn of_reader(opened: &Opened<'_>) -> Self {
+        if opened.found.is_clean() { Self::Clean } else { Self::Crash }
+    }
+}
+
+/// A check that fails with the reason of a refusal.
+type Rule = fn(&Opened<'_>, &RecoveryReport) -> Result<()>;
+
+/// A row of the table of outcomes that refuses a store.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The opens for which it is.
+    pub exit: RowExit,
+    /// The first words of the row in docs/DURABILITY.md.
+    pub found: &'static str,
+    /// True if no intent helps.
+    pub refuses_salvage: bool,
+    /// Fails for a store that no writer may touch.
+    writer: Rule,
+    /// Fails for a store of which a reader reports that messages are missing.
+    reader: Option<Rule>,
+}
+
+/// The rows that refuse a store, in the order in which they are checked and in which the table in docs/DURABILITY.md has them. A store that
+/// none of them refuses is recovered.
+pub const OUTCOMES: &[Outcome] = &[
+    Outcome {
+        exit: RowExit::Any,
+        found: "a segment cut short or empty",
+        refuses_salvage: true,
+        writer: expect_segments,
+        reader: Some(expect_no_hole),
+    },
+    Outcome {
+        exit: RowExit::Any,
+        found: "the log ends before the mark of what was flushed",
+        refuses_salvage: false,
+        writer: expect_flushed,
+        reader: Some(expect_flushed),
+    },
+    Outcome {
+        exit: RowExit::Rebuild,
+        found: "damage ends the log before its last message",
+        refuses_salvage: false,
+        writer: expect_undamaged_end,
+        reader: None,
+    },
+    Outcome {
+        exit: RowExit::Clean,
+        found: "queues ahead of the log",
+        refuses_salvage: false,
+        writer: expect_agreement,
+        reader: Some(expect_all_agreement),
+    },
+    Outcome {
+        exit: RowExit::Crash,
+        found: "no whole record at the start of the log",
+        refuses_salvage: false,
+        writer: expect_first_record,
+        reader: None,
+    },
+    Outcome {
+        exit: RowExit::Crash,
+        found: "damage before a message that a broker's checkpoint covers",
+        refuses_salvage: false,
+        writer: expect_covered_messages,
+        reader: None,
+    },
+    Outcome {
+        exit: RowExit::Crash,
+        found: "the last message of our own stamp is damaged or missing",
+        refuses_salvage: false,
+        writer: expect_own_stamp,
+        reader: Some(expect_stamped_message),
+    },
+    Outcome {
+        exit: RowExit::Any,
+        found: "the end of the log is missing",
+        refuses_salvage: false,
+        writer: expect_end,
+        reader: Some(expect_end_beside_a_writer),
+    },
+];
+
+/// Refuses a store that no writer may touch.
 ///
 /// # Errors
 /// [`Error::Corrupt`] names the place and what to do; [`Error::Io`].
 pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let log = opened.log;
-    log.expect_whole()?;
-    for end in report.lost.iter().map(|lost| lost.start).chain([report.log_end]) {
-        log.expect_readable(end)?;
+    let exit = RowExit::of(opened, report);
+    let rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
+    for row in rows.filter(|row| row.refuses_salvage || !opened.intent.is_salvage()) {
+        (row.writer)(opened, report)?;
     }
-    expect_no_hole(log)?;
-    if opened.intent.is_salvage() {
-        return Ok(());
-    }
-    expect_flushed(opened, report)?;
-    let was_closed = opened.found.closed_at(report.log_end) == Some(report.log_end);
-    if opened.intent.is_rebuild() && was_closed {
-        expect_undamaged_end(opened, report)?;
-        return expect_end(opened, report);
-    }
-    if opened.found.is_clean() {
-        expect_agreement(opened, report)?;
-        return expect_end(opened, report);
-    }
-    let after = records_after(opened, report)?;
-    // Only our own stamp counts here: a broker with a pool of buffers stamps messages that are in memory only.
-    let stamped = opened.own_stamp();
-    let refused = if let Some(first) = after.first.filter(|_| report.log_end == log.first_offset()) {
-        format!("no message starts here ({}), but one starts at {first}", report.stop_reason)
-    } else if let Some(last) = after.covered.filter(|_| !is_stale(opened, report)) {
-        format!(
-            "{}; a later message, at {last}, was on disk before the crash",
-            report.stop_reason
-        )
-    } else if let Some(stamped) = stamped.filter(|stamped| *stamped >= report.log_end) {
-        format!("{}; a message at {stamped} was on disk before the crash", report.stop_reason)
-    } else {
-        return expect_end(opened, report);
-    };
-    let advice =
-        "; open the store with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged";
-    Err(log.corrupt(report.log_end, refused + advice))
+    Ok(())
 }
 
-/// Whether the records past the end are stale: they were there when the store was closed, and no message was appended since. Such records
-/// may have the store time of the last message.
-fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
-    opened.found.closed_at(report.log_end) == Some(report.log_end)
-        && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
-}
-
-/// What shows that messages are missing; `None` if nothing does. A store with an `abort` file may have a live writer, whose queues run
+/// Returns the sign that messages are missing; `None` without one. A store with an `abort` file may have a live writer, whose queues run
 /// ahead of the log that was read. Then only a hole in the log, the mark of what was flushed, our own stamp, and, if no writer has the
 /// store open, signs of a log without its end are looked at.
 ///
@@ -70,23 +139,73 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
     if lost > 0 {
         return Ok(Some(format!("{lost} bytes inside the log are damaged, and were passed over")));
     }
-    let agreed = expect_no_hole(opened.log)
-        .and_then(|()| expect_flushed(opened, report))
-        .and_then(|()| {
-            if opened.found.is_clean() {
-                opened.log.expect_whole()?;
-                expect_agreement(opened, report)?;
-                opened.queues.expect_whole()
-            } else {
-                expect_stamped_message(opened, report)
-            }
-        })
-        .and_then(|()| expect_end_beside_a_writer(opened, report));
+    let exit = RowExit::of_reader(opened);
+    let mut rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
+    let agreed = rows.try_for_each(|row| row.reader.map_or(Ok(()), |rule| rule(opened, report)));
     match agreed {
         Ok(()) => Ok(None),
         Err(error @ Error::Corrupt { .. }) => Ok(Some(error.to_string())),
         Err(error) => Err(error),
     }
+}
+
+/// Refuses a log that ends at an unreadable page, or of which a segment is cut short, empty or missing.
+fn expect_segments(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let log = opened.log;
+    log.expect_whole()?;
+    for end in report.lost.iter().map(|lost| lost.start).chain([report.log_end]) {
+        log.expect_readable(end)?;
+    }
+    expect_no_hole(opened, report)
+}
+
+/// Refuses a log whose first record is damaged.
+fn expect_first_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    if report.log_end != opened.log.first_offset() {
+        return Ok(());
+    }
+    let Some(first) = records_after(opened, report)?.first else {
+        return Ok(());
+    };
+    let reason = format!("no message starts here ({}), but one starts at {first}", report.stop_reason);
+    Err(opened.log.corrupt(report.log_end, reason + CRASH_ADVICE))
+}
+
+/// Refuses a log that ends before a message that the checkpoint covers.
+fn expect_covered_messages(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let Some(last) = records_after(opened, report)?.covered.filter(|_| !is_stale(opened, report)) else {
+        return Ok(());
+    };
+    let stop = &report.stop_reason;
+    let reason = format!("{stop}; a later message, at {last}, was on disk before the crash");
+    Err(opened.log.corrupt(report.log_end, reason + CRASH_ADVICE))
+}
+
+/// Refuses a log that ends before the message of our own stamp.
+fn expect_own_stamp(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    let Some(stamped) = opened.own_stamp().filter(|stamped| *stamped >= report.log_end) else {
+        return Ok(());
+    };
+    let reason = format!("{}; a message at {stamped} was on disk before the crash", report.stop_reason);
+    Err(opened.log.corrupt(report.log_end, reason + CRASH_ADVICE))
+}
+
+/// The ways on after a refusal.
+const CRASH_ADVICE: &str =
+    "; open the store with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged";
+
+/// Refuses a closed store of which a file is not whole, or whose files contradict each other.
+fn expect_all_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
+    opened.log.expect_whole()?;
+    expect_agreement(opened, report)?;
+    opened.queues.expect_whole()
+}
+
+/// Returns true if the records past the end are stale: they were there when the store was closed, and no message was appended since.
+/// Such records may have the store time of the last message.
+fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
+    opened.found.closed_at(report.log_end) == Some(report.log_end)
+        && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
 /// What shows that the log of a crashed store ends before whole messages, which its next writer removes; `None` if nothing does.
@@ -141,7 +260,9 @@ fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     Err(opened.log.corrupt(at, reason))
 }
 
-fn expect_no_hole(log: &LogFiles) -> Result<()> {
+/// Refuses a log with a segment that is cut short before others, or missing between others.
+fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
+    let log = opened.log;
     if let Some((path, len)) = log.cut_short().first() {
         let reason = format!(
             "the segment ends here, {} bytes were expected, and later segments are there: copy it again; mode \"r\" reads the messages \

@@ -32,7 +32,7 @@ mod unrecovered;
 mod open;
 
 pub use broker_recovery::{BrokerRecovery, RecoveredQueue};
-pub use decision::expect_recoverable;
+pub use decision::{OUTCOMES, RowExit, expect_recoverable};
 pub(crate) use directory::remove_abort;
 pub(crate) use growth::find_growth;
 pub(crate) use open::{open_for_reading, open_for_writing};

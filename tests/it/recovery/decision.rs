@@ -8,12 +8,40 @@ use mqstore::error::Error;
 use mqstore::format::{Check, Checkpoint, CqUnit};
 use mqstore::log::{ConsumeQueueStore, LogFiles};
 use mqstore::read::MessageReader;
-use mqstore::recovery::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords, expect_recoverable, plan};
+use mqstore::recovery::{
+    Exit, Families, Found, Intent, OUTCOMES, Opened, Opener, RowExit, WriterRecords, expect_recoverable, plan,
+};
 use mqstore::storage::{Env, RealEnv, install_guard};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
 
 use super::{Crashed, SEGMENT, contents, copy, edit, names, real};
+
+#[test]
+fn the_rows_that_refuse_a_store_are_those_of_the_document_in_its_order() {
+    let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/DURABILITY.md")).unwrap();
+    let (_, section) = document.split_once("## Opening a store after a crash").unwrap();
+    let documented: Vec<[String; 4]> = section
+        .lines()
+        .skip_while(|line| !line.starts_with("| exit"))
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>())
+        .filter(|cells| cells[5] == "`recovery::expect_recoverable`" && cells[3].starts_with("refused"))
+        .map(|cells| [1, 2, 3, 4].map(|at| cells[at].clone()))
+        .collect();
+    assert_eq!(documented.len(), OUTCOMES.len());
+    for (row, [exit, found, _, salvage]) in OUTCOMES.iter().zip(&documented) {
+        let name = match row.exit {
+            RowExit::Any => "any",
+            RowExit::Clean => "clean",
+            RowExit::Crash => "crash",
+            RowExit::Rebuild => "rebuild",
+        };
+        assert_eq!(name, exit, "{found}");
+        assert!(found.starts_with(row.found), "{found:?} does not begin with {:?}", row.found);
+        assert_eq!(row.refuses_salvage, salvage.starts_with("refused"), "{found}");
+    }
+}
 
 #[test]
 fn after_a_clean_exit_nothing_is_changed_but_the_stamps() {
