@@ -177,8 +177,8 @@ def rebuild(
     """
 
 def new_unique_key() -> str:
-    """A new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each message
-    that it sends.
+    """Returns a new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each
+    message that it sends.
 
     No other call gives the same key, in any thread, process or fork. RocketMQ's `MessageClientIDSetter` reads it: it holds
     the address of this machine, the process id, a random number, the time and a counter as 32 hex digits in capitals, 56
@@ -348,9 +348,9 @@ class Store:
         prepared_transaction_offset: int = 0,
         durable: bool | None = None,
     ) -> AppendResult:
-        """Append a message; gives where it went. It survives the process from now on, and a power cut once it is durable.
-        Where appended messages wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the process once
-        `committed_offset` is past it.
+        """Appends one message and returns its `AppendResult`. It survives the process from now on, and a power cut once it is
+        durable. Where appended messages wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the
+        process once `committed_offset` is past it.
 
         With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With
         `durable=False` it becomes so a while later, as `flush_commit_log_thorough_interval` says (with `SYNC_FLUSH` it is
@@ -395,8 +395,8 @@ class Store:
         prepared_transaction_offset: int = 0,
         durable: bool | None = None,
     ) -> Future[AppendResult]:
-        """Append a message as `append` does, and do not wait until it is durable; gives a `concurrent.futures.Future` of the
-        `AppendResult`.
+        """Appends a message as `append` does, without a wait until it is durable, and returns a `concurrent.futures.Future` of
+        the `AppendResult`.
 
         The message is stored when the call returns. The future is done when `append` with the same arguments would have
         returned: at once where that does not wait, otherwise when the message is durable, or, with status
@@ -699,27 +699,27 @@ class Store:
         progress: Callable[[int, int], object] | None = None,
         max_mb_per_s: float | None = None,
     ) -> Batches:
-        """All messages that meet some conditions, as Arrow record batches. Nothing is read before the first batch is asked
-        for.
+        """Returns the messages that meet some conditions, as Arrow record batches. Reads nothing before the first batch is
+        asked for.
 
-        `topics` is a topic or several (one that is not there is no error: messages of a deleted topic may be in the log,
-        and `Batches.absent_topics` names those of which there are none), `queues` a queue id or several. `time` is a pair
+        `topics` is a topic or several (an absent topic is not an error, because messages of a deleted topic may be in the
+        log; `Batches.absent_topics` names the topics without a message), `queues` a queue id or several. `time` is a pair
         of times (a datetime with a timezone, an int of ms since 1970, or None for open), the first inclusive and the second
         exclusive, of the store time, or of the born time with `by="born"`; `physical` is such a pair of physical offsets at
         which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one
-        of the keys of a message; no message has one of none), `properties` all of some properties with their values.
+        of the keys of a message; an empty list matches no message), `properties` all of some properties with their values.
         `body_contains` (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed.
         With `decode_body=True` the column `body` is decompressed, and the compression bits of `sys_flag` are cleared, so
         that the row can be appended as it is; a body that does not decompress counts as damaged.
 
         By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
-        A message that stands in light queues, too, is given once. `transactions="all"` gives every whole record of the log:
+        A message that is also in light queues is returned once. `transactions="all"` returns every whole record of the log:
         half and rolled-back messages, and those of an earlier topic of the same name, too.
 
         `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset); `reverse=True` turns it, and
-        `limit` counts in it. For "queue", the places of messages that stand in no queue are looked for first and kept, 24
-        bytes for each. With `time`, segments are left out that were written at another time; a clock that was set back by
-        more than half an hour can hide messages from that.
+        `limit` counts in it. For "queue", the places of messages that are in no queue are found first and kept, 24 bytes
+        for each. With `time`, segments are left out that were written at another time; a clock that was set back by more
+        than half an hour can hide messages from that.
 
         `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch holds. `progress` is called
         with two ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the
@@ -737,7 +737,7 @@ class Store:
         the queues or along the log. So does one whose tags its entry contradicts, if `tags` are asked for and the entry has
         the code of one of them: one whose code was damaged is not looked at along the queues, as a broker does not look at
         it. Damage of the store time, of keys and other properties shows only in the message itself, and where no queue
-        leads to a message, neither does that of its topic: `Store.verify` tells of both, as far as other files repeat them.
+        leads to a message, neither does that of its topic: `Store.verify` reports both where other files repeat them.
 
         Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
         `progress` raises.
@@ -790,16 +790,16 @@ class Store:
         `errors="skip"`.
 
         `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a directory, of files
-        `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files lack the column `topic`: pyarrow, polars, duckdb
+        `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files have no column `topic`: pyarrow, polars, duckdb
         and Spark read it from the names. It needs pyarrow for each format. Where it names "topic", `order` is "queue" by
         default.
 
-        `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other, and gives what is written
-        instead: anything that speaks Arrow, always with the same columns.
+        `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other, and returns the table to
+        write instead: any object that speaks Arrow, always with the same columns.
 
         A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC ("2026-11-23T05:51:16.123Z"; a
-        number of ms since 1970 outside the years 1 to 9999), `keys` an array, `properties` an object. `body_as` says what
-        the body is: "base64", "text" (it must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its
+        number of ms since 1970 outside the years 1 to 9999), `keys` an array, `properties` an object. `body_as` is the form
+        of the body: "base64", "text" (it must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its
         line ends become spaces).
 
         A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a message, each ended by
@@ -831,13 +831,13 @@ class Store:
         well. `topic` is that of rows that name none. `progress` is called with the files that are done, and how many there
         are.
 
-        Every field that a caller of `append` can set is as it was. Offsets, store time and offset id are given anew;
-        `copy_to` keeps store times.
+        Every field that a caller of `append` can set is as it was. Offsets, store time and offset id are new; `copy_to`
+        keeps store times.
 
         Files are read and appended a batch at a time. Where that fails, `stored` of the exception says how many rows were
         stored. Raises `FileNotFoundError` for a file that is missing and for a directory without files of a format,
-        `ValueError` for a line that is none and for columns of other names or types, `ImportError` without pyarrow, and
-        what `append_batch` and `progress` raise.
+        `ValueError` for a malformed line and for columns of other names or types, `ImportError` without pyarrow, and what
+        `append_batch` and `progress` raise.
         """
     def copy_to(
         self,
@@ -848,21 +848,22 @@ class Store:
         geometry: Literal["broker"] | Mapping[str, int] | None = None,
         **conditions: Unpack[_Conditions],
     ) -> Copied:
-        """Copy messages into a new store at `path`, in the order of the log; gives an `mqstore.files.Copied` with exact
-        counts. It drops topics and deleted messages, renames topics, makes the index anew, and changes the sizes of files.
+        """Copies messages into a new store at `path`, in the order of the log, and returns an `mqstore.files.Copied` with
+        exact counts. A copy can drop topics and deleted messages, rename topics, rebuild the index, and change the sizes of
+        files.
 
         The arguments are those of `scan`, but for what would change messages or their order. `topics` selects topics, all
-        by default; `rename` maps names of topics to new ones, to the same one to merge them. Bodies, properties (but for
-        `__CRC32#`, which is made anew), queue ids, hosts, flags, born times, unique keys and keys are as they were, and
-        with `keep_store_time` so are store times; a time that is before that of the message before it is raised to that
+        by default; `rename` maps names of topics to new ones, to the same one to merge them. Bodies, properties (except
+        `__CRC32#`, which is computed again), queue ids, hosts, flags, born times, unique keys and keys are as they were,
+        and with `keep_store_time` so are store times; a time that is before that of the message before it is raised to that
         (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical offsets and offset ids are new.
         `prepared_transaction_offset` stays and names a place in the old log. Messages that wait for their delay are copied,
         too, and still name their topic by its old name. No settings of a broker are copied: a broker on the copy delivers
         from the first offset of each delay level and to each group.
 
-        Only what consumers see is copied. A half, rolled-back or deleted message would stand in no queue of the copy or
-        come back into one, so `transactions="all"` is no argument: `export` writes such messages. A broker's own topics of
-        half messages and of their ends (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
+        Only what consumers see is copied. A half, rolled-back or deleted message would be in no queue of the copy or come
+        back into one, so `transactions="all"` is refused: `export` writes such messages. A broker's own topics of half
+        messages and of their ends (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
         (`Copied.left_out`), because one names offsets of the other, which are new: the broker would take open transactions
         for ended ones. End them before you copy.
 
@@ -897,18 +898,18 @@ class Store:
         (`errors="skip"`).
         """
     def usage(self, by: _UsageBy | Iterable[_UsageBy] = "topic", *, errors: _Errors | None = None) -> Usage:
-        """How many messages the log holds and how many bytes they take, in one pass over it. `by` names what they are counted
-        by, one or some of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without tags), `hour` (timestamp[us, UTC]:
-        the hour of the store time) and `segment` (int64: the physical offset at which a segment of the log starts). A row a
-        group, ascending: these columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
+        """Counts the messages of the log and their bytes, in one pass over it. `by` names the columns to group by, one or some
+        of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without tags), `hour` (timestamp[us, UTC]: the hour of the
+        store time) and `segment` (int64: the physical offset at which a segment of the log starts). A row a group,
+        ascending: these columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
         `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
 
-        Every message of the log counts, also one that is in no queue: a half message, one whose topic was deleted. A batch
-        that is stored whole counts as one. Bodies are not checked. Memory is taken for each group, not for each message.
-        `errors`, "raise" or "skip", says what to do at damage; by default as in `open`. With "skip" the pass goes on at the
-        next whole message, and `unread` of the answer says where nothing could be counted. Messages that recovery="salvage"
-        has found lost are in `unread`, too. Raises `ValueError` for a name in `by` that is none of these or comes twice,
-        `CorruptError` as `errors` says.
+        Every message of the log counts, also a message that is in no queue: a half message, or a message of a deleted
+        topic. A batch that is stored whole counts as one. Bodies are not checked. Memory is taken for each group, not for
+        each message. `errors`, "raise" or "skip", says what to do at damage; by default as in `open`. With "skip" the pass
+        continues at the next whole message, and `unread` of the answer has the stretches that could not be counted.
+        Messages that recovery="salvage" has found lost are in `unread`, too. Raises `ValueError` for a name in `by` that is
+        not one of these or is repeated, `CorruptError` as `errors` says.
         """
     def verify(
         self,
@@ -918,27 +919,28 @@ class Store:
     ) -> VerifyReport:
         """Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log.
         Changes nothing, takes no lock, and keeps a bounded part of the store in memory. It compares the store as it is now,
-        also if a writer has changed it since this store was opened. Beside a live writer of another process it covers what
-        the log held when the call began.
+        also if a writer has changed it since this store was opened. Beside a live writer of another process it covers the
+        log up to its end when the call began.
 
         With `deep=False` bodies are not compared with their checksums, and links of the index are not followed. `progress`
         is called with two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in
         10**6 bytes a second, which one thread does then. Otherwise the log is read by as many threads as the environment
         variable `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Damage is a finding and raises
         nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read,
-        `CorruptError` for one that is cut meanwhile, and what `progress` raises.
+        `CorruptError` for a file that is cut during the call, and what `progress` raises.
         """
     def segments(self) -> RecordBatch:
-        """The segments of the log that are there, a row each, ascending: `segment` (int64: the physical offset at which it
-        starts, its name), `bytes` (int64: those that belong to the log), `sealed` (bool: whether the log goes on in a later
-        one), `first_store_time` (timestamp[us, UTC]: of its first message). Cheap: reads the first bytes of each segment.
-        What lies in it says `usage("segment")`.
+        """Returns the segments of the log, a row each, ascending: `segment` (int64: the physical offset at which it starts,
+        its name), `bytes` (int64: those that belong to the log), `sealed` (bool: true if the log continues in a later one),
+        `first_store_time` (timestamp[us, UTC]: of its first message). Cheap: reads the first bytes of each segment.
+        `usage("segment")` counts its messages.
         """
     def index_files(self) -> RecordBatch:
-        """The index files, a row each, oldest first, to tell why queries by key are slow or walk the log. Reads them whole.
+        """Returns the index files, a row each, oldest first: they show why queries by key are slow or walk the log. Reads them
+        whole.
 
-        Columns: `name` (utf8); `slots` and `max_items` (int64: how many keys it has room for), null if its bytes do not
-        tell; `items` (int64: keys); `used_slots` (int64); `load` (float64: items a slot); `longest_chain` (int64) and
+        Columns: `name` (utf8); `slots` and `max_items` (int64: the keys that it has room for), null if its bytes do not
+        show it; `items` (int64: keys); `used_slots` (int64); `load` (float64: items a slot); `longest_chain` (int64) and
         `mean_chain` (float64): items in a used slot, which a query for a key of it reads; `first_physical_offset` and
         `last_physical_offset` (int64), `first_store_time` and `last_store_time` (timestamp[us, UTC]) of the messages that
         it indexes, null if it has no item; `whole` (bool): every item can be reached from its slot; `used` (bool): queries
@@ -954,8 +956,8 @@ class Store:
         `message` (utf8): what is there, and what is read in its place.
         """
     def dump(self, physical_offset: int) -> RecordBatch:
-        """What stands at a physical offset, byte by byte, whole or damaged: a row a field of the record or BLANK there. For
-        looking at bytes; to read a message see `message_at`.
+        """Decodes the bytes at a physical offset, whole or damaged: a row for each field of the record or BLANK there.
+        `message_at` reads a message.
 
         Columns: `file` (utf8), `offset` (int64: the field's first byte in the file), `length` (int64: its bytes), `bytes`
         (binary: the first 256 of them at most), `field` (utf8: its name), `value` (utf8: what it says), `wrong` (utf8: what
@@ -963,46 +965,46 @@ class Store:
         be read.
         """
     def dump_entry(self, topic: str, queue_id: int, queue_offset: int) -> RecordBatch:
-        """The entry of a queue at a queue offset, in rows as those of `dump`, and after it the record that it leads to. Raises
-        `NotFoundError` if no file of the queue has this place, `UnsupportedFormatError` as `get`, `OSError`.
+        """Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the record that it leads
+        to. Raises `NotFoundError` if no file of the queue has this place, `UnsupportedFormatError` as `get`, `OSError`.
         """
     def dump_key(self, topic: str, key: str, *, limit: int = 64) -> RecordBatch:
-        """Where the index has a key of a topic, in rows as those of `dump`: for each index file its slot and the items of the
-        chain there, the newest first, at most `limit` of them, also those of other keys. The row `item N record` names the
-        message that an item leads to. Raises `NotFoundError` if there is no index file, `OSError`.
+        """Decodes the places of a key in the index, in rows as those of `dump`: for each index file its slot and the items of
+        the chain there, the newest first, at most `limit` of them, also those of other keys. The row `item N record` names
+        the message that an item leads to. Raises `NotFoundError` if there is no index file, `OSError`.
         """
     def consumer_offsets(self) -> RecordBatch:
-        """How far each group of consumers has come, as the broker of the store has written it to `config/consumerOffset.json`
-        (every 5 s) and, with light queues, to `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8),
-        `topic` (utf8), `queue_id` (int32), `offset` (int64: the queue offset of the message that the group gets next).
-        Where names have an `@` in them, the topic is one of the store.
+        """Returns the positions of the groups of consumers, as the broker of the store has written them to
+        `config/consumerOffset.json` (every 5 s) and, with light queues, to `config/lmqConsumerOffset.json`. A row a queue,
+        ascending: `group` (utf8), `topic` (utf8), `queue_id` (int32), `offset` (int64: the queue offset of the message that
+        the group gets next). Where names have an `@` in them, the topic is one of the store.
 
-        Where a file is missing, empty or damaged, its `.bak` is read, as a broker does, and a `RuntimeWarning` says so; so
-        does one where the broker may keep newer offsets in another file. Raises `NotFoundError` if there is no file,
+        If a file is missing, empty or damaged, its `.bak` is read, as by a broker, with a `RuntimeWarning`. Another one
+        warns if the broker may keep newer offsets in another file. Raises `NotFoundError` if there is no file,
         `CorruptError` if none can be used, `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
         """
     def lag(self) -> RecordBatch:
-        """What is left for each group of consumers. A row for each queue of each topic that the group has consumed from,
-        ascending: `group`, `topic`, `queue_id` and `offset` as in `consumer_offsets`, `offset` null where the broker has
-        none; `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages of the queue that the group has
-        not consumed, all of them without an offset. The last three are null where the queue is no file of this format
-        (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have expired unread; one above
-        `max_offset` comes from another store, or messages were lost.
+        """Returns the number of messages that each group of consumers has not consumed yet. A row for each queue of each topic
+        that the group has consumed from, ascending: `group`, `topic`, `queue_id` and `offset` as in `consumer_offsets`,
+        `offset` null where the broker has none; `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages
+        of the queue that the group has not consumed, all of them without an offset. The last three are null where the queue
+        is no file of this format (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have expired
+        unread; one above `max_offset` comes from another store, or messages were lost.
 
         Warns and raises as `consumer_offsets`.
         """
     def topic_configs(self) -> RecordBatch:
-        """The topics that the broker of the store is told to keep (`config/topics.json`), with messages or without, a row
-        each, ascending: `topic` (utf8), `read_queue_nums` and `write_queue_nums` (int32), `perm` (int32: 4 to read, 2 to
-        write, 1 a model for new topics), `topic_filter_type` (utf8), `topic_sys_flag` (int32), `order` (bool), `attributes`
-        (map of utf8 to utf8, since 5.x). Null is what the file does not say.
+        """Returns the topics in the settings of the broker of the store (`config/topics.json`), with messages or without, a
+        row each, ascending: `topic` (utf8), `read_queue_nums` and `write_queue_nums` (int32), `perm` (int32: 4 to read, 2
+        to write, 1 a model for new topics), `topic_filter_type` (utf8), `topic_sys_flag` (int32), `order` (bool),
+        `attributes` (map of utf8 to utf8, since 5.x). A value that is absent in the file is null.
 
         Warns and raises as `consumer_offsets`.
         """
     def delay_offsets(self) -> RecordBatch:
-        """How far the delivery of delayed messages has come (`config/delayOffset.json`, every 10 s), a row a level, ascending:
-        `level` (int32), `offset` (int64: the queue offset of the message that is delivered next, in queue `level - 1` of
-        `SCHEDULE_TOPIC_XXXX`).
+        """Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every 10 s), a row a level,
+        ascending: `level` (int32), `offset` (int64: the queue offset of the message that is delivered next, in queue `level
+        - 1` of `SCHEDULE_TOPIC_XXXX`).
 
         Warns and raises as `consumer_offsets`.
         """
@@ -1292,14 +1294,14 @@ class MessageIterator(Iterator[Message]):
 class Messages(Tabular, Reversible[Message], Collection[Message]):
     """Messages that a call has read: a sequence of Message."""
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Its messages as Arrow record batches. They were read already, so a closed store does not matter.
+        """Returns its messages as Arrow record batches. They were read already, so a closed store does not matter.
 
         `columns` and `max_bytes` as in `QueueSlice.batches`.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """The index of a message. Raises `ValueError` if it is not there."""
+        """Returns the index of a message. Raises `ValueError` if it is not there."""
     def count(self, value: object, /) -> int:
-        """How often a message is in it."""
+        """Returns how often a message is in it."""
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> Iterator[Message]: ...
     def __reversed__(self) -> Iterator[Message]: ...

@@ -1,4 +1,4 @@
-"""The signature of `open` and the stub against the options on the page docs/CONFIG.md, which the Rust tests compare with the table."""
+"""The signature of `open` and the stub against docs/CONFIG.md, which the Rust tests compare with the table of options."""
 
 from __future__ import annotations
 
