@@ -17,7 +17,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Where threads sleep until another one wakes them: some, or all with one system call.
+/// A gate at which threads sleep until another one wakes them: some, or all with one system call.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(AtomicU32);
 
@@ -26,12 +26,12 @@ impl Gate {
     const OPEN: u32 = 1;
     const ONE_WAKE: u32 = 2;
 
-    /// What [`Gate::wait`] takes: a wake that comes after this call ends that wait.
+    /// Returns the state that [`Gate::wait`] takes: a wake that comes after this call ends that wait.
     pub(crate) fn seen(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sleeps until a wake, for so long at most, and says whether the gate is open. It may also return for no reason.
+    /// Sleeps until a wake, for `left` at most, and returns true if the gate is open. It may also return without a wake.
     pub(crate) fn wait(&self, seen: u32, left: Option<Duration>) -> bool {
         if seen & Self::OPEN == 0 {
             let left = left.and_then(|left| left.try_into().ok());
@@ -69,7 +69,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`lock`], unless another thread holds it.
+/// Locks a mutex, as [`lock`] does, unless another thread holds it.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(held) => Some(held),

@@ -14,12 +14,12 @@ use crate::storage::{Access, Env};
 /// Larger than any such file.
 const MAX_LEN: u64 = 1 << 30;
 
-/// What a file of settings says.
+/// The contents of a file of settings.
 #[derive(Debug)]
 pub struct BrokerSettings<T> {
     /// Its content.
     pub content: T,
-    /// Why it may be out of date, in words.
+    /// The reasons why it may be out of date, in words.
     pub doubts: Vec<String>,
 }
 
@@ -84,7 +84,7 @@ fn load_json<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, 
     }
 }
 
-/// What one file says: `None` if there is none, an inner error if it cannot be used.
+/// Reads one file: `None` if it is missing, an inner error if it cannot be used.
 fn load_one<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, Malformed>) -> Result<Option<Result<T>>> {
     let Some(bytes) = read_whole(env, path)? else {
         return Ok(None);

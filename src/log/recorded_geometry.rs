@@ -156,8 +156,8 @@ fn is_segment(entry: &DirEntry) -> bool {
     entry.name.to_str().and_then(parse_segment_name).is_some()
 }
 
-/// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could be
-/// one that was cut short.
+/// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could
+/// have been cut short.
 fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Option<u64>) -> Result<()> {
     let dir = root.join(COMMIT_LOG_DIR);
     let first = env.list(&dir).ok().and_then(|entries| entries.into_iter().find(is_segment));

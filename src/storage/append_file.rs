@@ -1,4 +1,4 @@
-//! A file that is being appended to: made with every block in place, renamed into its directory, written through its mapping or by way of
+//! A file that is being appended to: made with every block in place, renamed into its directory, written through its mapping or through
 //! the transient store pool, synced.
 
 use std::io;
@@ -18,10 +18,10 @@ use crate::format::{UNFINISHED_PREFIX, segment_name};
 /// Bytes of a segment that are made ready at once.
 const WARMED_AT_ONCE: usize = 1 << 20;
 
-/// How the pages of a new segment are made ready to be written, all of them: `RocketMQ`'s warm-up.
+/// The warm-up of a new segment, as `RocketMQ` calls it: all of its pages are made ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct WarmUp {
-    /// After so many bytes they are synced, so that the disk does not get all of them at once.
+    /// The number of bytes after which they are synced, so that the disk does not get all of them at once.
     pub synced_every: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ pub struct AppendFile {
     start: u64,
     file: Arc<dyn File>,
     region: Region,
-    /// Where appended bytes wait until they are written to the file. Empty if they go through the mapping, as all of them do then.
+    /// The pool in which appended bytes wait until they are written to the file. Empty if all of them go through the mapping.
     pool: OnceLock<Arc<TransientStorePool>>,
     /// All of its pages were made ready when it was made.
     is_warm: bool,
@@ -136,12 +136,12 @@ impl AppendFile {
         remove_file(env, &self.path)
     }
 
-    /// Whether it was warmed up when it was made.
+    /// Returns true if it was warmed up when it was made.
     pub fn is_warm(&self) -> bool {
         self.is_warm
     }
 
-    /// Whether its warm-up has locked its pages in memory.
+    /// Returns true if its warm-up has locked its pages in memory.
     pub fn is_locked(&self) -> bool {
         self.is_locked
     }
@@ -161,12 +161,12 @@ impl AppendFile {
         self.start + self.region.len() as u64
     }
 
-    /// From now on appended bytes go by way of the pool. Called before the first of them.
+    /// Makes appended bytes go through the pool. Called before the first of them.
     pub fn use_pool(&self, pool: Arc<TransientStorePool>) {
         let _ = self.pool.set(pool);
     }
 
-    /// The pool that appended bytes go by way of, if they do.
+    /// Returns the pool that appended bytes go through, if they do.
     pub fn pool(&self) -> Option<&TransientStorePool> {
         self.pool.get().map(Arc::as_ref)
     }
@@ -181,7 +181,7 @@ impl AppendFile {
         }
     }
 
-    /// Nothing is written at this offset or after.
+    /// Notes that no byte is written at this offset or after.
     pub fn fill_until(&self, end: u64) {
         self.filled_until.store(end, Ordering::Release);
     }
@@ -204,7 +204,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// As [`AppendFile::write`], in the file, not by way of the pool.
+    /// Does the same as [`AppendFile::write`], through the mapping and not through the pool.
     #[inline]
     pub fn write_mapped(&self, at: usize, parts: &[&[u8]]) -> bool {
         self.region.write_parts(at, parts)
@@ -219,7 +219,7 @@ impl AppendFile {
         self.region.supply(position(range.start)..position(range.end))
     }
 
-    /// Writes zeros to a range, by offset, of the file, not by way of the pool.
+    /// Writes zeros to a range, by offset, of the file, not through the pool.
     ///
     /// # Errors
     /// As [`File::zero`].
@@ -294,7 +294,7 @@ fn make_writable(region: &Region, range: Range<usize>) {
     }
 }
 
-/// Where a segment of the directory `dir` lies until it is finished.
+/// Returns the path of a segment of the directory `dir` until it is finished.
 fn unfinished_path(dir: &Path, start: u64) -> PathBuf {
     dir.parent()
         .unwrap_or(dir)

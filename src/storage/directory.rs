@@ -210,8 +210,8 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Whether the files can follow each other: every length but the last is `file_size`, or less where there may be gaps (`has_gaps`), every
-/// start is a multiple of it after the first, and every offset is a positive signed number.
+/// Checks that the files can follow each other: every length but the last is `file_size`, or less where there may be gaps (`has_gaps`),
+/// every start is a multiple of it after the first, and every offset is a positive signed number.
 fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], has_gaps: bool) -> Result<()> {
     let corrupt = |file: &PooledFile, offset: u64, reason: String| {
         Err(Error::Corrupt {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::region::Region;
 
-/// What a file is opened or mapped for.
+/// The access that a file is opened or mapped for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Nothing can be changed through it.
@@ -32,7 +32,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// How a range of a file will be used. A hint: it changes no answer.
+/// The expected use of a range of a file. A hint: it changes no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
     /// From the start to the end: read far ahead.
@@ -45,14 +45,14 @@ pub enum Advice {
     DontNeed,
 }
 
-/// What a name in a directory stands for, symbolic links followed.
+/// The kind of a directory entry, symbolic links followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file, or a link to one.
     File,
     /// A directory, or a link to one.
     Directory,
-    /// Anything else: a pipe, a socket, a device, a link that leads nowhere.
+    /// A pipe, a socket, a device, a dangling link.
     Other,
 }
 
@@ -61,7 +61,7 @@ pub enum EntryKind {
 pub struct DirEntry {
     /// The name, without the directory.
     pub name: OsString,
-    /// What it stands for.
+    /// The kind of the file.
     pub kind: EntryKind,
     /// Bytes of the file (of a link: of its target), 0 for anything but a file.
     pub len: u64,
@@ -74,8 +74,8 @@ pub enum Step {
     /// The store's directories are in their parents, before anything is made in them. Without: the store is gone, acks
     /// and all.
     StoreDirectories,
-    /// The note of the end of a closed log, under its temporary name, before it is renamed. Without: `abort` is there and the note is empty, and
-    /// a repair takes messages after damage for stale ones.
+    /// The note of the end of a closed log, under its temporary name, before it is renamed. Without: `abort` is there and the note is
+    /// empty, and a repair takes messages after damage for stale ones.
     RecoveryNote,
     /// The name of that note, before `abort` is made. Without: as `RecoveryNote`.
     RecoveryNoteRenamed,
@@ -174,7 +174,7 @@ pub trait Env: Send + Sync + Debug {
     /// `AlreadyExists`; `NotFound` if the parent is missing.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// What is in a directory, sorted by name. A name that goes away meanwhile is left out.
+    /// Lists a directory, sorted by name. A name that is removed during the call is left out.
     ///
     /// # Errors
     /// `NotFound`, `NotADirectory`, `PermissionDenied` ...
@@ -196,14 +196,14 @@ pub trait Env: Send + Sync + Debug {
     /// As the system gives them.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// As `rename`, but replaces nothing.
+    /// Renames a file, but replaces none.
     ///
     /// # Errors
     /// `AlreadyExists` if anything has the new name: nothing was changed.
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Whether files can be renamed between two directories: both lie on one file system, in one mount of it. An implementation with one
-    /// file system says yes.
+    /// Returns true if files can be renamed between two directories: both lie on one file system, in one mount of it. An implementation
+    /// with one file system returns true.
     ///
     /// # Errors
     /// `NotFound`, `PermissionDenied` ...
@@ -245,7 +245,7 @@ pub trait Env: Send + Sync + Debug {
     /// `WouldBlock` if it is held; `InvalidInput` if it is no regular file.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 
-    /// Whether a store of this process or another, or a broker, holds the lock of this file. `false` if the file is missing.
+    /// Returns true if a store of this process or another, or a broker, holds the lock of this file; false if the file is missing.
     ///
     /// # Errors
     /// `PermissionDenied` ...
@@ -293,8 +293,8 @@ pub trait File: Send + Sync + Debug {
     /// A block that cannot be read is an error here (never a signal).
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Writes bytes from position `at` on, growing the file if need be, and says how many were written: fewer than given is
-    /// no error (a disk that fills up does that), and the caller goes on after them. Visible on return, not durable.
+    /// Writes bytes from position `at` on, growing the file if need be, and returns how many were written: fewer than given is
+    /// not an error (a disk that fills up does that), and the caller continues after them. Visible on return, not durable.
     ///
     /// # Errors
     /// `StorageFull`, `FileTooLarge` where the process may make no file as large, and others: nothing is known about the bytes of this
@@ -307,7 +307,7 @@ pub trait File: Send + Sync + Debug {
     /// Any error means that nothing is known to be durable, now or after another call.
     fn sync(&self, step: Step) -> io::Result<()>;
 
-    /// As `sync`, for at least the bytes of `range`; an implementation may sync more.
+    /// Syncs at least the bytes of `range`, as `sync` does; an implementation may sync more.
     ///
     /// # Errors
     /// As `sync`.
@@ -353,7 +353,8 @@ pub trait File: Send + Sync + Debug {
 }
 
 impl dyn File + '_ {
-    /// As [`written`](File::written), after the cached pages of the range are dropped, but for those that are changed or mapped. Read-ahead
+    /// Returns the same as [`written`](File::written), after the cached pages of the range are dropped, but for those that are changed or
+    /// mapped. Read-ahead
     /// caches pages of zeros past those that are read, so each reading of the written parts would make them longer.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What a child of fork must not keep of its parent, and how an object knows that it is in a child.
+//! Fork handling: a child releases the locks of its parent, and an object recognizes that it is in a child.
 //!
 //! An open-file-description lock is held as long as any process has the description open. A child inherits it, so a lock would outlive
 //! a parent that was killed. The child therefore closes the descriptor as the first thing that it does, by close alone: releasing the
@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Tells a process from the ones that it was forked from: two values are equal in one process, and differ across a fork.
+/// The identity of a process across forks: two values are equal in one process, and differ across a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation(u32);
 
@@ -61,7 +61,7 @@ impl Private {
         // SAFETY: the mutex is initialized, never moves, and this thread does not hold it.
         unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
         let held = Held(self);
-        // SAFETY: the mutex is held until the end of this function, and this is the only reference meanwhile.
+        // SAFETY: the mutex is held until the end of this function, and this is the only reference.
         let changed = change(unsafe { &mut *self.descriptors.get() });
         drop(held);
         changed

@@ -1,7 +1,7 @@
 //! The SIGBUS guard. A page of a mapping that cannot be read (the file was cut short by another process, the device failed,
 //! the disk is full under a hole) raises SIGBUS in whoever touches it, and by default that ends the process. Once
 //! [`install`]ed, the handler here maps anonymous zeros from that page to the mapping's end, notes it in the mapping's slot
-//! and lets the access go on; the reader asks the slot afterwards. Faults elsewhere go to the handler that was there before.
+//! and lets the access continue; the reader asks the slot afterwards. Faults elsewhere go to the handler that was there before.
 //! A file that is cut inside a page shows zeros in the rest of that page without a signal: nothing can be noted there.
 //!
 //! Everything that the handler touches is a static atomic: it takes no lock, allocates nothing and cannot panic.
@@ -46,7 +46,7 @@ static SLOTS: [Slot; SLOT_COUNT] = [const {
 /// Faults in any mapping since the process started.
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 
-/// Where the next search for a free slot starts.
+/// The start of the next search for a free slot.
 static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
 
 impl Slot {
@@ -147,7 +147,7 @@ impl Registration {
         ))
     }
 
-    /// How often a page of the mapping was replaced.
+    /// Returns how often a page of the mapping was replaced.
     pub(super) fn faults(&self) -> u32 {
         self.slot.faults.load(Ordering::Acquire)
     }
@@ -166,7 +166,7 @@ impl Drop for Registration {
     }
 }
 
-/// A handler that ours has replaced, and the one that ours had replaced before.
+/// A handler that ours has replaced, and the handler that ours had replaced before.
 struct Previous {
     action: libc::sigaction,
     older: *const Previous,
@@ -176,7 +176,7 @@ struct Previous {
 static PREVIOUS: AtomicPtr<Previous> = AtomicPtr::new(ptr::null_mut());
 
 /// Threads that are inside a previous handler, one entry per call. A handler installed over ours and then replaced by ours
-/// takes ours for its own previous one and comes back here: the entry tells that it is time for the next older.
+/// takes ours for its own previous one and comes back here: the entry shows that it is time for the next older.
 static CHAINING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
 /// The last fault that was not ours: thread, address, and how often in a row.
@@ -193,7 +193,7 @@ pub(super) fn page_size() -> usize {
     PAGE_SIZE.load(Ordering::Relaxed)
 }
 
-/// Whether the guard was installed. From then on a handler that replaces it is replaced in turn.
+/// Set once the guard is installed. From then on a handler that replaces it is replaced in turn.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the guard for the whole process. Another handler may replace it later (Python's `faulthandler.enable()` does): each
@@ -209,7 +209,7 @@ pub fn install() -> io::Result<()> {
     put_back()
 }
 
-/// How often a page of any mapping could not be read or written since the process started, as far as the guard was there.
+/// Returns how often a page of any mapping could not be read or written since the guard was installed.
 pub fn faults() -> u64 {
     FAULTS.load(Ordering::Relaxed)
 }
@@ -300,7 +300,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// Whether the address lay in a mapping under guard and can be accessed now.
+/// Returns true if the address lay in a mapping under guard and can be accessed now.
 fn absorb(address: usize) -> bool {
     SLOTS.iter().any(|slot| {
         slot.range()
@@ -361,7 +361,7 @@ fn previous_action(thread: usize) -> Option<&'static libc::sigaction> {
     node.map(|n| &n.action)
 }
 
-/// Whether the same access of the same thread has come here again and again.
+/// Returns true if the same access of the same thread has come here again and again.
 fn is_stuck(thread: usize, address: usize) -> bool {
     let same_thread = LAST_THREAD.swap(thread, Ordering::Relaxed) == thread;
     let same_address = LAST_ADDRESS.swap(address, Ordering::Relaxed) == address;

@@ -96,12 +96,12 @@ impl MappedFile {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether its bytes are in memory, so that they can be used in place.
+    /// Returns true if its bytes are in memory, so that they can be used in place.
     pub fn is_in_memory(&self) -> bool {
         matches!(self.bytes, Bytes::Mapped(_))
     }
@@ -121,7 +121,7 @@ impl MappedFile {
     }
 
     /// Fills `into` from position `at` on; `false` outside the file, or if the bytes could not be read
-    /// ([`check_intact`](Self::check_intact) tells which).
+    /// ([`check_intact`](Self::check_intact) returns which).
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         match &self.bytes {
@@ -137,7 +137,7 @@ impl MappedFile {
         }
     }
 
-    /// As [`Region::touch`].
+    /// Brings a byte into the cache of the processor, as [`Region::touch`] does.
     #[inline]
     pub fn touch(&self, at: usize) {
         if let Bytes::Mapped(region) = &self.bytes {
@@ -145,7 +145,7 @@ impl MappedFile {
         }
     }
 
-    /// As [`Region::is_cached`]; a file that is not mapped counts as cached.
+    /// Returns the same as [`Region::is_cached`]; a file that is not mapped counts as cached.
     pub fn is_cached(&self, range: Range<usize>) -> bool {
         match &self.bytes {
             Bytes::Mapped(region) => region.is_cached(range),
@@ -153,14 +153,14 @@ impl MappedFile {
         }
     }
 
-    /// As [`Region::let_go`].
+    /// Unmaps pages, as [`Region::let_go`] does.
     pub(super) fn let_go(&self, range: Range<usize>) {
         if let Bytes::Mapped(region) = &self.bytes {
             region.let_go(range);
         }
     }
 
-    /// How often a page could not be read since the file was mapped.
+    /// Returns how often a page could not be read since the file was mapped.
     pub fn faults(&self) -> u32 {
         match &self.bytes {
             Bytes::Mapped(region) => region.faults(),
@@ -175,8 +175,8 @@ impl MappedFile {
         }
     }
 
-    /// Whether every byte read from `range` so far was the file's, and none was a zero of the guard. A page that is lost once stays lost
-    /// until the file is mapped again.
+    /// Checks that every byte read from `range` so far was the file's, and none was a zero of the guard. A page that is lost once stays
+    /// lost until the file is mapped again.
     ///
     /// # Errors
     /// [`Error::Corrupt`] with the first byte that was lost.
@@ -244,15 +244,15 @@ impl SelectedBuffer {
         }
     }
 
-    /// Whether the bytes are the file's own pages.
+    /// Returns true if the bytes are the file's own pages.
     pub fn is_mapped(&self) -> bool {
         matches!(self, Self::Mapped { .. })
     }
 
-    /// Whether the bytes that were read from here so far were the file's: no page of them, or before them in the file, was lost.
+    /// Checks that the bytes that were read from here so far were the file's: no page of them, or before them in the file, was lost.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: zeros stand there instead.
+    /// [`Error::Corrupt`]: zeros were read instead.
     pub fn check_intact(&self) -> Result<()> {
         match self {
             Self::Mapped { file, range } => file.check_intact(range.clone()),

@@ -40,7 +40,7 @@ pub struct MappedFileQueue {
 }
 
 impl MappedFileQueue {
-    /// Lists `dir`, maps nothing. A missing directory is an empty queue. The files are `file_size` bytes long, or as long as
+    /// Lists `dir`, maps nothing. A missing directory is an empty queue. The files have `file_size` bytes, or the length of
     /// the first one; the last may be shorter (half a copy, or still being written), and is left out while it is empty.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl MappedFileQueue {
         Self::load_files(env, dir, file_size, pool, FileKind::Whole)
     }
 
-    /// As [`load`](Self::load), but files before others may be cut short: bytes between files are missing then.
+    /// Does the same as [`load`](Self::load), but files before others may be cut short: bytes between files are missing then.
     ///
     /// # Errors
     /// As `load`.
@@ -126,12 +126,12 @@ impl MappedFileQueue {
         }
     }
 
-    /// Where the files lie.
+    /// Returns the directory of the files.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Bytes of each file but the last; 0 if nothing tells.
+    /// Returns the size of each file but the last; 0 if it is unknown.
     pub fn file_size(&self) -> u64 {
         self.fitted.file_size
     }
@@ -153,7 +153,7 @@ impl MappedFileQueue {
         self.starts().len()
     }
 
-    /// Whether there are no files.
+    /// Returns true if there are no files.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -227,7 +227,7 @@ impl MappedFileQueue {
         Ok(())
     }
 
-    /// Whether there is a file that starts there.
+    /// Returns true if a file starts there.
     pub fn has(&self, start: u64) -> bool {
         self.files().binary_search_by_key(&start, |f| f.start).is_ok()
     }
@@ -254,7 +254,8 @@ impl MappedFileQueue {
         AppendFile::open(path, start, self.file_size(), || self.open_for_writing(start))
     }
 
-    /// As [`File::written`], in the file that starts at `start`: nothing, if it was removed. Drops the cached pages of `range` first.
+    /// Returns the written parts, as [`File::written`] does, of the file that starts at `start`: none if it was removed. Drops the cached
+    /// pages of `range` first.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -402,7 +403,7 @@ impl MappedFileQueue {
     /// Lists the directory after a file was found to be missing, and leaves out every file that is.
     fn note_missing(&self) -> Result<()> {
         let _one_at_a_time = self.relisting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the listing: a file that a writer of this process adds meanwhile is not in it.
+        // Before the listing: a file that a writer of this process adds later is not in it.
         let known = self.files().clone();
         let listing = Relisting::new(&known, || self.list())?;
         self.leave_out_missing(&known, &listing);

@@ -74,7 +74,7 @@ impl PooledFile {
     }
 
     /// Opens the file for writing. On overlayfs, the first opening for writing copies a file of a lower layer to the upper one, and
-    /// a mapping that was made before shows the lower file for ever, whatever device and inode `fstat` tells. So the first call here
+    /// a mapping that was made before shows the lower file for ever, whatever device and inode `fstat` returns. So the first call here
     /// also drops the mapping, and the next read maps the file that is written.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ pub struct MappingPool {
 
 /// Files that stay mapped in one process: the guard has 8,192 places, and those in use beside the pool need some.
 const MAX_MAPPED_FILES: usize = 3500;
-/// The same as long as files stay open because they cannot be mapped: a process has 1,024 descriptors, as a rule.
+/// The same limit while files stay open because they cannot be mapped: a process has 1,024 descriptors, as a rule.
 const MAX_OPEN_FILES: usize = 256;
 
 impl MappingPool {
@@ -165,7 +165,7 @@ impl MappingPool {
         }
         let mapped = {
             let mut state = file.state_mut();
-            // Another thread may have mapped it meanwhile.
+            // Another thread may have mapped it in the meantime.
             if let Some(mapped) = &state.mapped {
                 return Ok(Arc::clone(mapped));
             }

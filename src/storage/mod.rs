@@ -8,7 +8,7 @@ mod guard;
 mod region;
 /// The seam: what the operating system is asked for, and what each answer promises.
 mod env;
-/// What a child of fork must not keep of its parent.
+/// Fork handling: a child releases the locks of its parent.
 #[expect(unsafe_code, reason = "the system's fork handlers and the mutex that they share")]
 mod fork;
 /// The operating system itself.
@@ -17,7 +17,7 @@ mod fork;
     reason = "calls that only libc has: open-file-description locks, the clock, sysconf"
 )]
 mod real_env;
-/// What tells this process from others.
+/// The identity of this process.
 mod origin;
 /// Directories and small files, made or replaced whole.
 mod replace_file;

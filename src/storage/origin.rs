@@ -3,7 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// What tells this process from others.
+/// The identity of this process, among those of all machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
     /// The address that this machine sends from, the loopback address if it has no network.

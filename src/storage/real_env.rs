@@ -23,9 +23,9 @@ use super::guard;
 use super::region::Region;
 use crate::error::is_short;
 
-/// What is written where bytes become zeros. A commit writes them, so they need no memory: a process that has none left would end there.
+/// The zeros that overwrite bytes. A commit writes them, so they need no memory: a process that has none left would end there.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// What the wall clock shows where it was stopped.
+/// The time that the wall clock shows if it was stopped.
 static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNS);
 /// The wall clock was not stopped.
 const RUNS: i64 = i64::MIN;
@@ -312,7 +312,7 @@ fn address_space_left() -> u64 {
         let pages: u64 = statm.split(' ').next()?.parse().ok()?;
         Some(pages * rustix::param::page_size() as u64)
     };
-    // Where nothing tells, nothing is mapped: every read works without.
+    // If the limit is unknown, nothing is mapped: every read works without a mapping.
     used().map_or(0, |used| limit.saturating_sub(used))
 }
 
@@ -354,7 +354,7 @@ fn open_directory(dir: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir)
 }
 
-/// What a name stands for, links followed; `None` if it went away meanwhile.
+/// Returns the entry of a name, links followed; `None` if it was removed since the listing.
 fn describe(entry: &fs::DirEntry) -> io::Result<Option<DirEntry>> {
     let listed = match entry.file_type() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -411,7 +411,7 @@ fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
     }
 }
 
-/// Whether the lock of [`set_lock`] would be refused.
+/// Returns true if the lock of [`set_lock`] would be refused.
 fn is_lock_held(file: &fs::File) -> io::Result<bool> {
     let mut found = lock_of(libc::F_WRLCK as libc::c_short);
     // SAFETY: the descriptor is open, and `found` is a flock to be read and written.

@@ -12,7 +12,7 @@ use super::guard::{Registration, page_size};
 
 /// The first bytes of a file as memory, shared with every process that has the file mapped.
 ///
-/// Nothing here panics or reaches past the end. Other threads and processes may write meanwhile: a racing [`read`] gives a
+/// Nothing here panics or reaches past the end. Other threads and processes may write concurrently: a racing [`read`] returns a
 /// mix of old and new bytes, so what is being appended is ordered by the caller. A page that cannot be read (the file was
 /// cut short, the device failed) reads as zeros from there to the end once the guard is installed, and [`intact`] says so.
 ///
@@ -78,7 +78,7 @@ impl Region {
     /// Keeps the pages in memory (`mlock`), which makes them ready to be written as well. Nothing happens on the heap.
     ///
     /// # Errors
-    /// `PermissionDenied` or `OutOfMemory` where the process may not lock so much (`RLIMIT_MEMLOCK`): nothing is locked.
+    /// `PermissionDenied` or `OutOfMemory` if the limit of locked memory is exceeded (`RLIMIT_MEMLOCK`): nothing is locked.
     pub fn lock(&self) -> io::Result<()> {
         match &self.memory {
             Memory::Mapping(mapping) => mapping.lock(),
@@ -98,7 +98,7 @@ impl Region {
         })
     }
 
-    /// The same region, adding to `bytes_read` what is read through it.
+    /// Makes the region add the bytes that are read through it to `bytes_read`.
     #[must_use]
     pub fn counted(self, bytes_read: Arc<AtomicU64>) -> Self {
         Self {
@@ -112,13 +112,13 @@ impl Region {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns true if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Fills `into` from position `at` on. `false` if the region ends before, or if a byte could not be read
-    /// ([`intact`](Self::intact) tells which); `into` then holds nothing of use.
+    /// ([`intact`](Self::intact) returns which); the contents of `into` are then undefined.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         let Some(from) = self.pointer(at, into.len()) else {
@@ -149,8 +149,8 @@ impl Region {
         self.write_parts(at, &[bytes])
     }
 
-    /// As [`write`](Region::write), of parts that come one after the other. The first of them is copied last: whoever reads meanwhile and
-    /// finds it there finds the others, too.
+    /// Writes consecutive parts, as [`write`](Region::write) does. The first of them is copied last: a concurrent reader that finds it
+    /// finds the others, too.
     #[inline]
     pub fn write_parts(&self, at: usize, parts: &[&[u8]]) -> bool {
         let len = parts.iter().fold(0_usize, |len, part| len.saturating_add(part.len()));
@@ -214,8 +214,8 @@ impl Region {
         std::hint::black_box(unsafe { byte.read_volatile() });
     }
 
-    /// Whether a page of the range is in memory. `true` outside of the region, on the heap, and where the system does not tell,
-    /// as of a file that this user may not write.
+    /// Returns true if a page of the range is in memory. Also true outside of the region, on the heap, and if the system does not report
+    /// it, as for a file that this user may not write.
     pub fn is_cached(&self, range: Range<usize>) -> bool {
         let len = range.end.saturating_sub(range.start);
         let (Some(start), Memory::Mapping(_)) = (self.pointer(range.start, len), &self.memory) else {
@@ -224,7 +224,7 @@ impl Region {
         let page = start.map_addr(|address| address & !(page_size() - 1));
         let len = start.addr() - page.addr() + len;
         let mut states = vec![0_u8; len.div_ceil(page_size())];
-        // SAFETY: the pages lie in the mapping, which starts with a page, and one byte tells of each. No byte of the mapping is touched.
+        // SAFETY: the pages lie in the mapping, which starts with a page, and one byte stands for each. No byte of the mapping is touched.
         let told = unsafe { libc::mincore(page.cast(), len, states.as_mut_ptr()) };
         told != 0 || states.iter().any(|state| state & 1 == 1)
     }
@@ -256,12 +256,12 @@ impl Region {
         }
     }
 
-    /// How often a page of the region could not be read or written since it was mapped.
+    /// Returns how often a page of the region could not be read or written since it was mapped.
     pub fn faults(&self) -> u32 {
         self.registration.as_ref().map_or(0, Registration::faults)
     }
 
-    /// Whether every byte read from `range` before this call was the file's (and every byte written went there): no page
+    /// Returns true if every byte read from `range` before this call was the file's (and every byte written went there): no page
     /// up to its end was ever lost.
     pub fn intact(&self, range: Range<usize>) -> bool {
         range.end <= self.intact_len()
@@ -272,7 +272,7 @@ impl Region {
         self.registration.as_ref().map_or(self.len, Registration::intact_len)
     }
 
-    /// Where position `at` lies in memory, if `len` bytes follow it.
+    /// Returns the address of position `at`, if `len` bytes follow it.
     fn pointer(&self, at: usize, len: usize) -> Option<*mut u8> {
         let end = at.checked_add(len)?;
         // SAFETY: `at <= end <= self.len`, so the pointer stays inside the region's memory.

@@ -48,8 +48,8 @@ pub fn remove_file(env: &dyn Env, path: &Path) -> Result<()> {
     }
 }
 
-/// Replaces the file at `path` by one with these bytes, durably: a process that looks, after a crash too, finds the old or the new
-/// one. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the one that syncs the name.
+/// Replaces the contents of the file at `path` by these bytes, durably: a process that looks, after a crash too, finds the old or the
+/// new file. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the step that syncs the name.
 ///
 /// # Errors
 /// [`Error::DiskFull`]: the old one stays. [`Error::Io`].
@@ -57,7 +57,8 @@ pub fn replace_file(env: &dyn Env, path: &Path, bytes: &[u8], new_bytes: Step, n
     put(env, path, bytes, Some((new_bytes, new_name)))
 }
 
-/// As [`replace_file`], without a sync: a process that looks finds the old or the new file, but a power cut may leave the new one empty.
+/// Does the same as [`replace_file`], without a sync: a process that looks finds the old or the new file, but a power cut may leave the new
+/// one empty.
 ///
 /// # Errors
 /// As [`replace_file`].

@@ -14,7 +14,7 @@ use super::region::Region;
 pub struct TransientStorePool {
     buffers: Box<[Region]>,
     buffer_size: usize,
-    /// Whether the system let it lock the buffers in memory; `None` if it was not asked to.
+    /// The outcome of locking the buffers in memory; `None` if that was not requested.
     locked: Option<io::Result<()>>,
     made_in: Generation,
 }
@@ -50,17 +50,17 @@ impl TransientStorePool {
         self.locked = Some(self.buffers.iter().try_for_each(Region::lock));
     }
 
-    /// Whether all buffers are locked in memory. Others may be swapped out.
+    /// Returns true if all buffers are locked in memory. Others may be swapped out.
     pub fn is_locked(&self) -> bool {
         matches!(self.locked, Some(Ok(())))
     }
 
-    /// Why the buffers, or some of them, could not be locked.
+    /// Returns the reason why the buffers, or some of them, could not be locked.
     pub fn lock_refusal(&self) -> Option<&io::Error> {
         self.locked.as_ref()?.as_ref().err()
     }
 
-    /// How many buffers there are.
+    /// Returns the number of buffers.
     pub fn count(&self) -> usize {
         self.buffers.len()
     }
@@ -92,7 +92,7 @@ impl TransientStorePool {
         })
     }
 
-    /// As [`TransientStorePool::write`], of bytes that may lie in several buffers.
+    /// Does the same as [`TransientStorePool::write`], for bytes that may lie in several buffers.
     fn write_around(&self, offset: u64, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         for (buffer, place) in self.places(offset, bytes.len()) {
@@ -113,7 +113,7 @@ impl TransientStorePool {
         places.map(|(buffer, place)| buffer.bytes(place)).collect()
     }
 
-    /// Where `len` bytes from `offset` on lie: a buffer after the other, once around the ring at most.
+    /// Returns the places of `len` bytes from `offset` on: a buffer after the other, once around the ring at most.
     fn places(&self, offset: u64, len: usize) -> impl Iterator<Item = (&Region, Range<usize>)> {
         let mut at = (offset % self.capacity()) as usize;
         let mut left = len.min(self.capacity() as usize);
