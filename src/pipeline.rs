@@ -73,7 +73,7 @@ impl<W: Worker> Pipeline<W> {
         }
     }
 
-    /// Finds and processes the next part, once there is room for it. Returns false if there is none, or the pipeline was stopped.
+    /// Finds and processes the next part, once there is room for it. Returns false after the last part, and if the pipeline was stopped.
     pub(crate) fn process_next(&self, worker: &mut W) -> bool {
         let mut state = lock(&self.state);
         while !state.is_stopped && !state.is_exhausted {
@@ -91,7 +91,7 @@ impl<W: Worker> Pipeline<W> {
     ///
     /// # Errors
     /// Those of the part, a panic of its thread among them: there is no output after it. Those of [`interrupt::check`], after which the
-    /// caller can go on.
+    /// caller can try again.
     pub(crate) fn take(&self, mut helper: Option<&mut W>) -> Result<Option<W::Output>> {
         loop {
             let mut state = lock(&self.state);

@@ -12,14 +12,14 @@ use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_salvage
 use crate::log::{ConsumeQueue, EntriesAhead, LogFiles, Place, QueueTable, SequentialRead};
 use crate::pipeline::{Pipeline, Worker};
 
-/// How far after the start of a section its first record is looked for, and how much of that at once.
+/// Bytes after the start of a section in which its first record is searched, and bytes of them that are searched at once.
 const SEARCHED: i64 = 64 << 10;
 const SEARCHED_AT_ONCE: i64 = 4 << 10;
 
-/// What a section holds if all of it agrees, provided that the one before it ends where it starts.
+/// The content of a section of which everything agrees, provided that the section before it ends at its start.
 #[derive(Debug, Default)]
 pub(super) struct Agreed {
-    /// Where its first record starts, and the record after its last one.
+    /// From the start of its first record to the start of the record after its last one.
     pub(super) stretch: Range<i64>,
     pub(super) messages: u64,
     /// Store times of the first and the last message. They do not fall.
@@ -79,7 +79,7 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// The records that start in `section`, if they agree with queues and index.
+    /// Compares the records that start in `section`. Returns them if they agree with queues and index.
     ///
     /// # Errors
     /// Those of reading log, queues and index.
@@ -114,7 +114,7 @@ impl<'a> SectionReader<'a> {
         Ok(scan.stopped_by().is_none())
     }
 
-    /// Where its first record may start. A body may hold what looks like one.
+    /// Returns the place at which its first record may start. A body may hold bytes that look like a record.
     fn find_start(&self, section: &Range<i64>) -> Result<Option<i64>> {
         let end = section.end.min(section.start.saturating_add(SEARCHED));
         let mut from = section.start;
@@ -141,7 +141,7 @@ impl<'a> SectionReader<'a> {
         Ok(self.has_entry(view, &dispatched)? && items.take(view, &dispatched)?)
     }
 
-    /// Whether the entry of the message is as it should be, and that after the entry of the message before it in its queue.
+    /// Returns true if the entry of the message is right, and follows the entry of the message before it in its queue.
     #[inline]
     fn has_entry(&mut self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>) -> Result<bool> {
         let Some(unit) = dispatched.unit(self.levels) else {
@@ -177,7 +177,7 @@ pub(super) struct Ahead {
     /// Bytes of a section.
     bytes: i64,
     read: SequentialRead,
-    /// Where the section starts that was taken last.
+    /// The start of the section that was taken last.
     taken_at: Arc<AtomicI64>,
 }
 
@@ -211,7 +211,7 @@ pub(super) struct Sections<'p, 'a> {
 }
 
 impl<'a> Sections<'_, 'a> {
-    /// Runs `take` with the sections of `bounds`, each of so many bytes, while `threads` - 1 other threads compare sections, too.
+    /// Runs `take` with the sections of `bounds`, each of `bytes` bytes, while `threads` - 1 other threads compare sections, too.
     pub(super) fn run<T>(
         log: &'a LogFiles,
         bounds: &Range<i64>,

@@ -341,7 +341,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
                 Walked::Record => {
                     let Some(view) = walk.view() else { break };
                     self.compare(&view)?;
-                    // What was compared may be zeros of a page that was lost meanwhile.
+                    // The bytes that were compared may be zeros of a page that was lost since.
                     walk.check_intact()?;
                     self.pause(walk.position())?;
                 }

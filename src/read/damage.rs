@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 const OPTION: &str = "errors=\"skip\" passes over such messages and counts them";
 
-/// What to do, and how many messages were passed over so far. A clone shares the count.
+/// The option for damage, and the number of messages that were passed over so far. A clone shares the count.
 #[derive(Debug, Clone)]
 pub struct OnDamage {
     errors: Errors,
@@ -17,7 +17,7 @@ pub struct OnDamage {
 }
 
 impl OnDamage {
-    /// Nothing is passed over yet.
+    /// Begins with nothing passed over.
     pub fn new(errors: Errors) -> Self {
         Self {
             errors,
@@ -30,7 +30,7 @@ impl OnDamage {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// The same, with a count of its own.
+    /// Returns the same option with a count of its own.
     pub(super) fn apart(&self) -> Self {
         Self::new(self.errors)
     }
@@ -53,33 +53,33 @@ impl OnDamage {
     }
 }
 
-/// Why nothing stands where recovery has put a salvage record.
+/// The reason where recovery has put a salvage record.
 pub(super) const WAS_LOST: &str = "the message here was lost, and recovery has put a salvage record in its place";
-/// Why nothing stands where a segment was when the store was opened.
+/// The reason where a segment was removed since the store was opened.
 pub(super) const EXPIRED: &str = "its segment was removed since the store was opened";
 
-/// No message that can be read starts there.
+/// Returns the error for a place where no message that can be read starts.
 pub(super) fn nothing_at(physical_offset: i64, why: &str) -> Error {
     Error::NotFound {
         what: format!("no message starts at physical offset {physical_offset}: {why}"),
     }
 }
 
-/// Why a search could not read what stands at a place of the log.
+/// The reason why a search could not read a place of the log.
 #[derive(Debug)]
 pub(super) enum Unreadable {
     /// Its segment was removed since the store was opened.
     Expired,
     /// Recovery has put a salvage record there.
     Lost,
-    /// What is damaged, or missing from the middle of the log.
+    /// It is damaged, or missing from the middle of the log.
     Damaged(Error),
 }
 
-/// What a search could not read, by physical offset.
+/// The places that a search could not read, by physical offset.
 pub(super) type Unread = BTreeMap<i64, Unreadable>;
 
-/// The damage that comes first in the log.
+/// Returns the damage that comes first in the log.
 pub(super) fn first_damage(unread: &Unread) -> Option<&Error> {
     unread.values().find_map(|why| match why {
         Unreadable::Damaged(error) => Some(error),
@@ -87,7 +87,7 @@ pub(super) fn first_damage(unread: &Unread) -> Option<&Error> {
     })
 }
 
-/// Why the first message that has expired or was lost is not found.
+/// Returns the error of the first message that has expired or was lost.
 pub(super) fn first_gone(unread: &Unread) -> Option<Error> {
     unread.iter().find_map(|(offset, why)| match why {
         Unreadable::Expired => Some(nothing_at(*offset, EXPIRED)),

@@ -48,14 +48,14 @@ impl QueueWalk {
         Self { at_once, ..self }
     }
 
-    /// Takes the next entry, the last one first if `reverse`; returns it with its queue offset. Damage is skipped or ends the walk, which
-    /// can then go on.
+    /// Takes the next entry, the last one first if `reverse`; returns it with its queue offset. Damage is skipped, or is an error,
+    /// after which the walk can continue.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a damaged entry and for a missing file, unless that is skipped; [`Error::Io`].
     pub(super) fn next(&mut self, reader: &MessageReader, reverse: bool, on_damage: &OnDamage) -> Result<Option<(i64, CqUnit)>> {
         loop {
-            // Before the offset is taken: a caller that goes on after an interruption misses no message.
+            // Before the offset is taken: a caller that continues after an interruption misses no message.
             interrupt::check()?;
             if self.offsets.is_empty() {
                 return Ok(None);
@@ -121,7 +121,7 @@ impl QueueWalk {
 
 /// An iterator over the messages of a stretch of a queue, from either end. Messages that the log no longer holds are passed over, and so
 /// is a `PRE_BLANK`. A lost message, a damaged entry or record, each message of a missing segment, and a missing
-/// queue file as a whole, is an error, after which the iteration can go on, or is skipped.
+/// queue file as a whole, is an error, after which the iteration can continue, or is skipped.
 #[derive(Debug)]
 pub struct QueueScan {
     reader: Arc<MessageReader>,
@@ -154,7 +154,7 @@ impl QueueScan {
         })
     }
 
-    /// The same, with this to do at damage.
+    /// Sets the option for damage.
     #[must_use]
     pub fn on_damage(self, on_damage: OnDamage) -> Self {
         Self { on_damage, ..self }
@@ -200,7 +200,7 @@ fn read_entry(
     let is_expected = reader.read_expected(cursor, (&of.topic, of.id, offset), unit)?;
     match cursor.message().filter(|_| is_expected) {
         Some(message) => Ok(message),
-        // Nothing is there, or not what should be: this tells why.
+        // Another record or none is there: this returns the reason.
         None => reader.message_of_queue(Some(&of.queue), &of.topic, of.id, offset),
     }
 }
@@ -220,8 +220,8 @@ impl DoubleEndedIterator for QueueScan {
 }
 
 impl MessageReader {
-    /// Reads the record to which the entry of a topic, queue id and queue offset leads, and tells whether the message stands
-    /// there, whole. If not, [`message_of_entry`](Self::message_of_entry) tells why.
+    /// Reads the record to which the entry of a topic, queue id and queue offset leads. Returns true if it is the message, and whole. If
+    /// not, [`message_of_entry`](Self::message_of_entry) returns the reason.
     pub(super) fn read_expected(&self, cursor: &mut RecordCursor, place: (&str, i32, i64), unit: CqUnit) -> Result<bool> {
         let (topic, queue_id, queue_offset) = place;
         let found = cursor.read(self.log(), unit.physical_offset, Check::Whole)?;
@@ -232,8 +232,8 @@ impl MessageReader {
             && cursor.view().is_some_and(stands_there))
     }
 
-    /// The queue offset to go on with after nothing was read at `offset`: past the files that are missing there, if any are (one name that
-    /// is wrong can make a gap without end), and past what has expired.
+    /// Returns the queue offset to continue at after nothing was read at `offset`: past the files that are missing there, if any are (one
+    /// name that is wrong can make a gap without end), and past what has expired.
     pub(super) fn offset_after(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
         let next = offset.saturating_add(1);
         let Some(queue) = self.queue(topic, queue_id)? else {

@@ -11,7 +11,7 @@ use crate::read::damage::{OnDamage, Unread, Unreadable};
 use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::{NamedQueue, QueueWalk};
 
-/// A walk over the whole records of a stretch of the log. It stops at everything else, and the caller says where it goes on.
+/// A walk over the whole records of a stretch of the log. It stops at everything else, and the caller says where it continues.
 #[derive(Debug)]
 pub(crate) struct LogWalk<'a> {
     reader: &'a MessageReader,
@@ -25,7 +25,7 @@ pub(crate) struct LogWalk<'a> {
 pub(crate) enum Walked {
     /// A whole record, which [`LogWalk::view`] shows.
     Record,
-    /// Damage, or a missing segment, which [`LogWalk::stop`] shows. The walk stays here until it is told where to go on.
+    /// Damage, or a missing segment, which [`LogWalk::stop`] shows. The walk stays here until the caller moves it.
     Stop,
 }
 
@@ -69,12 +69,12 @@ impl LogWalk<'_> {
         self.scan.position()
     }
 
-    /// Goes on after a stop.
+    /// Moves the walk to a record after a stop.
     pub(crate) fn go_on(&mut self, at: i64) {
         self.scan = self.reader.log().scan(at, self.end, self.check);
     }
 
-    /// Goes on at the next whole record after a stop, or ends. Returns what is wrong, and the stretch that was passed over.
+    /// Moves the walk to the next whole record after a stop, or to the end. Returns the damage, and the stretch that was passed over.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -217,8 +217,8 @@ impl MessageReader {
         Ok(())
     }
 
-    /// Returns where the next record starts after damage at `at`; `end` if none does. A salvage has found that at the open, when the entries of
-    /// lost messages still named their records.
+    /// Returns where the next record starts after damage at `at`; `end` if none does. A salvage has found that at the open, when the entries
+    /// of lost messages still named their records.
     fn next_record(&self, at: i64, end: i64) -> Result<i64> {
         if let Some(lost) = self.recovery().lost.iter().find(|lost| lost.contains(&at)) {
             return Ok(lost.end);

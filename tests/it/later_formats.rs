@@ -18,7 +18,7 @@ pub const BATCH_CQ_UNIT_SIZE: usize = 46;
 pub struct BatchCqUnit {
     pub physical_offset: i64,
     pub size: i32,
-    /// As in a consume queue.
+    /// The tags code of a consume queue.
     pub tags_code: i64,
     /// The record's store time, in ms.
     pub store_time: i64,
@@ -72,7 +72,7 @@ const EXT_BITMAP_AT: usize = 20;
 /// One unit of a queue's extension: what a tags code alone cannot say (docs/FORMAT.md, section Queue extension).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CqExtUnit {
-    /// As in a consume queue without extension.
+    /// The tags code of a consume queue without extension.
     pub tags_code: i64,
     /// The record's store time, in ms.
     pub store_time: i64,
@@ -81,7 +81,7 @@ pub struct CqExtUnit {
 }
 
 impl CqExtUnit {
-    /// What a writer puts where no unit fits into the rest of a file.
+    /// The mark of a writer where no unit fits into the rest of a file.
     pub const END_OF_FILE: [u8; 2] = (-1_i16).to_be_bytes();
 
     /// The unit at the first byte; `None` where the file has no further one (a size of 0 or less).
@@ -127,10 +127,10 @@ impl CqExtUnit {
 // Slave to master:  0 max physical offset i64
 // Master to slave:  0 physical offset i64 | 8 size i32 | size bytes of commit log
 
-/// What a slave sends: handshake and acknowledgement in one (docs/FORMAT.md, section Replication frames).
+/// The message of a slave: handshake and acknowledgement in one (docs/FORMAT.md, section Replication frames).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlaveReport {
-    /// Where its commit log ends. A first report of 0 asks for the master's newest file from its start.
+    /// The end of its commit log. A first report of 0 asks for the master's newest file from its start.
     pub max_physical_offset: i64,
 }
 
@@ -146,10 +146,10 @@ impl SlaveReport {
     }
 }
 
-/// What a master sends before each piece of its commit log.
+/// The header that a master sends before each piece of its commit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferHeader {
-    /// Where the piece belongs; must be the end of the slave's log.
+    /// The place of the piece; must be the end of the slave's log.
     pub physical_offset: i64,
     /// Bytes that follow.
     pub size: i32,

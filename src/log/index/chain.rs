@@ -139,8 +139,8 @@ impl Chain {
     }
 }
 
-/// Follows the chain of one key from its newest item on, and hands over the items of the key until `take` returns false. Returns false if the
-/// chain is broken, or its slot cannot be read.
+/// Follows the chain of one key from its newest item on, and hands over the items of the key until `take` returns false. Returns false if
+/// the chain is broken, or its slot cannot be read.
 ///
 /// # Errors
 /// As [`interrupt::check`].

@@ -165,7 +165,7 @@ impl<H: Hit> Found<H> {
         self.limit.is_some_and(|limit| count >= limit)
     }
 
-    /// Drops the hits of the only key that are older than the newest `limit`. Returns where the oldest of the others starts, and whether any
+    /// Drops the hits of the only key that are older than the newest `limit`. Returns where the oldest of the others starts, and true if any
     /// were dropped; `None` if there are fewer hits, and without a limit.
     pub(in crate::read) fn cut(&mut self, limit: usize) -> Option<(i64, bool)> {
         self.limit?;
@@ -185,7 +185,7 @@ impl<H: Hit> Found<H> {
 }
 
 impl Found<KeyHit> {
-    /// Returns the hits of each of so many keys.
+    /// Returns the hits of each of `keys` keys.
     pub(super) fn finish(mut self, keys: usize) -> KeyHits {
         self.keep_newest();
         KeyHits::new(self.hits, keys)

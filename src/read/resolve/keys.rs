@@ -76,7 +76,7 @@ pub(in crate::read) struct KeySearch<'a, H> {
     /// Made when the log has to be walked.
     numbers: OnceCell<Numbers<'a>>,
     bounds: &'a HitBounds,
-    /// Store times outside of which no message is wanted; `None` if there are none.
+    /// The store times of the messages that are wanted; `None` for any.
     times: Option<RangeInclusive<i64>>,
     errors: Errors,
     pub(in crate::read) found: Found<H>,
@@ -204,7 +204,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         }
     }
 
-    /// Reads the records of the candidates in the order of the log. Returns false at one that shows that the index is damaged.
+    /// Reads the records of the candidates in the order of the log. Returns false if a record shows that the index is damaged.
     fn check_all(&mut self, mut candidates: Vec<Candidate>, check: Check) -> Result<bool> {
         candidates.sort_unstable();
         // A message may have a key twice.
@@ -390,7 +390,7 @@ impl MessageReader {
         Ok(sources)
     }
 
-    /// Whether the items of the file are those of this log. Somebody may have copied the file from another store, or have kept it
+    /// Returns true if the items of the file are those of this log. Somebody may have copied the file from another store, or have kept it
     /// from before messages were cut from the log. So at both ends one of two messages must be there: the other one may be
     /// damaged.
     pub(in crate::read) fn is_of_log(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
@@ -411,7 +411,7 @@ impl MessageReader {
         self.is_one_of_two_here(&items)
     }
 
-    /// Whether one of the first two messages of the items is in this log.
+    /// Returns true if one of the first two messages of the items is in this log.
     fn is_one_of_two_here(&self, items: &[IndexItem]) -> Result<bool> {
         let messages = items.chunk_by(|one, next| one.physical_offset == next.physical_offset);
         for items in messages.take(2) {
@@ -422,7 +422,7 @@ impl MessageReader {
         Ok(false)
     }
 
-    /// Whether the message where the items of one message lead has the keys of all of them. Messages of many logs may have one
+    /// Returns true if the message to which the items of one message lead has the keys of all of them. Messages of many logs may have one
     /// key in common.
     fn may_lead_to_their_message(&self, items: &[IndexItem]) -> Result<bool> {
         let Some(first) = items.first() else {
@@ -440,7 +440,7 @@ impl MessageReader {
         })
     }
 
-    /// Whether one message takes this stretch, and all its keys are in the file.
+    /// Returns true if one message fills this stretch, and all its keys are in the file.
     fn is_indexed(&self, indexed: &Indexed, stretch: &Range<i64>) -> Result<bool> {
         let LogRecord::Message(message) = self.log().read(stretch.start, Check::Structure)? else {
             return Ok(false);
@@ -459,7 +459,7 @@ impl MessageReader {
 impl MessageReader {
     /// For each id the message that [`MessageReader::message`] gives: an offset id if a record starts where it points, else the
     /// first stored message with this unique key, over every topic that has queues. Where no index serves, the log is walked.
-    /// With [`Errors::Skip`] a damaged message is none.
+    /// With [`Errors::Skip`] a damaged message counts as absent.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].
@@ -517,7 +517,7 @@ impl MessageReader {
         Ok(())
     }
 
-    /// As [`message_at`](Self::message_at), where its record lies.
+    /// Returns the position of the message that [`message_at`](Self::message_at) returns.
     fn record_at(&self, cursor: &mut RecordCursor, physical_offset: i64) -> Result<Position> {
         let log = self.physical_bounds();
         let size = if log.contains(&physical_offset)

@@ -9,12 +9,12 @@ use foldhash::fast::RandomState;
 use crate::config::Errors;
 use crate::format::{DispatchRequest, MessageView, Transaction, index_key_hash, index_key_of_tag};
 
-/// What a query asks for.
+/// The arguments of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueryRequest {
     /// The topic.
     pub topic: String,
-    /// What its messages are found by.
+    /// The key or tag of its messages.
     pub by: QueryBy,
     /// Store time in ms from which messages are wanted, inclusive.
     pub begin: i64,
@@ -22,11 +22,11 @@ pub struct QueryRequest {
     pub end: i64,
     /// Most messages to return, the newest; `None` for all.
     pub limit: Option<usize>,
-    /// What to do where a message that could match is damaged.
+    /// The option for damage to a message that could match.
     pub errors: Errors,
 }
 
-/// What the messages of a query have in common.
+/// The property that the messages of a query have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryBy {
     /// The key: a unique key, or one of the keys of a message.
@@ -45,7 +45,7 @@ impl QueryBy {
         }
     }
 
-    /// Whether the message would stand in the index under this key or tag.
+    /// Returns true if the index would hold the message under this key or tag.
     fn is_of(&self, view: &MessageView<'_>) -> bool {
         match self {
             Self::Key(key) => DispatchRequest::of(view).has_key(key),

@@ -1,5 +1,5 @@
-//! The queue entries that lead to the messages that are found in the log. A record that says that it is in none of the queues that are asked
-//! for may be damaged: no checksum covers its topic.
+//! The queue entries that lead to the messages that are found in the log. A record that says that it is in none of the queues that are
+//! asked for may be damaged: no checksum covers its topic.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl AskedQueues {
         }
     }
 
-    /// Whether one of the queues leads to the record at this physical offset, which is its message.
+    /// Returns true if one of the queues leads to the record at this physical offset, which is its message.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a queue leads to it and it is not the message of that queue: the entry or the record is damaged;
@@ -193,7 +193,7 @@ impl AskedQueues {
         Ok(count)
     }
 
-    /// Lists the queues anew where they do not serve: at the start, after a step back, and where they may have grown.
+    /// Lists the queues again where they do not serve: at the start, after a step back, and where they may have grown.
     fn go_to(&mut self, at: i64, reader: &MessageReader) -> Result<()> {
         match self.last {
             Some((last, _)) if self.heads.is_before(last, at) && at < self.until => Ok(()),

@@ -34,7 +34,7 @@ impl QueuePlaces {
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a damaged entry and for a missing file, unless that is skipped, after which it
-    /// can go on; [`Error::Io`](crate::error::Error::Io).
+    /// can continue; [`Error::Io`](crate::error::Error::Io).
     pub(super) fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
         let next = self.peek(reader, request, on_damage)?;
         self.next = None;

@@ -84,7 +84,7 @@ pub struct Sections<T> {
     is_begun: bool,
     begun_in: Generation,
     shared: Arc<Shared<T>>,
-    /// The rest of the route after the last section.
+    /// The length of the route after the section that was taken last.
     left: i64,
     /// The error that ends the pass after the last section.
     failed: Option<Error>,
@@ -132,7 +132,7 @@ struct Done<T> {
     skipped: u64,
     /// The physical offset of its last message.
     end: Option<i64>,
-    /// The rest of the route after it.
+    /// The length of the route after it.
     left: i64,
     is_last: bool,
 }
