@@ -14,7 +14,7 @@ use crate::format::{
     is_light_queue, is_salvage_record,
 };
 use crate::interrupt;
-use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, Place, QueueTable};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, Place, QueueTable};
 use crate::recovery::RecoveredQueue;
 
 /// Findings at entries that follow each other are one.
@@ -49,7 +49,7 @@ struct Compared {
     topic: Arc<str>,
     queue_id: i32,
     queue: Arc<ConsumeQueue>,
-    ahead: EntriesAhead,
+    entries: EntryCursor,
     /// The queue offsets of the entries in its files.
     written: Range<i64>,
     /// The entries before this one were compared.
@@ -107,7 +107,7 @@ impl<'a> Queues<'a> {
         };
         let offset = view.queue_offset();
         self.entries += 1;
-        if queue.queue.known_unit(offset, &mut queue.ahead)? == Some(unit) {
+        if queue.entries.known_unit(offset)? == Some(unit) {
             return queue.pass_over(offset, offset + 1, context);
         }
         queue.look_closer(view, unit, context)
@@ -207,8 +207,8 @@ impl Compared {
             recovered: RecoveredQueue::new(end),
             topic,
             queue_id,
+            entries: EntryCursor::reading_at_once(Arc::clone(&queue), at_once),
             queue,
-            ahead: EntriesAhead::of(at_once),
             next: written.start,
             written,
             is_topic_missing,

@@ -9,7 +9,7 @@ use std::thread;
 use crate::check::key_items::{KeyFile, KeyItems};
 use crate::error::Result;
 use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_salvage_record};
-use crate::log::{ConsumeQueue, EntriesAhead, LogFiles, Place, QueueTable, SequentialRead};
+use crate::log::{ConsumeQueue, EntryCursor, LogFiles, Place, QueueTable, SequentialRead};
 use crate::pipeline::{Pipeline, Worker};
 
 /// Bytes after the start of a section in which its first record is searched, and bytes of them that are searched at once.
@@ -44,8 +44,7 @@ pub(super) struct SectionReader<'a> {
 /// The entries of a queue.
 #[derive(Debug)]
 struct Entries {
-    queue: Arc<ConsumeQueue>,
-    ahead: EntriesAhead,
+    cursor: EntryCursor,
     /// Of which of the queues of the section.
     met: Option<usize>,
 }
@@ -63,8 +62,7 @@ impl<'a> SectionReader<'a> {
         let mut table = QueueTable::default();
         for (topic, queue_id, queue) in queues {
             let entries = Entries {
-                queue: Arc::clone(queue),
-                ahead: EntriesAhead::of(at_once),
+                cursor: EntryCursor::reading_at_once(Arc::clone(queue), at_once),
                 met: None,
             };
             table.add(topic.as_bytes(), *queue_id, entries);
@@ -163,7 +161,7 @@ impl<'a> SectionReader<'a> {
             return Ok(false);
         };
         offsets.end = offset.saturating_add(1);
-        Ok(entries.queue.known_unit(offset, &mut entries.ahead)? == Some(unit))
+        Ok(entries.cursor.known_unit(offset)? == Some(unit))
     }
 }
 

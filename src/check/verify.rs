@@ -19,7 +19,7 @@ use crate::check::small_files::{
 };
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, CHECKPOINT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
-use crate::log::{ConsumeQueueStore, EntriesAhead, IndexService, LogRecord, load_checkpoint};
+use crate::log::{ConsumeQueueStore, EntryCursor, IndexService, LogRecord, load_checkpoint};
 use crate::read::{MessageReader, Throttle, Walked};
 use crate::recovery::{BrokerRecovery, WriterState, mark_of_log};
 use crate::storage::Env;
@@ -178,7 +178,7 @@ fn look(
     let levels = config.delay_levels()?;
     let check = if request.deep { Check::Whole } else { Check::Structure };
     let file_queues = queues.file_queues();
-    let at_once = (MOST_ENTRIES / file_queues.len().max(1)).clamp(1, EntriesAhead::MOST as usize) as i64;
+    let at_once = (MOST_ENTRIES / file_queues.len().max(1)).clamp(1, EntryCursor::MOST as usize) as i64;
     let compared = Queues::new(&queues, at_once, levels.clone(), &mut context);
     let checkpoint = load_checkpoint(env.as_ref(), &root.join(CHECKPOINT_FILE))?;
     if context.writer == Writer::Crashed {

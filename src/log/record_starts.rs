@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::format::{Check, DispatchRequest, MessageView};
 use crate::interrupt;
 use crate::log::commit_log::{ClaimedEnd, LogFiles, LogRecord, RecordSearch};
-use crate::log::consume_queue::{ConsumeQueueStore, EntriesAhead};
+use crate::log::consume_queue::ConsumeQueueStore;
 use crate::log::index::IndexService;
 
 /// Traces of the last writer of a store.
@@ -143,7 +143,7 @@ impl<'a> RecordStarts<'a> {
         let Ok(Some(queue)) = self.queues.queue(&view.topic(), view.queue_id()) else {
             return Ok(OwnEntry::Absent);
         };
-        let Some(unit) = queue.known_unit(view.queue_offset(), &mut EntriesAhead::default())? else {
+        let Some(unit) = queue.known_unit(view.queue_offset())? else {
             return Ok(OwnEntry::Absent);
         };
         if (unit.physical_offset, unit.size) == (view.physical_offset(), view.size() as i32) {

@@ -198,7 +198,8 @@ impl MessageReader {
         let mut furthest = 0;
         result.status = GetMessageStatus::NoMatchedMessage;
         result.next_begin_offset = examined.end;
-        let mut walk = QueueWalk::new(NamedQueue { topic, id, queue }, examined).reading_at_once(request.max_messages);
+        let at_once = i64::try_from(request.max_messages).unwrap_or(i64::MAX);
+        let mut walk = QueueWalk::reading_at_once(NamedQueue { topic, id, queue }, examined, at_once);
         while let Some((offset, unit)) = walk.next(self, false, &on_damage)? {
             furthest = unit.physical_offset;
             if unit.physical_offset < removed_until {

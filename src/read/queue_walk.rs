@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{ConsumeQueue, EntriesAhead, LogRecord, RecordCursor, StoredMessage};
+use crate::log::{ConsumeQueue, EntryCursor, LogRecord, RecordCursor, StoredMessage};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 
@@ -28,24 +28,21 @@ pub(super) struct QueueWalk {
     pub(super) queue: Arc<NamedQueue>,
     /// The queue offsets to which the walk has not come.
     pub(super) offsets: Range<i64>,
-    ahead: EntriesAhead,
-    at_once: i64,
+    entries: EntryCursor,
 }
 
 impl QueueWalk {
     pub(super) fn new(queue: NamedQueue, offsets: Range<i64>) -> Self {
-        Self {
-            queue: Arc::new(queue),
-            offsets,
-            ahead: EntriesAhead::default(),
-            at_once: BLOCK,
-        }
+        Self::reading_at_once(queue, offsets, BLOCK)
     }
 
-    /// Reads at most this number of entries at once, for a walk that is likely to end soon.
-    pub(super) fn reading_at_once(self, entries: usize) -> Self {
-        let at_once = i64::try_from(entries).unwrap_or(BLOCK).clamp(1, BLOCK);
-        Self { at_once, ..self }
+    /// Begins a walk that is likely to end soon: reads at most this number of entries at once.
+    pub(super) fn reading_at_once(queue: NamedQueue, offsets: Range<i64>, entries: i64) -> Self {
+        Self {
+            entries: EntryCursor::reading_at_once(Arc::clone(&queue.queue), entries.clamp(1, BLOCK)),
+            queue: Arc::new(queue),
+            offsets,
+        }
     }
 
     /// Takes the next entry, the last one first if `reverse`; returns it with its queue offset. Damage is skipped, or is an error,
@@ -62,11 +59,7 @@ impl QueueWalk {
             }
             let Range { start, end } = self.offsets;
             let offset = if reverse { end - 1 } else { start };
-            let found = match self.ahead.get(offset) {
-                Some(unit) => Ok(Some(unit)),
-                None => self.read_block(offset, reverse),
-            };
-            match found {
+            match self.entries.unit_of(offset, &self.offsets, reverse) {
                 Ok(Some(unit)) => {
                     if reverse {
                         self.offsets.end = offset;
@@ -86,17 +79,6 @@ impl QueueWalk {
         }
     }
 
-    /// Reads the block of entries that begins at `offset`, or ends there, and returns the entry at `offset`.
-    fn read_block(&mut self, offset: i64, reverse: bool) -> Result<Option<CqUnit>> {
-        let Range { start, end } = self.offsets;
-        let block = if reverse {
-            start.max(end.saturating_sub(self.at_once))..end
-        } else {
-            start..end.min(start.saturating_add(self.at_once))
-        };
-        self.queue.queue.unit_among(offset, block, &mut self.ahead)
-    }
-
     /// Passes over `offset`, where nothing could be read, and over all that is missing or has expired with it. Returns the number of queue
     /// offsets.
     fn pass_over(&mut self, offset: i64, reader: &MessageReader, reverse: bool) -> Result<i64> {
@@ -111,11 +93,6 @@ impl QueueWalk {
             self.offsets.start = reader.offset_after(topic, *id, offset)?.clamp(start, end);
             Ok(self.offsets.start - offset)
         }
-    }
-
-    /// Forgets the entries that were read ahead: files of the store were removed since.
-    fn forget_ahead(&mut self) {
-        self.ahead = EntriesAhead::default();
     }
 }
 
@@ -169,7 +146,7 @@ impl QueueScan {
             if self.removals != reader.log().removals() {
                 self.removals = reader.log().removals();
                 reader.follow_removals(&walk.queue.queue)?;
-                walk.forget_ahead();
+                walk.entries.forget();
                 self.cursor = RecordCursor::default();
             }
             let Some((offset, unit)) = walk.next(reader, reverse, &self.on_damage)? else {

@@ -10,7 +10,7 @@ use crate::format::{
     CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Version, is_light_queue,
     is_salvage_record, validate_topic,
 };
-use crate::log::{ConsumeQueue, ConsumeQueueStore, EntriesAhead, LogFiles, LogRecord, Place, QueueTable, QueueTail};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, Place, QueueTable, QueueTail};
 
 /// The queue id of every light queue.
 const LIGHT_QUEUE_ID: i32 = 0;
@@ -56,8 +56,8 @@ struct IncompleteQueue {
     topic: String,
     queue_id: i32,
     queue: Option<Arc<ConsumeQueue>>,
-    /// The entries of the queue that the scan comes to next.
-    ahead: EntriesAhead,
+    /// The entries of the queue to which the scan comes next.
+    cursor: Option<EntryCursor>,
     /// True if the topic can be written.
     is_valid: bool,
     entries: QueueTail,
@@ -280,9 +280,10 @@ impl IncompleteQueue {
     /// Returns a queue without new entries; `None` for a batch consume queue.
     fn of(view: &MessageView<'_>, queues: &ConsumeQueueStore) -> Option<Self> {
         let (topic, queue_id) = (view.topic(), view.queue_id());
+        let queue = queues.queue(&topic, queue_id).ok()?;
         Some(Self {
-            queue: queues.queue(&topic, queue_id).ok()?,
-            ahead: EntriesAhead::default(),
+            cursor: queue.clone().map(EntryCursor::new),
+            queue,
             // The directory of any other name would hold the entries of another topic.
             is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, view.version()).is_ok(),
             topic: topic.into_owned(),
@@ -296,9 +297,10 @@ impl IncompleteQueue {
 
     /// Returns a light queue without new entries; `None` for a batch consume queue.
     fn of_light(topic: &str, version: Version, queues: &ConsumeQueueStore) -> Option<Self> {
+        let queue = queues.queue(topic, LIGHT_QUEUE_ID).ok()?;
         Some(Self {
-            queue: queues.queue(topic, LIGHT_QUEUE_ID).ok()?,
-            ahead: EntriesAhead::default(),
+            cursor: queue.clone().map(EntryCursor::new),
+            queue,
             is_valid: validate_topic(topic, version).is_ok(),
             topic: topic.to_owned(),
             queue_id: LIGHT_QUEUE_ID,
@@ -312,8 +314,8 @@ impl IncompleteQueue {
     /// Returns what the queue has at the queue offset of a message with the entry `unit`. `keeps_extensions`: the address of an extension
     /// counts as the tags code of the message.
     fn known(&mut self, log: &LogFiles, offset: i64, unit: CqUnit, keeps_extensions: bool) -> Result<Known> {
-        let known = match &self.queue {
-            Some(queue) => queue.known_unit(offset, &mut self.ahead)?,
+        let known = match &mut self.cursor {
+            Some(entries) => entries.known_unit(offset)?,
             None => None,
         };
         // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
@@ -351,7 +353,7 @@ impl IncompleteQueue {
         let (Some(queue), Some(before)) = (&self.queue, offset.checked_sub(1)) else {
             return Ok(false);
         };
-        match queue.known_unit(before, &mut EntriesAhead::default())? {
+        match queue.known_unit(before)? {
             Some(known) if known.physical_offset > unit.physical_offset => leads(log, &self.topic, self.queue_id, before, known),
             _ => Ok(false),
         }
@@ -361,7 +363,7 @@ impl IncompleteQueue {
     fn leads_past(&self, log: &LogFiles, physical_offset: i64) -> Result<bool> {
         let Some(queue) = &self.queue else { return Ok(false) };
         let last = queue.max_offset() - 1;
-        match queue.known_unit(last, &mut EntriesAhead::default())? {
+        match queue.known_unit(last)? {
             Some(unit) if unit.physical_offset > physical_offset => {
                 Ok(leads(log, &self.topic, self.queue_id, last, unit)? || leads_to_salvage_record(log, unit)?)
             }

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, MIN_RECORD_SIZE, segment_name};
 use crate::log::consume_queue::entries::{
-    EntriesAhead, EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
 };
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
@@ -227,53 +227,25 @@ impl ConsumeQueue {
         Error::Corrupt { path, offset, reason }.advising(DAMAGE_ADVICE)
     }
 
-    /// As [`unit`](Self::unit). `ahead` keeps the entries after it for the next calls: those of a queue at whose end entries are added, and
-    /// that does not change otherwise.
-    ///
-    /// # Errors
-    /// As [`unit`](Self::unit).
-    #[inline]
-    pub(crate) fn unit_ahead(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
-        if let Some(unit) = ahead.get(offset) {
-            return Ok(Some(unit));
-        }
-        self.unit_among(offset, offset..offset.saturating_add(ahead.at_once), ahead)
-    }
-
-    /// Reads the entries at `kept` into `ahead`, and returns the one at `offset`, as [`unit`](Self::unit).
-    ///
-    /// # Errors
-    /// As [`unit`](Self::unit).
-    pub(crate) fn unit_among(&self, offset: i64, kept: Range<i64>, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
-        ahead.start = kept.start;
-        ahead.units.clear();
-        self.add_units(kept, &mut ahead.units)?;
-        match ahead.get(offset) {
-            Some(unit) => Ok(Some(unit)),
-            None => self.unit(offset),
-        }
-    }
-
-    /// As [`unit_ahead`](Self::unit_ahead); `None` for a damaged entry, too. For an entry near the queue's end no file is mapped.
+    /// As [`unit`](Self::unit); `None` for a damaged entry, too. For an entry near the queue's end no file is mapped.
     ///
     /// # Errors
     /// [`Error::Io`]: the entry could not be read.
-    pub(crate) fn known_unit(&self, offset: i64, ahead: &mut EntriesAhead) -> Result<Option<CqUnit>> {
-        if let Some(unit) = ahead.get(offset) {
-            return Ok(Some(unit));
-        }
-        let at_end = {
-            let state = self.state();
-            let is_in_file = state.in_files.contains(&offset) && state.tail.get(offset).is_none();
-            is_in_file.then(|| state.ends.get(offset)).flatten()
-        };
-        if let Some(unit) = at_end {
+    pub(crate) fn known_unit(&self, offset: i64) -> Result<Option<CqUnit>> {
+        if let Some(unit) = self.unit_at_end(offset) {
             return Ok(Some(unit).filter(|unit| names_message(*unit)));
         }
-        match self.unit_ahead(offset, ahead) {
+        match self.unit(offset) {
             Err(Error::Corrupt { .. }) => Ok(None),
             found => found,
         }
+    }
+
+    /// Returns the entry of the files at this queue offset, valid or not, if it is one of those that the open has read.
+    pub(super) fn unit_at_end(&self, offset: i64) -> Option<CqUnit> {
+        let state = self.state();
+        let is_in_file = state.in_files.contains(&offset) && state.tail.get(offset).is_none();
+        is_in_file.then(|| state.ends.get(offset)).flatten()
     }
 
     /// The last entry on disk, if it names a message.
@@ -656,6 +628,6 @@ impl ConsumeQueue {
     }
 }
 
-fn names_message(unit: CqUnit) -> bool {
+pub(super) fn names_message(unit: CqUnit) -> bool {
     unit.is_valid() && !unit.is_pre_blank()
 }

@@ -8,8 +8,8 @@ mod entries;
 mod queue_table;
 /// One queue.
 mod consume_queue;
-/// A cursor over the entries of a queue.
-mod unit_cursor;
+/// Cursors over the entries of a queue.
+mod entry_cursor;
 /// Write-back of the in-memory tail to the files.
 mod write_out;
 /// Truncation of a queue's files.
@@ -19,7 +19,6 @@ mod consume_queue_store;
 
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
-pub use entries::EntriesAhead;
+pub use entry_cursor::{EntryCursor, UnitCursor};
 pub use queue_table::{Place, QueueTable};
 pub use tail::QueueTail;
-pub use unit_cursor::UnitCursor;

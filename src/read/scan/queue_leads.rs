@@ -2,12 +2,11 @@
 //! asked for may be damaged: no checksum covers its topic.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::format::{CqUnit, MessageView, is_light_queue};
 use crate::interrupt;
-use crate::log::{ConsumeQueue, EntriesAhead, QueueTable};
+use crate::log::{EntryCursor, QueueTable};
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::heads::Heads;
 use crate::read::scan::request::ScanRequest;
@@ -33,7 +32,7 @@ pub(super) struct QueueLeads {
 #[derive(Debug)]
 enum Queue {
     /// The topic has queues in files, and this may be one of them. Its next message comes soon.
-    Files(Option<(Arc<ConsumeQueue>, EntriesAhead)>),
+    Files(Option<EntryCursor>),
     /// Nothing leads to the messages of the topic.
     Lost,
 }
@@ -60,7 +59,7 @@ impl QueueLeads {
             self.queues.add(view.topic_bytes(), view.queue_id(), queue)
         };
         let (unit, otherwise) = match self.queues.get_mut(place) {
-            Some(Queue::Files(Some((queue, ahead)))) => (queue.unit_ahead(view.queue_offset(), ahead)?, Lead::None),
+            Some(Queue::Files(Some(entries))) => (entries.unit(view.queue_offset())?, Lead::None),
             Some(Queue::Files(None)) => (None, Lead::None),
             Some(Queue::Lost) | None => (None, Lead::Unknown),
         };
@@ -94,7 +93,7 @@ impl Queue {
         };
         Ok(match queue {
             None if !reader.has_topic(&topic)? => Self::Lost,
-            queue => Self::Files(queue.map(|queue| (queue, EntriesAhead::default()))),
+            queue => Self::Files(queue.map(EntryCursor::new)),
         })
     }
 }
@@ -117,10 +116,9 @@ pub(super) struct AskedQueues {
 struct AskedQueue {
     topic: String,
     id: i32,
-    queue: Arc<ConsumeQueue>,
     /// The queue offsets of the messages that were not passed yet.
     left: Range<i64>,
-    ahead: EntriesAhead,
+    entries: EntryCursor,
 }
 
 impl AskedQueues {
@@ -231,8 +229,7 @@ impl AskedQueues {
             topic: topic.to_string(),
             id,
             left: queue.min_offset()..queue.max_offset(),
-            queue,
-            ahead: EntriesAhead::default(),
+            entries: EntryCursor::new(queue),
         })
     }
 }
@@ -247,7 +244,7 @@ impl AskedQueue {
         while start < end {
             let near = ((end - start) / 2).min(step);
             let middle = if reverse { end - 1 - near } else { start + near };
-            let is_passed = match self.queue.known_unit(middle, &mut self.ahead)? {
+            let is_passed = match self.entries.known_unit(middle)? {
                 Some(unit) if reverse => unit.physical_offset > at,
                 Some(unit) => unit.physical_offset < at,
                 None => true,
@@ -271,7 +268,7 @@ impl AskedQueue {
         if self.left.is_empty() {
             return Ok(None);
         }
-        let unit = self.queue.known_unit(next, &mut self.ahead)?;
+        let unit = self.entries.known_unit(next)?;
         Ok(unit.map(|unit| (next, unit)))
     }
 }

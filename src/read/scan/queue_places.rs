@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{Check, CqUnit};
-use crate::log::{EntriesAhead, LogRecord};
+use crate::log::LogRecord;
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::{NamedQueue, QueueWalk};
@@ -87,7 +87,7 @@ impl QueuePlaces {
                 .walk
                 .queue
                 .queue
-                .known_unit(offset, &mut EntriesAhead::default())?
+                .known_unit(offset)?
                 .map_or(0, |unit| i64::from(unit.size));
         }
         Ok((end - start).saturating_mul(sizes / 2 + READ_ALONE))
@@ -109,7 +109,7 @@ impl QueuePlaces {
         let Range { mut start, mut end } = self.walk.offsets;
         while start < end {
             let middle = start.midpoint(end);
-            let Some(unit) = self.walk.queue.queue.known_unit(middle, &mut EntriesAhead::default())? else {
+            let Some(unit) = self.walk.queue.queue.known_unit(middle)? else {
                 break;
             };
             let by = LedBy::Queue(Arc::clone(&self.walk.queue), middle, unit.tags_code);

@@ -1,0 +1,202 @@
+//! Cursors over the entries of a queue: along the queue, and at random places.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::format::{CQ_UNIT_SIZE, CqUnit};
+use crate::log::consume_queue::consume_queue::{ConsumeQueue, names_message};
+use crate::log::consume_queue::entries::position_in_queue;
+use crate::storage::MappedFile;
+
+/// A cursor for a pass along a queue, which reads some entries at once: finding the file of an entry takes ten times as long as reading it.
+/// For a queue at whose end entries are added, and that does not change otherwise.
+#[derive(Debug)]
+pub struct EntryCursor {
+    queue: Arc<ConsumeQueue>,
+    /// The number of entries that are read at once.
+    at_once: i64,
+    /// The queue offset of the first entry that was read.
+    start: i64,
+    /// Entries of messages, without a gap.
+    units: Vec<CqUnit>,
+}
+
+impl EntryCursor {
+    /// More at once save nothing.
+    pub const MOST: i64 = 32;
+
+    /// Creates a cursor that has read nothing.
+    pub fn new(queue: Arc<ConsumeQueue>) -> Self {
+        Self::reading_at_once(queue, Self::MOST)
+    }
+
+    /// Creates a cursor that reads this many entries at once. With very many queues, fewer take less memory.
+    pub fn reading_at_once(queue: Arc<ConsumeQueue>, at_once: i64) -> Self {
+        Self {
+            queue,
+            at_once,
+            start: 0,
+            units: Vec::new(),
+        }
+    }
+
+    /// Returns the entry at an offset, if it was read.
+    #[inline]
+    fn get(&self, offset: i64) -> Option<CqUnit> {
+        let at = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        self.units.get(at).copied()
+    }
+
+    /// As [`ConsumeQueue::unit`]. Reads the entries after it, too.
+    ///
+    /// # Errors
+    /// As [`ConsumeQueue::unit`].
+    #[inline]
+    pub(crate) fn unit(&mut self, offset: i64) -> Result<Option<CqUnit>> {
+        self.unit_of(offset, &(offset..i64::MAX), false)
+    }
+
+    /// As [`unit`](Self::unit), in a pass over a stretch from either end: reads no entry outside of the stretch.
+    ///
+    /// # Errors
+    /// As [`ConsumeQueue::unit`].
+    #[inline]
+    pub(crate) fn unit_of(&mut self, offset: i64, stretch: &Range<i64>, reverse: bool) -> Result<Option<CqUnit>> {
+        match self.get(offset) {
+            Some(unit) => Ok(Some(unit)),
+            None => self.read(offset, stretch, reverse),
+        }
+    }
+
+    fn read(&mut self, offset: i64, stretch: &Range<i64>, reverse: bool) -> Result<Option<CqUnit>> {
+        let after = offset.saturating_add(1);
+        let block = if reverse {
+            stretch.start.max(after.saturating_sub(self.at_once))..after
+        } else {
+            offset..stretch.end.min(offset.saturating_add(self.at_once))
+        };
+        self.start = block.start;
+        self.units.clear();
+        self.queue.add_units(block, &mut self.units)?;
+        match self.get(offset) {
+            Some(unit) => Ok(Some(unit)),
+            None => self.queue.unit(offset),
+        }
+    }
+
+    /// As [`unit`](Self::unit); `None` for a damaged entry, too. For an entry near the queue's end no file is mapped.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the entry could not be read.
+    #[inline]
+    pub(crate) fn known_unit(&mut self, offset: i64) -> Result<Option<CqUnit>> {
+        if let Some(unit) = self.get(offset) {
+            return Ok(Some(unit));
+        }
+        if let Some(unit) = self.queue.unit_at_end(offset) {
+            return Ok(Some(unit).filter(|unit| names_message(*unit)));
+        }
+        match self.unit(offset) {
+            Err(Error::Corrupt { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Forgets the entries that were read.
+    pub(crate) fn forget(&mut self) {
+        self.units.clear();
+    }
+}
+
+/// A cursor for entries at random places. It keeps the files of the entries that it has read: searching a file again costs as much as reading
+/// several entries. Shows the queue as it was when the cursor was made.
+#[derive(Debug)]
+pub struct UnitCursor {
+    queue: Arc<ConsumeQueue>,
+    /// The queue offsets of its messages.
+    offsets: Range<i64>,
+    /// Those of them whose entries are read in the files.
+    in_files: Range<i64>,
+    /// By the offset of the first byte.
+    files: Vec<Arc<MappedFile>>,
+    /// The place of the file that was read last.
+    last: usize,
+}
+
+impl UnitCursor {
+    /// A cursor over the entries that the queue has now.
+    pub fn new(queue: Arc<ConsumeQueue>) -> Self {
+        let (offsets, in_files) = queue.extent();
+        Self {
+            queue,
+            offsets,
+            in_files,
+            files: Vec::new(),
+            last: 0,
+        }
+    }
+
+    /// Files that it keeps mapped.
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    /// As [`ConsumeQueue::unit`], and `None` for a message that has expired.
+    ///
+    /// # Errors
+    /// As [`ConsumeQueue::unit`].
+    #[inline]
+    pub fn unit(&mut self, offset: i64) -> Result<Option<CqUnit>> {
+        if !self.offsets.contains(&offset) {
+            return Ok(None);
+        }
+        if self.in_files.contains(&offset)
+            && let Some(unit) = self.in_file(offset)?
+            && unit.is_valid()
+            && !unit.is_pre_blank()
+        {
+            return Ok(Some(unit));
+        }
+        self.queue.unit(offset)
+    }
+
+    /// Brings the entry into the cache of the processor, if its file was met before, so that [`unit`](Self::unit) does not wait for it.
+    #[inline]
+    pub fn touch(&self, offset: i64) {
+        if let Some(at) = position_in_queue(offset).filter(|_| self.in_files.contains(&offset))
+            && let Some(file) = self.files.get(self.last)
+            && (file.start()..file.end()).contains(&at)
+        {
+            let at = (at - file.start()) as usize;
+            file.touch(at);
+            file.touch(at + CQ_UNIT_SIZE - 1);
+        }
+    }
+
+    /// The entry as the file has it; `None` if there is no file, or if it could not be read.
+    #[inline]
+    fn in_file(&mut self, offset: i64) -> Result<Option<CqUnit>> {
+        let Some(at) = position_in_queue(offset) else {
+            return Ok(None);
+        };
+        let holds = |file: &Arc<MappedFile>| (file.start()..file.end()).contains(&at);
+        if !self.files.get(self.last).is_some_and(holds) {
+            let after = self.files.partition_point(|file| file.start() <= at);
+            self.last = after.saturating_sub(1);
+            if !self.files.get(self.last).is_some_and(holds) {
+                let Some(file) = self.queue.files.find(at)? else {
+                    return Ok(None);
+                };
+                self.files.insert(after, file);
+                self.last = after;
+            }
+        }
+        let Some(file) = self.files.get(self.last) else {
+            return Ok(None);
+        };
+        let mut bytes = [0; CQ_UNIT_SIZE];
+        let is_read = file.read((at - file.start()) as usize, &mut bytes);
+        Ok(is_read.then(|| CqUnit::decode(&bytes)))
+    }
+}
