@@ -227,7 +227,7 @@ impl ConsumeQueue {
         Error::Corrupt { path, offset, reason }.advising(DAMAGE_ADVICE)
     }
 
-    /// As [`unit`](Self::unit); `None` for a damaged entry, too. For an entry near the queue's end no file is mapped.
+    /// Returns the entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.
     ///
     /// # Errors
     /// [`Error::Io`]: the entry could not be read.

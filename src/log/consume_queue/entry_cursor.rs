@@ -48,7 +48,7 @@ impl EntryCursor {
         self.units.get(at).copied()
     }
 
-    /// As [`ConsumeQueue::unit`]. Reads the entries after it, too.
+    /// Returns the entry at an offset, and reads the entries after it, too.
     ///
     /// # Errors
     /// As [`ConsumeQueue::unit`].
@@ -57,7 +57,7 @@ impl EntryCursor {
         self.unit_of(offset, &(offset..i64::MAX), false)
     }
 
-    /// As [`unit`](Self::unit), in a pass over a stretch from either end: reads no entry outside of the stretch.
+    /// Returns the entry at an offset, in a pass over a stretch from either end: reads no entry outside of the stretch.
     ///
     /// # Errors
     /// As [`ConsumeQueue::unit`].
@@ -85,7 +85,7 @@ impl EntryCursor {
         }
     }
 
-    /// As [`unit`](Self::unit); `None` for a damaged entry, too. For an entry near the queue's end no file is mapped.
+    /// Returns the entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.
     ///
     /// # Errors
     /// [`Error::Io`]: the entry could not be read.
@@ -116,7 +116,7 @@ pub struct UnitCursor {
     queue: Arc<ConsumeQueue>,
     /// The queue offsets of its messages.
     offsets: Range<i64>,
-    /// Those of them whose entries are read in the files.
+    /// The offsets among them whose entries are read in the files.
     in_files: Range<i64>,
     /// By the offset of the first byte.
     files: Vec<Arc<MappedFile>>,
@@ -142,7 +142,7 @@ impl UnitCursor {
         self.files.len()
     }
 
-    /// As [`ConsumeQueue::unit`], and `None` for a message that has expired.
+    /// Returns the entry at an offset; `None` if there is none, and for a message that has expired.
     ///
     /// # Errors
     /// As [`ConsumeQueue::unit`].
