@@ -4,9 +4,6 @@ use std::collections::BTreeSet;
 
 use super::tree::{Finding, Token, Tree, code, tokens};
 
-/// Files that break the rule. The list may only shrink: a file in it that follows the rule is reported, too.
-const KNOWN: [&str; 3] = ["src/read/landmarks.rs", "src/read/resolve/ids.rs", "src/read/sources.rs"];
-
 /// The items at the top of a file.
 #[derive(Debug, Default)]
 struct Items<'a> {
@@ -20,15 +17,11 @@ struct Items<'a> {
 
 /// Reports each file that holds only `impl` blocks of types of other files.
 pub(super) fn stray_impls(tree: &Tree) -> Vec<Finding> {
-    findings(tree, &KNOWN)
-}
-
-fn findings(tree: &Tree, known: &[&str]) -> Vec<Finding> {
     let codes: Vec<(&str, String)> = tree.files(&["src/"], ".rs").map(|(path, text)| (path, code(text))).collect();
     let tokens: Vec<(&str, Vec<Token<'_>>)> = codes.iter().map(|(path, code)| (*path, tokens(code))).collect();
     let files: Vec<(&str, Items<'_>)> = tokens.iter().map(|(path, tokens)| (*path, Items::of(tokens))).collect();
     let declared: BTreeSet<&str> = files.iter().flat_map(|(_, items)| items.declared.iter().copied()).collect();
-    let strays: Vec<Finding> = files
+    files
         .iter()
         .filter_map(|(path, items)| {
             let (name, line) = items.stray(&declared)?;
@@ -36,15 +29,7 @@ fn findings(tree: &Tree, known: &[&str]) -> Vec<Finding> {
             let path = (*path).to_owned();
             Some(Finding { path, line, message })
         })
-        .collect();
-    let fixed = known.iter().filter(|known| !strays.iter().any(|stray| stray.path == **known));
-    let fixed = fixed.map(|known| Finding {
-        path: (*known).to_owned(),
-        line: 1,
-        message: "the file follows the rule: remove it from the list in tests/it/tidy/types.rs".to_owned(),
-    });
-    let unknown = strays.iter().filter(|stray| !known.contains(&stray.path.as_str()));
-    unknown.cloned().chain(fixed).collect()
+        .collect()
 }
 
 impl<'a> Items<'a> {
@@ -110,23 +95,23 @@ fn implemented<'a>(tokens: &[Token<'a>]) -> Option<&'a str> {
 }
 
 #[test]
-fn a_file_of_impl_blocks_alone_and_a_listed_file_without_are_reported() {
+fn a_file_of_impl_blocks_alone_is_reported() {
     let tree = Tree::planted(&[
         ("src/log.rs", "pub struct Log<T>(T);\nimpl<T: Fn() -> u8> Log<T> {}\n"),
         (
             "src/stray.rs",
             "const A: u8 = 1;\nimpl<'a, T> fmt::Debug for crate::log::Log<T> {}\nfn help() { struct Inner; }\n",
         ),
-        ("src/known.rs", "use std::io;\nimpl Log<u8> { pub fn a() {} }\n"),
-        ("src/fixed.rs", "pub(super) enum Own {}\nimpl Log<u16> {}\n"),
+        ("src/other.rs", "use std::io;\nimpl Log<u8> { pub fn a() {} }\n"),
+        ("src/own.rs", "pub(super) enum Own {}\nimpl Log<u16> {}\n"),
         ("src/topic.rs", "impl Log<u32> {}\npub(crate) fn open() {}\n"),
         ("src/foreign.rs", "impl From<u8> for std::string::String {}\n"),
     ]);
     assert_eq!(
-        super::shown(&findings(&tree, &["src/known.rs", "src/fixed.rs"])),
+        super::shown(&stray_impls(&tree)),
         [
+            "src/other.rs:2: the file holds only `impl` blocks: move them to the file that declares `Log`",
             "src/stray.rs:2: the file holds only `impl` blocks: move them to the file that declares `Log`",
-            "src/fixed.rs:1: the file follows the rule: remove it from the list in tests/it/tidy/types.rs",
         ]
     );
 }
