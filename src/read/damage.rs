@@ -67,7 +67,7 @@ pub(super) fn nothing_at(physical_offset: i64, why: &str) -> Error {
 
 /// The reason why a search could not read a place of the log.
 #[derive(Debug)]
-pub(super) enum Unreadable {
+pub(crate) enum Unreadable {
     /// Its segment was removed since the store was opened.
     Expired,
     /// Recovery has put a salvage record there.
@@ -77,7 +77,7 @@ pub(super) enum Unreadable {
 }
 
 /// The places that a search could not read, by physical offset.
-pub(super) type Unread = BTreeMap<i64, Unreadable>;
+pub(crate) type Unread = BTreeMap<i64, Unreadable>;
 
 /// Returns the damage that comes first in the log.
 pub(super) fn first_damage(unread: &Unread) -> Option<&Error> {

@@ -42,7 +42,7 @@ pub struct KeyHit {
 }
 
 /// A message that a search has found, as the search returns it.
-pub(in crate::read) trait Hit: Sized {
+pub(crate) trait Hit: Sized {
     /// Returns the hit for a message that a walk meets; `None` if its record has to be read again, and its body checked.
     fn of_walked(view: &MessageView<'_>) -> Option<Self>;
 
@@ -88,7 +88,7 @@ impl Hit for StoredMessage {
 
 /// The hits so far, within the limit of each key.
 #[derive(Debug)]
-pub(in crate::read) struct Found<H> {
+pub(crate) struct Found<H> {
     /// With the number of their key.
     hits: Vec<(usize, H)>,
     limit: Option<usize>,
@@ -124,7 +124,7 @@ impl<H: Hit> Found<H> {
         self.hits.push((key, hit));
     }
 
-    pub(in crate::read) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.hits.len()
     }
 
@@ -167,7 +167,7 @@ impl<H: Hit> Found<H> {
 
     /// Drops the hits of the only key that are older than the newest `limit`. Returns where the oldest of the others starts, and true if any
     /// were dropped; `None` if there are fewer hits, and without a limit.
-    pub(in crate::read) fn cut(&mut self, limit: usize) -> Option<(i64, bool)> {
+    pub(crate) fn cut(&mut self, limit: usize) -> Option<(i64, bool)> {
         self.limit?;
         self.keep_newest();
         let (_, oldest) = self.hits.get(limit.checked_sub(1)?)?;
@@ -177,7 +177,7 @@ impl<H: Hit> Found<H> {
     }
 
     /// Returns the hits of all keys, ascending by physical offset.
-    pub(in crate::read) fn into_ascending(mut self) -> Vec<H> {
+    pub(crate) fn into_ascending(mut self) -> Vec<H> {
         self.hits.sort_unstable_by_key(|(_, hit)| hit.physical_offset());
         self.hits.dedup_by_key(|(_, hit)| hit.physical_offset());
         self.hits.into_iter().map(|(_, hit)| hit).collect()

@@ -68,20 +68,20 @@ impl MessageReader {
 }
 
 /// A search for one or many keys, in one stretch of the log after the other.
-pub(in crate::read) struct KeySearch<'a, H> {
+pub(crate) struct KeySearch<'a, H> {
     reader: &'a MessageReader,
     wanted: Wanted<'a>,
     /// The number and the hash of each key of which more messages are wanted, ascending by number.
-    pub(in crate::read) keys: Vec<(usize, i32)>,
+    pub(crate) keys: Vec<(usize, i32)>,
     /// Made when the log has to be walked.
     numbers: OnceCell<Numbers<'a>>,
     bounds: &'a HitBounds,
     /// The store times of the messages that are wanted; `None` for any.
     times: Option<RangeInclusive<i64>>,
     errors: Errors,
-    pub(in crate::read) found: Found<H>,
+    pub(crate) found: Found<H>,
     /// The places that could not be read, for a caller that decides about them. `None`: damage ends the search or is passed over.
-    pub(in crate::read) unread: Option<Unread>,
+    pub(crate) unread: Option<Unread>,
 }
 
 impl<'a, H: Hit> KeySearch<'a, H> {
@@ -89,12 +89,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
-    pub(in crate::read) fn new(
-        reader: &'a MessageReader,
-        wanted: Wanted<'a>,
-        bounds: &'a HitBounds,
-        errors: Errors,
-    ) -> Result<Self> {
+    pub(crate) fn new(reader: &'a MessageReader, wanted: Wanted<'a>, bounds: &'a HitBounds, errors: Errors) -> Result<Self> {
         let mut keys = Vec::with_capacity(wanted.len());
         for number in 0..wanted.len() {
             interrupt::check()?;
@@ -117,7 +112,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub(in crate::read) fn that_reports(
+    pub(crate) fn that_reports(
         reader: &'a MessageReader,
         wanted: Wanted<'a>,
         bounds: &'a HitBounds,
@@ -142,7 +137,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage that is neither collected nor skipped; [`Error::Io`].
-    pub(in crate::read) fn look_into(&mut self, source: &Source) -> Result<()> {
+    pub(crate) fn look_into(&mut self, source: &Source) -> Result<()> {
         if let Source::Index(indexed) = source {
             if self.look_up_index(indexed)? {
                 return self.note_lost(indexed);
@@ -161,7 +156,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
     ///
     /// # Errors
     /// As [`look_into`](Self::look_into).
-    pub(in crate::read) fn look_up_index(&mut self, indexed: &Indexed) -> Result<bool> {
+    pub(crate) fn look_up_index(&mut self, indexed: &Indexed) -> Result<bool> {
         let index = self.reader.index();
         self.look_up(indexed.range(), Check::Whole, |lookup| index.find_all(indexed, lookup))
     }
@@ -376,7 +371,7 @@ impl MessageReader {
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub(in crate::read) fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
+    pub(crate) fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
         let is_of_log = |file: &IndexFile, geometry| self.is_of_log(file, geometry);
         let mut sources = self.index().sources(log, &is_of_log)?;
         if let [.., Source::Index(indexed), Source::LogAfterIndex(rest)] = sources.as_slice() {
@@ -393,7 +388,7 @@ impl MessageReader {
     /// Returns true if the items of the file are those of this log. Somebody may have copied the file from another store, or have kept it
     /// from before messages were cut from the log. So at both ends one of two messages must be there: the other one may be
     /// damaged.
-    pub(in crate::read) fn is_of_log(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
+    pub(crate) fn is_of_log(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
         let (log, header) = (self.physical_bounds(), file.header());
         if header.end_physical_offset < log.start {
             return Ok(true);

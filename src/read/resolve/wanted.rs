@@ -63,7 +63,7 @@ impl QueryRequest {
 
 /// Keys to be found, each with a number.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::read) enum Wanted<'a> {
+pub(crate) enum Wanted<'a> {
     /// Topics and keys.
     Keys(&'a [(&'a str, &'a str)]),
     /// Unique keys, in each of these topics: all of the first key, then all of the second.
@@ -76,7 +76,7 @@ pub(in crate::read) enum Wanted<'a> {
 pub(super) type Numbers<'a> = HashMap<(&'a str, &'a str), Vec<usize>, RandomState>;
 
 impl<'a> Wanted<'a> {
-    pub(in crate::read) fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         match self {
             Self::Keys(pairs) => pairs.len(),
             Self::UniqueKeys(topics, keys) => topics.len() * keys.len(),
@@ -182,6 +182,6 @@ impl<'a> Wanted<'a> {
 }
 
 /// Returns the tag under which an index of tags holds the message.
-pub(in crate::read) fn indexed_tag<'a>(view: &MessageView<'a>) -> Option<Cow<'a, str>> {
+pub(crate) fn indexed_tag<'a>(view: &MessageView<'a>) -> Option<Cow<'a, str>> {
     view.tags().filter(|_| view.transaction() != Transaction::Rollback)
 }
