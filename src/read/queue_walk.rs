@@ -117,17 +117,19 @@ impl QueueScan {
     /// # Errors
     /// As [`MessageReader::queue_ids`].
     pub fn new(reader: Arc<MessageReader>, topic: String, id: i32, offsets: Range<i64>) -> Result<Self> {
+        // First: a removal while the queue is looked for counts.
+        let removals = reader.log().removals();
         let walk = reader.queue(&topic, id)?.map(|queue| {
             let offsets = offsets.start.max(queue.min_offset())..offsets.end.min(queue.max_offset());
             QueueWalk::new(NamedQueue { topic, id, queue }, offsets)
         });
         let on_damage = OnDamage::new(reader.config().errors);
         Ok(Self {
-            removals: reader.log().removals(),
             reader,
             walk,
             on_damage,
             cursor: RecordCursor::default(),
+            removals,
         })
     }
 

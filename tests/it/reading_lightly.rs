@@ -304,6 +304,31 @@ fn a_walk_goes_on_without_a_copy_of_the_keys_before_it() {
 }
 
 #[test]
+fn a_query_with_a_limit_that_walks_the_log_holds_few_messages() {
+    const MESSAGES: usize = 2000;
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 24, 3000, 100, 4000);
+    let offsets: Vec<i64> = (0..MESSAGES)
+        .map(|_| writer.put("orders", 0, &[b'x'; 1000], &[("KEYS", "k")]))
+        .collect();
+    writer.finish(true);
+    fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let reader = open(&CountingEnv::new(), dir.path());
+    let request = QueryRequest {
+        limit: Some(2),
+        ..by_key("orders", "k")
+    };
+    let (found, most) = heap::most_while(|| reader.query(&request).unwrap());
+    let found: Vec<i64> = found
+        .messages
+        .iter()
+        .map(|message| message.view().physical_offset())
+        .collect();
+    assert_eq!(found, offsets[MESSAGES - 2..]);
+    assert!(most < MESSAGES * 100, "{most} bytes");
+}
+
+#[test]
 fn the_keys_of_a_walk_that_fit_are_kept_where_there_is_no_room_for_all() {
     // More keys than are kept, which is 2^24.
     const MESSAGES: usize = 1100;

@@ -236,6 +236,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         let why = match (found, cursor.view()) {
             (LogRecord::Message(()), Some(view)) if is_salvage_record(&view) => Unreadable::Lost,
             (LogRecord::Message(()), Some(view)) => {
+                self.found.make_room();
                 let before = self.found.len();
                 if !self.add(cursor, &view, of_record) {
                     return Ok(false);
@@ -361,7 +362,23 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         if let Some(known) = &mut self.unread {
             known.append(&mut unread);
         }
-        self.check_all(unchecked, Check::Whole).map(drop)
+        if unchecked.is_empty() {
+            return Ok(());
+        }
+        // Visited queues lead back to places before.
+        unchecked.sort_unstable();
+        unchecked.dedup();
+        self.look_up(&range, Check::Whole, |lookup| Ok(Some(newest(&unchecked, lookup))))
+            .map(drop)
+    }
+}
+
+/// Returns the newest of the candidates, which ascend, for the only key of a lookup.
+fn newest(candidates: &[Candidate], lookup: KeyLookup<'_>) -> Candidates {
+    let first = candidates.len().saturating_sub(lookup.most);
+    Candidates {
+        records: candidates.get(first..).unwrap_or_default().to_vec(),
+        cut: if first > 0 { lookup.keys.to_vec() } else { Vec::new() },
     }
 }
 
