@@ -142,7 +142,7 @@ impl UnitCursor {
         self.files.len()
     }
 
-    /// Returns the entry at an offset; `None` if there is none, and for a message that has expired.
+    /// Returns the entry at an offset; `None` for a message that is absent or has expired.
     ///
     /// # Errors
     /// As [`ConsumeQueue::unit`].
