@@ -9,8 +9,8 @@ import ast
 import inspect
 import os
 import sys
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, final
+from dataclasses import FrozenInstanceError, asdict, dataclass, field
+from typing import Any, Literal, NoReturn, final
 
 __all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "VerifyReport"]
 
@@ -356,8 +356,12 @@ class RepairReport(_Shown):
         )
 
 
+def _refuse_change(report: object, name: str, _value: object, /) -> NoReturn:
+    raise FrozenInstanceError(f"a {type(report).__name__} is frozen: its {name} cannot be changed")
+
+
 def _document_fields() -> None:
-    """Gives `help` the texts of the fields: it reads them from a dict of slots, editors from the source."""
+    """Gives `help` the texts of the fields: a property has one, a slot has none. Editors read them in the source."""
     try:
         source = inspect.getsource(sys.modules[__name__])
     except OSError:
@@ -365,14 +369,15 @@ def _document_fields() -> None:
     for owner in ast.parse(source).body:
         if not isinstance(owner, ast.ClassDef) or owner.name not in __all__:
             continue
-        slots: dict[str, str | None] = {}
-        for member in owner.body:
-            match member:
-                case ast.AnnAssign(target=ast.Name(id=name)):
-                    slots[name] = None
-                case ast.Expr(value=ast.Constant(value=str(text))) if slots:
-                    slots[next(reversed(slots))] = inspect.cleandoc(text)
-        globals()[owner.name].__slots__ = slots
+        report = globals()[owner.name]
+        for pair in zip(owner.body, owner.body[1:], strict=False):
+            match pair:
+                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
+                    slot = getattr(report, name)
+                    setattr(report, name, property(slot.__get__, slot.__set__, doc=inspect.cleandoc(text)))
 
 
+for _report in map(globals().__getitem__, __all__):
+    # That of a dataclass with slots raises TypeError for a name that is not a field (CPython 3.11).
+    _report.__setattr__ = _refuse_change
 _document_fields()

@@ -99,7 +99,7 @@ def test_an_answer_pickles_by_value_and_needs_no_store(path: Path, answer: str) 
         assert repr(back) == repr(given)
 
 
-def test_reports_are_equal_by_value_hashable_and_come_back_from_a_pickle(path: Path) -> None:
+def test_reports_are_frozen_values_that_compare_hash_and_pickle(path: Path) -> None:
     with mqstore.open(path) as store:
         recovery = store.recovery
         assert recovery == store.recovery
@@ -111,6 +111,9 @@ def test_reports_are_equal_by_value_hashable_and_come_back_from_a_pickle(path: P
     for report in reports:
         for back in (pickle.loads(pickle.dumps(report)), copy.copy(report), copy.deepcopy(report)):
             assert (back, hash(back), repr(back), type(back)) == (report, hash(report), repr(report), type(report))
+        for name in ("ok", "topics", "new"):
+            with pytest.raises(AttributeError, match=f"is frozen: its {name} cannot be changed"):
+                setattr(report, name, 1)
 
 
 def test_a_pickle_opens_the_store_once_whatever_it_holds(path: Path) -> None:
