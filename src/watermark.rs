@@ -9,7 +9,7 @@
 //! Threads that append again as soon as a sync has released them come back a moment after it. A leader that begins before they do takes
 //! along only those that came during the last sync, and two halves of the threads take turns. So the next leader is the thread that
 //! completes the group: as many threads as the last leader found, itself included. It needs no wake, because it has just come. Where some
-//! of them do not come, one that waits leads a moment later ([`Leading::finish`]).
+//! of them do not come, a waiting thread leads a moment later ([`Leading::finish`]).
 //!
 //! The states of a thread in [`Watermark::wait_or_lead`]:
 //!
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::sync::{AtomicI64, AtomicUsize, Gate, Mutex, MutexGuard, Thread, current, now, park, park_timeout};
 
-/// How a wait ended.
+/// The outcome of a wait.
 #[derive(Debug, Clone)]
 pub enum Wait {
     /// The watermark reached the target.
@@ -51,7 +51,7 @@ pub enum Wait {
 #[derive(Debug, Default)]
 pub struct Watermark {
     value: AtomicI64,
-    /// How many threads wait. Raising the watermark takes no lock while it is 0.
+    /// The number of threads that wait. Raising the watermark takes no lock while it is 0.
     waiting: AtomicUsize,
     state: Mutex<State>,
 }
@@ -63,9 +63,9 @@ struct State {
     arrivals: u64,
     /// Threads that may lead, and have come since the leader began.
     open: Group,
-    /// Those that came before. `None` where no thread leads.
+    /// Threads that came before. `None` while no thread leads.
     led: Option<Group>,
-    /// As many threads are expected to come before one of them leads.
+    /// The number of threads that are expected to come before one of them leads.
     expected: usize,
     /// When one of them leads, however many have come.
     lead_at: Option<Instant>,
@@ -92,20 +92,20 @@ pub struct Leading<'w> {
     finished: Option<(i64, Duration)>,
 }
 
-/// What a thread does that has looked at the state.
+/// The next step of a thread that has looked at the state.
 enum Look {
     Leads,
     Ends(Wait),
     Sleeps {
-        /// For so long, if it is not woken.
+        /// The longest sleep, if it is not woken.
         left: Option<Duration>,
-        /// For the whole group.
+        /// Set if it sleeps no longer than until the whole group is to be led.
         keeps_time: bool,
     },
 }
 
 impl Watermark {
-    /// A watermark that starts at `value`.
+    /// Creates a watermark that starts at `value`.
     pub fn new(value: i64) -> Self {
         Self {
             value: AtomicI64::new(value),
@@ -113,7 +113,7 @@ impl Watermark {
         }
     }
 
-    /// Its value.
+    /// Returns its value.
     pub fn get(&self) -> i64 {
         self.value.load(Ordering::Acquire)
     }
@@ -128,7 +128,7 @@ impl Watermark {
         }
     }
 
-    /// The watermark rises no more. Every thread that waits, now or later, for more than its value gets `cause`. The first cause stays.
+    /// Ends the rise of the watermark. Every thread that waits, now or later, for more than its value gets `cause`. The first cause stays.
     pub fn poison(&self, cause: Error) {
         self.wake(i64::MAX, |state| {
             state.poisoned.get_or_insert(cause);
@@ -136,12 +136,12 @@ impl Watermark {
         });
     }
 
-    /// Why it was poisoned, if it was.
+    /// Returns the reason why it was poisoned, if it was.
     pub fn poisoned(&self) -> Option<Error> {
         self.state().poisoned.clone()
     }
 
-    /// How many threads wait.
+    /// Returns the number of threads that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
@@ -171,10 +171,10 @@ impl Watermark {
         outcome
     }
 
-    /// As [`Watermark::wait`], unless this thread is to lead: then it is to raise the watermark.
+    /// Waits as [`Watermark::wait`] does, unless this thread is to lead: then it is to raise the watermark.
     ///
     /// # Errors
-    /// How the wait ended, if the thread does not lead.
+    /// The outcome of the wait, if the thread does not lead.
     pub fn wait_or_lead(&self, target: i64, deadline: Option<Instant>) -> Result<Leading<'_>, Wait> {
         if self.get() >= target {
             return Err(Wait::Reached);
@@ -217,7 +217,7 @@ impl Watermark {
         outcome
     }
 
-    /// For how long a thread sleeps, or how its wait ends.
+    /// Returns the longest sleep of a thread, or the outcome of its wait.
     fn look(&self, state: &State, target: i64, deadline: Option<Instant>, time: Instant) -> Result<Option<Duration>, Wait> {
         if self.value.load(Ordering::SeqCst) >= target {
             return Err(Wait::Reached);
@@ -288,7 +288,7 @@ impl Watermark {
         }
     }
 
-    /// A thread that panics while it holds the lock leaves the state whole, because every change to it is one call.
+    /// Locks the state. A thread that panics while it holds the lock leaves the state whole, because every change to it is one call.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -303,7 +303,7 @@ impl State {
         taken
     }
 
-    /// Into the group that is open; or again into one that is led, if the thread has slept at its gate.
+    /// Enters the open group; or the led group again, if the thread has slept at its gate.
     fn enter(&mut self, slept_at: Option<Arc<Gate>>, target: i64, keeps_time: bool) -> Arc<Gate> {
         let again = self
             .led
@@ -317,7 +317,7 @@ impl State {
         group.gate.clone()
     }
 
-    /// Called by a thread that has slept at this gate.
+    /// Leaves the group of this gate, at which the thread has slept.
     fn leave(&mut self, gate: &Arc<Gate>, kept_time: bool) {
         let mut groups = [Some(&mut self.open), self.led.as_mut()].into_iter().flatten();
         if let Some(group) = groups.find(|group| Arc::ptr_eq(&group.gate, gate)) {
@@ -326,7 +326,7 @@ impl State {
         }
     }
 
-    /// The gate of a group that is not led, and in which no thread keeps the time.
+    /// Returns the gate of a group that is not led, and in which no thread keeps the time.
     fn untimed(&self) -> Option<Arc<Gate>> {
         let is_untimed = self.led.is_none() && self.open.size > 0 && !self.open.is_timed;
         is_untimed.then(|| self.open.gate.clone())

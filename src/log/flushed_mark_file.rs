@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{CONFIG_DIR, FLUSHED_MARK_FILE, FLUSHED_MARK_SIZE, FlushedMark};
 use crate::storage::{Access, Env, File, Lock, Step, read_file, replace_file};
 
-/// Reads the mark of the store at `root`, whatever log it is about; `None` if there is none, or no whole one.
+/// Reads the mark of the store at `root`, whatever log it belongs to; `None` if the file is missing or damaged.
 ///
 /// # Errors
 /// [`Error::Io`] when the file is there and cannot be read.
@@ -22,7 +22,7 @@ pub fn load_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMar
 }
 
 fn read_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> {
-    // One byte more than a mark has: a longer file is none.
+    // One byte more than a mark has: a longer file is not a mark.
     match read_file(env, &path(root), FLUSHED_MARK_SIZE + 1) {
         // Not a regular file, or a file that only its writer may read.
         Err(Error::Io { source, .. })
@@ -34,8 +34,8 @@ fn read_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> 
     }
 }
 
-/// Tells readers of other processes that from now on nothing after the mark is shown, as long as the lock is held. A writer that recovers
-/// the store does not hold it: what a dead writer left is read as it is.
+/// Takes the lock that limits readers of other processes to the bytes below the mark, as long as it is held. A writer that recovers the
+/// store does not hold it: the records of a dead writer are read up to the end of the log.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -44,7 +44,7 @@ pub fn lock_flushed_mark(env: &dyn Env, root: &Path) -> Result<Lock> {
     env.lock(&path).map_err(|error| Error::full_or_io("lock", &path, error))
 }
 
-/// Whether a writer holds the lock of [`lock_flushed_mark`].
+/// Returns true if a writer holds the lock of [`lock_flushed_mark`].
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -59,7 +59,7 @@ pub fn is_flushed_mark_locked(env: &dyn Env, root: &Path) -> Result<bool> {
 pub struct FlushedMarkFile {
     path: PathBuf,
     file: Arc<dyn File>,
-    /// What is written, but for its offset.
+    /// The mark that is written, except its offset.
     mark: FlushedMark,
 }
 

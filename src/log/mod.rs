@@ -1,6 +1,6 @@
 //! The file families: the commit log, and what is derived from it. Each file reads and writes one family and decides nothing about another.
 
-/// Up to where the log is flushed.
+/// The mark of the flushed end of the log.
 mod flushed_mark_file;
 /// The commit log: read, appended to, truncated, salvaged.
 mod commit_log;

@@ -1,8 +1,8 @@
-//! What runs beside the callers of a store.
+//! The background services of a store.
 
 /// A service, step by step.
 mod stepped;
-/// What reads of the writing process wait for.
+/// The barrier that makes a read see the appends before it.
 mod read_barrier;
 /// When the checkpoint is stamped, and with what.
 mod checkpointer;

@@ -1,4 +1,4 @@
-//! What a read of the writing process waits for: that everything readable at the call is in queues and index.
+//! The barrier of reads in the writing process: a read waits until everything readable at the call is in queues and index.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl ReadBarrier {
         }
     }
 
-    /// Whether everything that is readable now is dispatched. Costs two loads.
+    /// Returns true if everything that is readable now is dispatched. Costs two loads.
     pub fn is_open(&self) -> bool {
         self.dispatched.get() >= self.readable.get()
     }

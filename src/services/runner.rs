@@ -1,4 +1,4 @@
-//! What runs beside the callers of a store: a thread each, or the caller's own steps.
+//! Runs the background services of a store: each on a thread, or in the steps of a caller.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,7 +75,7 @@ impl Services {
         }
     }
 
-    /// Runs one step of a service. A service that panics has failed. A service that has failed tells all who wait for it.
+    /// Runs one step of a service. A service that panics has failed. A service that has failed reports the failure to all who wait for it.
     pub(crate) fn step(&self, service: Service, now: Instant) -> Result<Next> {
         let found = self.all.iter().find(|(listed, _)| *listed == service);
         found.map_or(Ok(Next::Done), |(_, stepped)| step(service, stepped, now))
@@ -130,7 +130,7 @@ impl Services {
                 dispatcher.help(Instant::now())
             }) {
                 Ok(Next::Again) => interrupt::check()?,
-                // The others are told by the dispatcher itself.
+                // The dispatcher itself reports to the others.
                 Ok(Next::Idle { .. } | Next::Done) | Err(_) => break,
             }
         }
@@ -157,13 +157,13 @@ fn step(service: Service, stepped: &Mutex<dyn Stepped>, now: Instant) -> Result<
     guarded(service, &mut *lock(stepped), |stepped| stepped.step(now))
 }
 
-/// A service that fails or panics tells all who wait for it.
+/// Runs work of a service. A service that fails or panics reports to all who wait for it.
 fn guarded<S: Stepped + ?Sized>(service: Service, stepped: &mut S, work: impl FnOnce(&mut S) -> Result<Next>) -> Result<Next> {
     let outcome = without_panic(service.name(), || work(stepped));
     outcome.inspect_err(|cause| stepped.fail(cause.clone()))
 }
 
-/// A service that panicked is locked, too: it still tells those who wait for it.
+/// Locks a service, even after a panic: it still reports to those who wait for it.
 fn lock<S: Stepped + ?Sized>(stepped: &Mutex<S>) -> MutexGuard<'_, S> {
     stepped.lock().unwrap_or_else(PoisonError::into_inner)
 }

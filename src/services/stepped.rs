@@ -1,4 +1,4 @@
-//! What runs beside the callers of a store, as steps: a thread runs them, or a caller that decides what happens when.
+//! A background service as steps: a thread runs them, or a caller that decides their order.
 //!
 //! A step does a little work, at a time that it is given. It may write and sync, and wait for a sync that another thread has begun, so it
 //! can last as long as the disk takes. It never waits for new work.
@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::watermark::Watermark;
 
-/// After so long a time a shortage of room on the disk, of descriptors or of memory may be over.
+/// The time after which a shortage of room on the disk, of descriptors or of memory may be over.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// What a service wants after a step.
+/// The wish of a service after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// The next step at once: there is more to do.
     Again,
-    /// Nothing until what it [awaits](Stepped::awaited) has come, or until this time.
+    /// No step until the value that it [awaits](Stepped::awaited) has come, or until this time.
     Idle {
         /// When there is something to do in any case.
         until: Option<Instant>,
@@ -29,10 +29,10 @@ pub enum Next {
 
 /// A service, as the threads and the callers see it.
 pub trait Stepped: Debug + Send {
-    /// Does what there is to do at the time `now`, at most a little of it.
+    /// Does a little of the work that is due at the time `now`.
     ///
     /// # Errors
-    /// What keeps it from going on: see [`Stepped::fail`].
+    /// The failure that ends the service: see [`Stepped::fail`].
     fn step(&mut self, now: Instant) -> Result<Next>;
 
     /// The watermark that brings it work, and the value from which it does. A poisoned watermark is work, too.

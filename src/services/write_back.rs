@@ -1,4 +1,5 @@
-//! Write-back of the log at an interval, or when a caller waits: commits from the transient store pool, syncs, and the release of cached pages.
+//! Write-back of the log at an interval, or when a caller waits: commits from the transient store pool, syncs, and the release of cached
+//! pages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -18,25 +18,25 @@ pub(super) struct SegmentAllocator {
     env: Arc<dyn Env>,
     dir: PathBuf,
     segment_size: u64,
-    /// What is done with the pages of a new segment.
+    /// The warm-up of the pages of a new segment.
     warm_up: Option<WarmUp>,
     /// Held by the thread that makes a segment.
     allocating: Mutex<()>,
-    /// Where the last segment starts that could not be made. Its unfinished file may still be there, and the removal of its name is not
+    /// The start of the last segment that could not be made. Its unfinished file may still exist, and the removal of its name is not
     /// durable.
     unfinished: Mutex<Option<u64>>,
     requests: AtomicI64,
-    /// How many segments were asked for.
+    /// The number of requests so far.
     asked: Arc<Watermark>,
-    /// How many of the requests were answered.
+    /// The number of the last request that was answered.
     answered: Watermark,
-    /// Why the last request was answered without a segment.
+    /// The reason why the last request was answered without a segment.
     refusal: Mutex<Option<Error>>,
-    /// A thread answers the requests, and who waits for an answer waits so long at most.
+    /// Set once the allocator thread runs: the longest that an append waits for it.
     patience: OnceLock<Duration>,
 }
 
-/// Why there is no new segment.
+/// The reason why no new segment was made.
 pub(super) enum NotMade {
     /// No file is left, and another try makes the segment again.
     Gone(Error),
@@ -61,12 +61,12 @@ impl SegmentAllocator {
         }
     }
 
-    /// From now on new segments are warmed up.
+    /// Warms up new segments from now on.
     pub(super) fn warm(&mut self, warm_up: WarmUp) {
         self.warm_up = Some(warm_up);
     }
 
-    /// Bytes of each segment.
+    /// Returns the size of a segment.
     pub(super) fn segment_size(&self) -> u64 {
         self.segment_size
     }
@@ -92,7 +92,8 @@ impl SegmentAllocator {
         }
     }
 
-    /// Removes, durably, the segment that was made and not used, and what is left of one that could not be made. The caller holds the lock.
+    /// Removes, durably, the segment that was made and not used, and the unfinished file of a segment that could not be made. The caller
+    /// holds the lock.
     ///
     /// # Errors
     /// [`Error::Io`]; after a [shortage](Error::is_shortage) it may be called again.
@@ -113,24 +114,24 @@ impl SegmentAllocator {
         Ok(())
     }
 
-    /// A thread answers the requests from now on. Who waits for an answer waits for at most `patience`.
+    /// Notes that a thread answers the requests from now on. An append waits for an answer for at most `patience`.
     pub(super) fn serve(&self, patience: Duration) {
         let _ = self.patience.set(patience);
     }
 
-    /// How long to wait for an answer; `None` if no thread gives one.
+    /// Returns the longest wait for an answer; `None` if no thread answers.
     pub(super) fn patience(&self) -> Option<Duration> {
         self.patience.get().copied()
     }
 
-    /// Asks for the next segment. Gives the number of the request.
+    /// Asks for the next segment. Returns the number of the request.
     pub(super) fn ask(&self) -> i64 {
         let request = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         self.asked.advance(request);
         request
     }
 
-    /// What brings work to the thread that answers: the number of the last request, and the first that is not answered.
+    /// Returns the watermark of the requests, and the number of the first that is not answered: the thread that answers waits for it.
     pub(super) fn awaited(&self) -> (Arc<Watermark>, i64) {
         (self.asked.clone(), self.answered.get() + 1)
     }
@@ -147,7 +148,7 @@ impl SegmentAllocator {
     /// Waits until the request is answered.
     ///
     /// # Errors
-    /// Why no segment was made: the last answer says so, or none came within `patience`.
+    /// The reason in the last answer why no segment was made, or no answer within `patience`.
     pub(super) fn wait(&self, request: i64, patience: Duration, start: u64) -> Result<()> {
         match self.answered.wait(request, Some(Instant::now() + patience)) {
             Wait::Reached => lock(&self.refusal).clone().map_or(Ok(()), Err),
@@ -163,7 +164,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// No request is answered any more.
+    /// Ends the requests: none is answered any more.
     pub(super) fn end(&self, cause: &Error) {
         self.asked.poison(cause.clone());
         self.answered.poison(cause.clone());

@@ -14,10 +14,10 @@ use crate::storage::AppendFile;
 /// The next offset of every queue that has one, by topic and queue id.
 pub type QueueOffsets = HashMap<String, BTreeMap<i32, i64>>;
 
-/// Where and how a log goes on.
+/// The end of a log that was recovered, where it is appended to.
 #[derive(Debug)]
 pub(crate) struct LogEnd {
-    /// Where it ends.
+    /// The offset of the end.
     pub at: i64,
     /// Past it every byte is zero.
     pub written_until: i64,
@@ -66,10 +66,10 @@ pub(super) struct RoomWait {
     pub(super) until: Option<Instant>,
 }
 
-/// What the append lock protects.
+/// The state that the append lock protects.
 #[derive(Debug)]
 pub(super) struct AppendState {
-    /// Where the log ends.
+    /// The end of the log.
     pub(super) end: u64,
     /// The segment that is appended to.
     pub(super) current: Option<Arc<AppendFile>>,
@@ -86,7 +86,7 @@ pub(super) struct AppendState {
     pub(super) segments: SegmentStats,
     /// An append waits for the next segment.
     is_next_waited_for: bool,
-    /// Why nothing is appended any more.
+    /// The reason why nothing is appended any more.
     pub(super) stopped: Option<Error>,
 }
 
@@ -114,7 +114,7 @@ impl AppendState {
         }
     }
 
-    /// The bytes after the end in the current segment.
+    /// Returns the number of bytes after the end in the current segment.
     #[inline]
     pub(super) fn remaining(&self) -> u64 {
         self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
@@ -180,7 +180,7 @@ impl AppendState {
         Ok(())
     }
 
-    /// Goes on in the next segment, if that was made.
+    /// Continues in the next segment, if that was made.
     pub(super) fn move_to_next(&mut self) {
         if let Some(next) = self.next.take() {
             self.end = next.start();
@@ -192,25 +192,25 @@ impl AppendState {
         }
     }
 
-    /// Whether to ask for the next segment now that a message was appended: once for each segment.
+    /// Returns true if the next segment is to be asked for now that a message was appended: once for each segment.
     #[inline]
     pub(super) fn asks_for_next(&mut self) -> bool {
         let is_asked = std::mem::replace(&mut self.is_next_asked, true);
         !is_asked && self.next.is_none()
     }
 
-    /// Whether an append of `len` bytes finds room, in this segment or in the next one.
+    /// Returns true if an append of `len` bytes finds room, in this segment or in the next one.
     pub(super) fn has_room(&self, len: u64) -> bool {
         self.next.is_some() || fits(len, self.remaining())
     }
 
-    /// An append waits for the next segment.
+    /// Counts an append that waits for the next segment.
     pub(super) fn wait_for_next(&mut self) {
         self.segments.waits += 1;
         self.is_next_waited_for = true;
     }
 
-    /// Where the segment after the current one starts.
+    /// Returns the start of the segment after the current one.
     pub(super) fn next_start(&self) -> u64 {
         self.current.as_ref().map_or(self.end, |file| file.end())
     }
@@ -232,7 +232,7 @@ impl AppendState {
         *next - 1
     }
 
-    /// The topics that anything was appended to since the open.
+    /// Returns the counts of each topic that was appended to since the open.
     pub(super) fn put_stats(&self) -> Vec<(String, PutStats)> {
         let appended = self.topics.iter().filter(|(_, topic)| topic.puts.times > 0);
         appended.map(|(name, topic)| (name.clone(), topic.puts)).collect()

@@ -78,7 +78,8 @@ enum Ending {
 }
 
 impl CommitLog {
-    /// Appends at the end of `files`, which lies in `current` unless the next segment has to be made. See [`LogFiles::truncate`].
+    /// Creates a log that appends at the end of `files`, which lies in `current` unless the next segment has to be made. See
+    /// [`LogFiles::truncate`].
     pub(super) fn new(
         env: Arc<dyn Env>,
         files: Arc<LogFiles>,
@@ -103,12 +104,12 @@ impl CommitLog {
         }
     }
 
-    /// From now on `mark` follows what is flushed.
+    /// Writes `mark` after each sync from now on.
     pub(crate) fn keep_mark(&mut self, mark: FlushedMarkFile) {
         self.mark = Some(mark);
     }
 
-    /// The same log, before anything is appended, in the write mode of the options. Appended bytes go by way of `pool`, if there is one.
+    /// Sets the write mode of the options, before anything is appended. Appended bytes go through `pool`, if there is one.
     #[must_use]
     pub fn with_mode(mut self, config: &StoreConfig, pool: Option<TransientStorePool>) -> Self {
         let is_sync = config.flush_disk_type == FlushDiskType::Sync;
@@ -135,22 +136,22 @@ impl CommitLog {
         self
     }
 
-    /// What was written, for reading.
+    /// Returns the files, for reading.
     pub fn files(&self) -> &LogFiles {
         &self.files
     }
 
-    /// Bytes of each segment.
+    /// Returns the size of a segment.
     pub fn segment_size(&self) -> u64 {
         self.allocator.segment_size()
     }
 
-    /// Bytes that a record may have.
+    /// Returns the largest size of a record.
     pub fn max_record_size(&self) -> u64 {
         self.segment_size() - BLANK_SIZE as u64
     }
 
-    /// Store time of the last message; 0 for none.
+    /// Returns the store time of the last message; 0 for none.
     pub fn last_store_time(&self) -> i64 {
         lock(&self.state).last_store_time
     }
@@ -517,7 +518,7 @@ impl CommitLog {
         self.mark.as_ref().map_or(Ok(()), FlushedMarkFile::sync)
     }
 
-    /// Pages that were begun since the last sync, as `RocketMQ` counts them.
+    /// Returns the number of pages that were begun since the last sync, as `RocketMQ` counts them.
     pub fn unflushed_pages(&self) -> u64 {
         (self.watermarks.committed.get() as u64 / PAGE_SIZE).saturating_sub(self.watermarks.flushed.get() as u64 / PAGE_SIZE)
     }
@@ -591,7 +592,7 @@ impl CommitLog {
         Ok(target)
     }
 
-    /// A thread calls [`CommitLog::make_asked_segment`] from now on. Appending waits for it for at most `patience`.
+    /// Notes that a thread calls [`CommitLog::make_asked_segment`] from now on. Appending waits for it for at most `patience`.
     pub fn serve_segments(&self, patience: Duration) {
         self.allocator.serve(patience);
     }
@@ -747,7 +748,7 @@ impl CommitLog {
         self.unsynced.failure().cloned()
     }
 
-    /// For how long appends held the append lock that were slow, of those that no earlier call has given: of many, the newest.
+    /// Takes the durations of the slow holds of the append lock that no earlier call has returned: of many, the newest.
     pub fn take_slow_puts(&self) -> Vec<Duration> {
         self.lock_time.take_slow()
     }

@@ -46,12 +46,12 @@ impl LogFiles {
         })
     }
 
-    /// Bytes of a segment; 0 while there is none.
+    /// Returns the size of a segment; 0 while the log has no segment.
     pub fn segment_size(&self) -> u64 {
         self.files.file_size()
     }
 
-    /// The directory of the segments.
+    /// Returns the directory of the segments.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -61,7 +61,7 @@ impl LogFiles {
         self.files.remove(start as u64)
     }
 
-    /// The bytes of one segment from `from` on, up to `until`, in pieces with the physical offset of each.
+    /// Reads a range of one segment in pieces, and passes each with its physical offset to `take`.
     pub(super) fn for_each_piece(&self, range: Range<i64>, mut take: impl FnMut(i64, &[u8]) -> Result<()>) -> Result<()> {
         let mut at = range.start;
         let mut bytes = vec![0; PIECE];
@@ -120,17 +120,17 @@ impl LogFiles {
         self.files.add(start);
     }
 
-    /// As [`MappedFileQueue::drop_cached`].
+    /// Drops cached pages, as [`MappedFileQueue::drop_cached`] does.
     pub(super) fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
         self.files.drop_cached(stretch)
     }
 
-    /// As [`MappedFileQueue::let_go`].
+    /// Unmaps pages, as [`MappedFileQueue::let_go`] does.
     pub(super) fn let_go(&self, stretch: Range<i64>) {
         self.files.let_go(stretch.start as u64..stretch.end as u64);
     }
 
-    /// Refuses a log of which the device could not read a page in the segment that holds `offset`: what it hides may be whole.
+    /// Refuses a log if the device could not read a page of the segment that holds `offset`: the hidden records may be whole.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
@@ -163,17 +163,17 @@ impl LogFiles {
         }
     }
 
-    /// How often segments were found to be removed by another process.
+    /// Returns how often segments were found to be removed by another process.
     pub fn removals(&self) -> u64 {
         self.files.removals()
     }
 
-    /// Whether the segment that held `offset` was removed by another process: what it held expired.
+    /// Returns true if the segment that held `offset` was removed by another process: its messages have expired.
     pub fn is_removed(&self, offset: i64) -> bool {
         u64::try_from(offset).is_ok_and(|offset| self.files.is_removed(offset))
     }
 
-    /// Whether the segment that holds `offset` is there.
+    /// Returns true if the segment that holds `offset` exists.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -181,7 +181,7 @@ impl LogFiles {
         Ok(self.segment(offset)?.is_some())
     }
 
-    /// The segment that holds `offset`, from its start to its end; `None` if it is not there.
+    /// Returns the segment that holds `offset`, from its start to its end; `None` if it is missing.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -190,12 +190,12 @@ impl LogFiles {
         Ok(located.map(|(file, _)| file.start() as i64..file.end() as i64))
     }
 
-    /// Start of the first segment: the smallest physical offset. 0 for an empty log.
+    /// Returns the start of the first segment: the smallest physical offset. 0 for an empty log.
     pub fn first_offset(&self) -> i64 {
         self.files.first_offset().unwrap_or(0) as i64
     }
 
-    /// The store time that the first record of the segment at `start` claims. Reads no more of it.
+    /// Reads the store time that the first record of the segment at `start` claims, and no more of it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -207,7 +207,7 @@ impl LogFiles {
         Ok(file.read(position, &mut head).then(|| claimed_store_time(&head)).flatten())
     }
 
-    /// Whether the segment that holds `offset` is cut short, and others follow it.
+    /// Returns true if the segment that holds `offset` is cut short, and others follow it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -216,7 +216,7 @@ impl LogFiles {
         Ok(segment.is_some_and(|segment| segment.end < self.end_of_segment(offset) && self.next_start(offset).is_some()))
     }
 
-    /// Where the first missing segment is that is followed by others.
+    /// Returns the start of the first missing segment that is followed by others.
     pub fn first_hole(&self) -> Option<i64> {
         let starts: Vec<i64> = self.starts().collect();
         let ends = starts.iter().map(|start| start + self.segment_size() as i64);
@@ -224,12 +224,12 @@ impl LogFiles {
         pairs.find(|(end, next)| end != *next).map(|(end, _)| end)
     }
 
-    /// Whether a segment before others is missing or cut short.
+    /// Returns true if a segment before others is missing or cut short.
     pub fn has_gap(&self) -> bool {
         self.first_hole().is_some() || !self.cut_short().is_empty()
     }
 
-    /// The offset after the last byte at or after `from` that is not zero; `from` if there is none.
+    /// Returns the offset after the last byte at or after `from` that is not zero; `from` if all are zero.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -249,7 +249,8 @@ impl LogFiles {
         Ok(from)
     }
 
-    /// As `written_until`, in the segment at `start`. No byte is read that was never written: a gigabyte of zeros would fill the memory.
+    /// Does the same as `written_until`, in the segment at `start`. No byte is read that was never written: a gigabyte of zeros would fill
+    /// the memory.
     fn written_end(&self, start: i64, from: i64) -> Result<Option<i64>> {
         let Some(file) = self.files.open(start as u64)? else {
             return Ok(None);
@@ -272,24 +273,24 @@ impl LogFiles {
         Ok(None)
     }
 
-    /// End of the last segment; the log itself ends at or before it.
+    /// Returns the end of the last segment; the log itself ends at or before it.
     pub fn files_end(&self) -> i64 {
         self.files.end_offset().unwrap_or(0) as i64
     }
 
-    /// Starts of the segments, ascending.
+    /// Returns the starts of the segments, ascending.
     pub fn starts(&self) -> impl DoubleEndedIterator<Item = i64> + use<> {
         self.files.starts().into_iter().map(|start| start as i64)
     }
 
-    /// Start of the first segment after `offset`.
+    /// Returns the start of the first segment after `offset`.
     pub fn next_start(&self, offset: i64) -> Option<i64> {
         let starts = self.files.starts();
         let next = starts.partition_point(|start| (*start as i64) <= offset);
         starts.get(next).map(|start| *start as i64)
     }
 
-    /// End of the segment that holds `offset`, there or missing.
+    /// Returns the end of the segment that holds `offset`, there or missing.
     pub fn end_of_segment(&self, offset: i64) -> i64 {
         let (start, _) = self.place(offset);
         start.saturating_add(self.segment_size()) as i64
@@ -303,24 +304,24 @@ impl LogFiles {
         end.min(start + (from.saturating_sub(start) / step + 1) * step)
     }
 
-    /// The start of the segment that holds `offset`, there or missing, and the position in it. Segments start at multiples of their size
-    /// after the first one.
+    /// Returns the start of the segment that holds `offset`, there or missing, and the position in it. Segments start at multiples of their
+    /// size after the first one.
     pub(super) fn place(&self, offset: i64) -> (u64, u64) {
         let (_, shift) = locate(self.first_offset() as u64, self.segment_size());
         let (start, position) = locate((offset.max(0) as u64).saturating_sub(shift), self.segment_size());
         (start + shift, position)
     }
 
-    /// An error about what stands at `offset`, or should: with the segment, there or missing, and the position in it.
+    /// Returns an error about the bytes at `offset`, with the segment, there or missing, and the position in it.
     pub fn corrupt(&self, offset: i64, reason: String) -> Error {
         let (path, offset) = self.path_of(offset);
         Error::Corrupt { path, offset, reason }
     }
 
-    /// Reads what stands at `offset`.
+    /// Reads the record at `offset`, or the reason why there is no record.
     ///
     /// # Errors
-    /// [`Error::Io`] when the segment cannot be mapped. What is wrong with the bytes is [`LogRecord::Corrupt`].
+    /// [`Error::Io`] when the segment cannot be mapped. Damaged bytes are [`LogRecord::Corrupt`].
     pub fn read(&self, offset: i64, check: Check) -> Result<LogRecord> {
         Ok(match self.locate(offset)? {
             Some((file, position)) => self.read_in(&file, position, check),
@@ -328,7 +329,7 @@ impl LogFiles {
         })
     }
 
-    /// Reads what stands at a position of a segment.
+    /// Reads the record at a position of a segment.
     fn read_in(&self, file: &Arc<MappedFile>, position: usize, check: Check) -> LogRecord {
         touch_record(file, position);
         let is_sealed = self.is_sealed(file);
@@ -351,23 +352,23 @@ impl LogFiles {
         }))
     }
 
-    /// The segment that holds `offset`, there or missing, and the position in it.
+    /// Returns the path of the segment that holds `offset`, there or missing, and the position in it.
     pub fn path_of(&self, offset: i64) -> (PathBuf, u64) {
         let (start, position) = self.place(offset);
         (self.dir().join(segment_name(start)), position)
     }
 
-    /// The paths of the files that are no segments.
+    /// Returns the paths of the files that are not segments.
     pub fn foreign_files(&self) -> impl Iterator<Item = PathBuf> {
         self.files.ignored().iter().map(|name| self.dir().join(name))
     }
 
-    /// The segments without a byte, after the others.
+    /// Returns the segments without a byte, after the others.
     pub fn empty_files(&self) -> &[PathBuf] {
         self.files.empty_files()
     }
 
-    /// The segments before others that are cut short, and the bytes that they have.
+    /// Returns the segments before others that are cut short, and the bytes that they have.
     pub fn cut_short(&self) -> &[(PathBuf, u64)] {
         self.files.cut_short()
     }
@@ -409,7 +410,7 @@ impl LogFiles {
         file.is_in_memory() && file.end() as i64 != self.files_end()
     }
 
-    /// Up to which position of a segment its bytes never change and are in memory.
+    /// Returns the position in a segment up to which its bytes never change and are in memory.
     pub(super) fn settled_in(&self, file: &MappedFile) -> usize {
         if self.is_sealed(file) {
             return file.len() as usize;
@@ -478,8 +479,8 @@ impl LogFiles {
     }
 
     /// Returns the last record of the log at this moment, at `from` or after, by the lengths of records alone: from its start to the end of
-    /// the log. Empty if there is no record. A record is checked more slowly than a writer appends the next one, so a scan without this bound would follow the
-    /// writer for as long as its segment has room. `from` is where a record starts, or may start.
+    /// the log. Empty if there is no record. A record is checked more slowly than a writer appends the next one, so a scan without this
+    /// bound would follow the writer for as long as its segment has room. `from` is where a record starts, or may start.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -527,7 +528,7 @@ impl LogFiles {
     }
 }
 
-/// The position of the last byte that is not zero.
+/// Returns the position of the last byte that is not zero.
 fn last_not_zero(bytes: &[u8]) -> Option<usize> {
     let (number, chunk) = bytes.chunks(CHUNK).enumerate().rev().find(|(_, chunk)| !is_zero(chunk))?;
     let last = chunk.iter().rposition(|byte| *byte != 0)?;

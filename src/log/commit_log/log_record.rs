@@ -1,4 +1,4 @@
-//! What stands at one offset of the log: a message, or why there is none.
+//! The record at one offset of the log: a message, or the reason why there is no message.
 
 use std::ops::Range;
 
@@ -23,17 +23,17 @@ impl StoredMessage {
         Self { buffer, layout }
     }
 
-    /// The fields.
+    /// Returns the fields.
     pub fn view(&self) -> MessageView<'_> {
         MessageView::from_layout(self.buffer.bytes(), self.layout)
     }
 
-    /// Whether the bytes are those of the file's mapping (a sealed segment) and not a copy.
+    /// Returns true if the bytes are those of the file's mapping (a sealed segment) and not a copy.
     pub fn is_mapped(&self) -> bool {
         self.buffer.is_mapped()
     }
 
-    /// Whether what was read of it so far were the file's bytes: a device error or a truncation under a mapping reads as zeros.
+    /// Checks that the bytes that were read so far are the file's: a device error or a truncation under a mapping reads as zeros.
     ///
     /// # Errors
     /// [`Error::Corrupt`] with the segment and the first lost position in it.
@@ -42,17 +42,17 @@ impl StoredMessage {
     }
 }
 
-/// What stands at one offset of the log. `M` is what is given of a message.
+/// The record at one offset of the log. `M` is the form of a message.
 #[derive(Debug)]
 pub enum LogRecord<M = StoredMessage> {
     /// A whole record that names this very offset as its own.
     Message(M),
-    /// The BLANK at a segment's end; the log goes on at `next`.
+    /// The BLANK at a segment's end; the log continues at `next`.
     Blank {
         /// Start of the next segment.
         next: i64,
     },
-    /// Nothing was written here: the log ends.
+    /// Bytes that were never written: the log ends.
     End,
     /// No segment holds this offset.
     Missing,
@@ -63,7 +63,7 @@ pub enum LogRecord<M = StoredMessage> {
 }
 
 impl<M> LogRecord<M> {
-    /// What stands there, without the message.
+    /// Returns the same without the message.
     pub fn kind(self) -> LogRecord<()> {
         match self {
             Self::Message(_) => LogRecord::Message(()),
@@ -84,7 +84,7 @@ pub(super) fn touch_record(file: &MappedFile, position: usize) {
     }
 }
 
-/// The positions of the bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
+/// Returns the positions of the bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
 pub(super) fn claimed_range(file: &MappedFile, position: usize) -> Option<Range<usize>> {
     let remaining = (file.len() as usize).checked_sub(position)?;
     let mut head = [0; BLANK_SIZE];
@@ -95,13 +95,13 @@ pub(super) fn claimed_range(file: &MappedFile, position: usize) -> Option<Range<
     Some(position..position + claimed_size(head).min(remaining))
 }
 
-/// What stands at a position of which no byte could be read.
+/// Returns the record at a position whose bytes could not be read.
 pub(super) fn nothing_at<M>(file: &MappedFile, position: usize) -> LogRecord<M> {
     let lost = file.check_intact(position..file.len() as usize);
     lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End)
 }
 
-/// The record at a position of a segment, whose `bytes` from there on are those that it claims, or more; else what stands there by them.
+/// Returns the layout of the record at a position of a segment; else what its bytes are instead. `bytes` are those that it claims, or more.
 #[expect(
     clippy::inline_always,
     reason = "handing a record over in memory takes half as long as reading it"
@@ -124,7 +124,7 @@ pub(super) fn record_in<'a>(
     }
 }
 
-/// What stands where [`record_in`] has found no record of this place, or one that was lost under the mapping.
+/// Returns the reason why [`record_in`] has found no record of this place, or a record that was lost under the mapping.
 #[cold]
 pub(super) fn no_message_in<M>(file: &MappedFile, position: usize, bytes: &[u8], found: Record<'_>) -> LogRecord<M> {
     let offset = file.start() as i64 + position as i64;

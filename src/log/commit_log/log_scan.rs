@@ -7,7 +7,7 @@ use crate::log::commit_log::log_record::{LogRecord, StoredMessage};
 use crate::log::commit_log::record_cursor::RecordCursor;
 
 impl LogFiles {
-    /// Every whole record from `from` up to `until`, in order; stops at the first thing that is no record.
+    /// Scans the whole records from `from` up to `until`, in order; stops at the first bytes that are not a record.
     pub fn scan(&self, from: i64, until: i64, check: Check) -> LogScan<'_> {
         LogScan {
             log: self,
@@ -33,25 +33,25 @@ pub struct LogScan<'a> {
 }
 
 impl LogScan<'_> {
-    /// The same scan of bytes that nobody changes, in the last segment, too: for a writer those below *readable*, and all of them while it
-    /// opens the log.
+    /// Treats the bytes as immutable, in the last segment, too: for a writer those below *readable*, and all of them while it opens the
+    /// log.
     #[must_use]
     pub(crate) fn of_settled(mut self) -> Self {
         self.cursor = RecordCursor::of_settled();
         self
     }
 
-    /// Where the next record is expected: the end of the last one, or the start of the segment after a BLANK.
+    /// Returns the offset at which the next record is expected: the end of the last one, or the start of the segment after a BLANK.
     pub fn position(&self) -> i64 {
         self.at
     }
 
-    /// What ended the scan; `None` while it runs and when it reached its bound.
+    /// Returns the bytes that ended the scan; `None` while it runs and when it reached its bound.
     pub fn stopped_by(&self) -> Option<&LogRecord<()>> {
         self.stopped_by.as_ref()
     }
 
-    /// Reads the next record, which [`view`](Self::view) then shows; `false` if there is none.
+    /// Reads the next record, which [`view`](Self::view) then shows; `false` at the end of the scan.
     ///
     /// # Errors
     /// As [`LogFiles::read`].
@@ -72,12 +72,12 @@ impl LogScan<'_> {
         Ok(false)
     }
 
-    /// The record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
+    /// Returns the record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
     pub fn view(&self) -> Option<MessageView<'_>> {
         self.cursor.view()
     }
 
-    /// Whether what was read of the last record so far were the file's bytes.
+    /// Checks that the bytes of the last record that were read so far are the file's.
     ///
     /// # Errors
     /// As [`StoredMessage::intact`].

@@ -1,6 +1,6 @@
 //! The commit log: every message of every topic, in the order of arrival.
 
-/// What stands at one offset.
+/// The record at one offset.
 mod log_record;
 /// The segments, read.
 mod log_files;

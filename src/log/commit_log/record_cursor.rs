@@ -11,8 +11,8 @@ use crate::log::commit_log::log_record::{
 };
 use crate::storage::{MappedFile, SelectedBuffer};
 
-/// Reads one record at a time, and keeps the segment of the last one: looking for it anew costs as much as reading a record. Reading
-/// allocates nothing and gives views.
+/// A cursor that reads one record at a time, and keeps the segment of the last one: to find it again costs as much as to read a record.
+/// Reading allocates nothing and returns views.
 #[derive(Debug, Default)]
 pub struct RecordCursor {
     /// The segment that was read last.
@@ -59,7 +59,7 @@ impl Segment {
 }
 
 impl RecordCursor {
-    /// A cursor over bytes that nobody changes, in the last segment, too.
+    /// Creates a cursor over immutable bytes, in the last segment, too.
     pub(super) fn of_settled() -> Self {
         Self {
             is_settled: true,
@@ -67,8 +67,8 @@ impl RecordCursor {
         }
     }
 
-    /// Reads what stands at `at`. [`view`](Self::view) then shows it, if it is a message. One that it shows already is not read again where
-    /// its structure is enough.
+    /// Reads the record at `at`. [`view`](Self::view) then shows it, if it is a message. The current record is not read again if its
+    /// structure is enough.
     ///
     /// # Errors
     /// As [`LogFiles::read`].
@@ -81,7 +81,7 @@ impl RecordCursor {
         self.read_slowly(log, at, check)
     }
 
-    /// Reads a record of the segment that was read last; `false` if there is none, or if its bytes can change.
+    /// Reads a record of the segment that was read last; `false` if its bytes can change, or are not a record.
     fn read_in_place(&mut self, at: i64, check: Check) -> bool {
         self.is_copied = false;
         self.last = self.segment.as_ref().and_then(|segment| segment.record_in_place(at, check));
@@ -108,7 +108,7 @@ impl RecordCursor {
         }
     }
 
-    /// Brings the first bytes of what stands at `at` into the cache of the processor, if it lies in the segment that was read last.
+    /// Brings the first bytes at `at` into the cache of the processor, if they lie in the segment that was read last.
     #[inline]
     pub fn touch(&self, at: i64) {
         if let Some(segment) = &self.segment
@@ -118,8 +118,8 @@ impl RecordCursor {
         }
     }
 
-    /// Where the record that starts at `at` ends by its own account, or the segment that a BLANK there ends. Reads little of it:
-    /// whether it is whole is not known. `None` for anything else.
+    /// Returns the end that the record at `at` claims, or the end of the segment for a BLANK. Reads little of it: it may be damaged.
+    /// `None` for anything else.
     ///
     /// # Errors
     /// As [`LogFiles::read`].
@@ -139,7 +139,7 @@ impl RecordCursor {
         })
     }
 
-    /// The record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
+    /// Returns the record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
     #[inline]
     pub fn view(&self) -> Option<MessageView<'_>> {
         let (range, layout) = self.last.as_ref()?;
@@ -150,14 +150,14 @@ impl RecordCursor {
         Some(MessageView::from_layout(bytes, *layout))
     }
 
-    /// Whether the record that was read last starts at `at`.
+    /// Returns true if the record that was read last starts at `at`.
     #[inline]
     fn is_at(&self, at: i64) -> bool {
         let last = self.segment.as_ref().zip(self.last.as_ref());
         last.is_some_and(|(segment, (range, _))| segment.file.start() as i64 + range.start as i64 == at)
     }
 
-    /// Whether what was read of the last record so far were the file's bytes.
+    /// Checks that the bytes of the last record that were read so far are the file's.
     ///
     /// # Errors
     /// As [`StoredMessage::intact`].
@@ -169,7 +169,7 @@ impl RecordCursor {
         }
     }
 
-    /// The record that was read last, as a message that outlives the cursor.
+    /// Returns the record that was read last, as a message that outlives the cursor.
     pub fn message(&self) -> Option<StoredMessage> {
         let (range, layout) = self.last.as_ref()?;
         let buffer = match &self.segment {

@@ -30,7 +30,7 @@ pub struct ConsumeQueue {
     pub(super) env: Arc<dyn Env>,
     pub(super) files: MappedFileQueue,
     state: RwLock<State>,
-    /// How many removed files, of the queue and of the log, the smallest offset takes account of.
+    /// The number of removed files, of the queue and of the log, that the smallest offset takes account of.
     pub(super) followed: AtomicU64,
 }
 
@@ -109,12 +109,12 @@ impl ConsumeQueue {
         (state.min_offset..state.max_offset(), in_files)
     }
 
-    /// First queue offset of the file after the one that holds `offset`.
+    /// Returns the first queue offset of the next file after the file of `offset`.
     pub fn next_file_start(&self, offset: i64) -> i64 {
         next_file_start(&self.files, offset)
     }
 
-    /// Whether the entries at `offset` can be read at all: its file is there, or it is in memory.
+    /// Returns true if the entry at `offset` can be read: its file exists, or it is in memory.
     pub fn is_readable(&self, offset: i64) -> Result<bool> {
         Ok(self.state().tail.get(offset).is_some() || on_file(&self.files, offset)?.is_some())
     }
@@ -162,7 +162,7 @@ impl ConsumeQueue {
         }
     }
 
-    /// What stands at a queue offset, an entry or not, and whether it stands in memory alone; `None` where no file has the place.
+    /// Returns the bytes at a queue offset, an entry or not, and true if they are in memory alone; `None` if no file has the place.
     ///
     /// # Errors
     /// As [`MappedFileQueue::find`].
@@ -173,8 +173,8 @@ impl ConsumeQueue {
         Ok(on_file(&self.files, offset)?.map(|unit| (unit, false)))
     }
 
-    /// Adds the entries of the first of these offsets that lie together: in one file, or in memory. They end before the first one that
-    /// [`unit`](Self::unit) does not give, and there may be none.
+    /// Adds the entries of the first of these offsets that lie together: in one file, or in memory. They end before the first offset for
+    /// which [`unit`](Self::unit) returns `None`, and may be empty.
     ///
     /// # Errors
     /// As [`MappedFileQueue::find`].
@@ -197,7 +197,7 @@ impl ConsumeQueue {
         add_from_file(&self.files, offsets, units)
     }
 
-    /// Whether the file that held this entry was removed by another process.
+    /// Returns true if the file that held this entry was removed by another process.
     pub(crate) fn is_removed(&self, offset: i64) -> bool {
         let at = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok());
         at.is_some_and(|at| self.files.is_removed(at))
@@ -339,9 +339,9 @@ impl ConsumeQueue {
         Ok((after - first).cast_unsigned())
     }
 
-    /// Fills holes in one walk: a queue offset between others whose entry is missing or rejected by `is_kept` gets an entry of a lost message
-    /// that leads to the next message. A broker would truncate the queue at the hole. Physical offsets do not fall along the
-    /// queue. Passes at most a million offsets without an entry.
+    /// Fills holes in one walk: a queue offset between others whose entry is missing or rejected by `is_kept` gets an entry of a lost
+    /// message that leads to the next message. A broker would truncate the queue at the hole. Physical offsets do not fall along the queue.
+    /// Passes at most a million offsets without an entry.
     pub(crate) fn fill_holes(&self, is_kept: impl Fn(i64, CqUnit) -> Result<bool>) -> Result<()> {
         let (mut offset, end) = (self.state().in_files.start, self.max_offset());
         let (mut hole, mut left) = (None, MOST_FILLED);
@@ -371,7 +371,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Adds the entries that the files lack.
+    /// Adds the entries that are missing in the files.
     pub(crate) fn extend(&self, tail: QueueTail) {
         let mut state = self.state_mut();
         if let Some(first) = tail.first() {
@@ -403,7 +403,7 @@ impl ConsumeQueue {
         Some(state.tail.len())
     }
 
-    /// Whether it has entries that were not written out.
+    /// Returns true if it has entries that were not written out.
     pub(crate) fn waits(&self) -> bool {
         !self.state().tail.is_empty()
     }

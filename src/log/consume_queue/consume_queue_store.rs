@@ -121,7 +121,7 @@ impl ConsumeQueueStore {
         self.second_rocksdb().filter(|_| is_light_queue(topic))
     }
 
-    /// Whether there are topics and none of them has queues in files.
+    /// Returns true if there are topics, and all of them have batch consume queues.
     pub fn has_only_batch_queues(&self) -> bool {
         let topics = self.read();
         !topics.is_empty() && topics.values().all(|queues| matches!(queues, TopicQueues::Batch(_)))
@@ -132,7 +132,7 @@ impl ConsumeQueueStore {
         self.read().keys().map(ToString::to_string).collect()
     }
 
-    /// Whether the topic has queues of any form but RocksDB's.
+    /// Returns true if the topic has queues of any form but RocksDB's.
     pub fn has_topic(&self, topic: &str) -> bool {
         self.read().contains_key(topic)
     }
@@ -188,7 +188,7 @@ impl ConsumeQueueStore {
         })
     }
 
-    /// Whether another process has removed a topic that had queue files.
+    /// Returns true if another process has removed a topic that had queue files.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -264,7 +264,7 @@ impl ConsumeQueueStore {
             .try_for_each(|(_, _, queue)| queue.expect_whole(usual))
     }
 
-    /// Whether a queue has a directory, and neither a file nor an entry in memory.
+    /// Returns true if a queue has a directory, and neither a file nor an entry in memory.
     pub(crate) fn lacks_a_file(&self) -> bool {
         let queues = self.file_queues();
         queues
@@ -345,7 +345,7 @@ impl ConsumeQueueStore {
             }
         }
         match unsynced.len() {
-            // Removed names may still be on disk, and nothing tells in which directories.
+            // Removed names may still be on disk, in unknown directories.
             _ if is_redone => self.sync_all(Step::QueuesCut),
             0 => Ok(()),
             1..=SYNCED_ONE_BY_ONE => unsynced.sync(self.env.as_ref()),

@@ -7,7 +7,7 @@ use crate::format::{CQ_UNIT_SIZE, CqUnit};
 use crate::storage::{MappedFileQueue, OpenFile};
 
 const UNIT: i64 = CQ_UNIT_SIZE as i64;
-/// Bytes of a queue file if no file and no option tells: RocketMQ's 300,000 entries.
+/// Bytes of a queue file if no file and no option states them: RocketMQ's 300,000 entries.
 const DEFAULT_FILE_SIZE: u64 = 6_000_000;
 /// Entries that are copied at once: as many as are read ahead of a scan.
 const COPIED_AT_ONCE: usize = 32;
@@ -101,7 +101,7 @@ pub(super) struct EntryReader<'a> {
     files: &'a MappedFileQueue,
     known: QueueEnds,
     file: Option<OpenFile>,
-    /// Where `block` begins in the file.
+    /// The position of `block` in the file.
     block_at: u64,
     block: Vec<u8>,
 }
@@ -127,7 +127,7 @@ impl<'a> EntryReader<'a> {
         }
     }
 
-    /// As [`on_file`].
+    /// Reads an entry, as [`on_file`] does.
     pub(super) fn get(&mut self, offset: i64) -> Result<Option<CqUnit>> {
         if let Some(unit) = self.known.get(offset) {
             return Ok(Some(unit));
@@ -165,8 +165,8 @@ impl<'a> EntryReader<'a> {
         Ok(())
     }
 
-    /// The offset after a valid entry of the file that starts at `start`, near the end of its written part, where the valid entries usually
-    /// end. `start` if there is none.
+    /// Returns the offset after a valid entry of the file that starts at `start`, near the end of its written part, where the valid entries
+    /// usually end; `start` if no entry there is valid.
     fn guess_end(&mut self, start: i64) -> Result<i64> {
         self.open((start * UNIT) as u64)?;
         let parts = self.file.as_ref().map(OpenFile::written).unwrap_or_default();

@@ -16,7 +16,7 @@ pub struct QueueTable<T> {
     last: usize,
 }
 
-/// Where the value of a queue is in the table.
+/// The place of a queue's value in the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Place(usize);
 
@@ -39,7 +39,7 @@ impl<T> Default for QueueTable<T> {
 }
 
 impl<T> QueueTable<T> {
-    /// The place of a queue, which stays; `None` if it has no value yet.
+    /// Returns the place of a queue, which stays; `None` if it has no value yet.
     #[inline]
     pub fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<Place> {
         if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
@@ -50,12 +50,12 @@ impl<T> QueueTable<T> {
         queues.get(at).map(|(_, place)| *place)
     }
 
-    /// The value of a queue.
+    /// Returns the value of a queue.
     pub fn get(&self, place: Place) -> Option<&T> {
         self.values.get(place.0)
     }
 
-    /// The same, to be changed.
+    /// Returns the value of a queue, to be changed.
     pub fn get_mut(&mut self, place: Place) -> Option<&mut T> {
         self.values.get_mut(place.0)
     }
@@ -80,7 +80,7 @@ impl<T> QueueTable<T> {
         place
     }
 
-    /// All values.
+    /// Returns all values.
     pub fn into_values(self) -> Vec<T> {
         self.values
     }

@@ -28,33 +28,33 @@ impl Stretch {
 }
 
 impl QueueTail {
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns true if it has no entry.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The smallest offset that has an entry.
+    /// Returns the offset of the first entry.
     pub fn first(&self) -> Option<i64> {
         self.stretches.first().map(|stretch| stretch.start)
     }
 
-    /// The offset after the largest one that has an entry.
+    /// Returns the offset after the last entry.
     pub fn end(&self) -> Option<i64> {
         self.stretches.last().map(Stretch::end)
     }
 
-    /// The entry at an offset.
+    /// Returns the entry at an offset.
     pub fn get(&self, offset: i64) -> Option<CqUnit> {
         let stretch = self.stretches.get(self.after(offset).checked_sub(1)?)?;
         stretch.units.get(usize::try_from(offset - stretch.start).ok()?).copied()
     }
 
-    /// The entries from an offset on, up to the next gap.
+    /// Returns the entries from an offset on, up to the next gap.
     pub fn from(&self, offset: i64) -> &[CqUnit] {
         let stretch = self
             .after(offset)
@@ -64,19 +64,19 @@ impl QueueTail {
         units.unwrap_or_default()
     }
 
-    /// The first offset in a range that has an entry.
+    /// Returns the first offset in a range that has an entry.
     pub fn next(&self, from: RangeFrom<i64>) -> Option<i64> {
         let next = || self.stretches.get(self.after(from.start)).map(|stretch| stretch.start);
         self.get(from.start).map(|_| from.start).or_else(next)
     }
 
-    /// The offset after the last entry before `offset`, which has none.
+    /// Returns the offset after the last entry before `offset`, which has no entry.
     pub fn end_before(&self, offset: i64) -> Option<i64> {
         let before = self.stretches.get(self.after(offset).checked_sub(1)?);
         before.map(Stretch::end)
     }
 
-    /// Adds an entry; gives the one that it replaces.
+    /// Adds an entry; returns the entry that it replaces.
     #[inline]
     pub fn insert(&mut self, offset: i64, unit: CqUnit) -> Option<CqUnit> {
         let after = self.after(offset);
@@ -121,13 +121,13 @@ impl QueueTail {
         self.stretches.retain(|stretch| !stretch.units.is_empty());
     }
 
-    /// The entries, by ascending offset.
+    /// Iterates over the entries, by ascending offset.
     pub fn iter(&self) -> impl Iterator<Item = (i64, CqUnit)> {
         let stretches = self.stretches.iter();
         stretches.flat_map(|stretch| (stretch.start..).zip(stretch.units.iter().copied()))
     }
 
-    /// The place of the first stretch that starts after `offset`. Entries are added at the end almost always.
+    /// Returns the place of the first stretch that starts after `offset`. Entries are added at the end almost always.
     fn after(&self, offset: i64) -> usize {
         if self.stretches.last().is_none_or(|last| last.start <= offset) {
             return self.stretches.len();

@@ -13,7 +13,7 @@ const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// After this many zeros past a queue's end, the rest of the file counts as zeros: reading the rest of 50,000 queue files takes minutes.
 const LOOKED_AT_ONCE: usize = 256 * 1024;
 
-/// What truncation changed in a queue's directory and is not durable yet.
+/// The changes of a truncation in a queue's directory that are not durable yet.
 #[derive(Debug, Default)]
 pub(super) struct UnsyncedTruncation {
     /// Files in which bytes were overwritten.
@@ -70,7 +70,7 @@ impl ConsumeQueue {
         Ok(unsynced)
     }
 
-    /// Whether the entry is a `PRE_BLANK`, before the first message.
+    /// Returns true if the entry is a `PRE_BLANK`, before the first message.
     fn is_pre_blank_entry(&self, offset: i64) -> Result<bool> {
         Ok(self.entries().get(offset)?.is_some_and(CqUnit::is_pre_blank))
     }
@@ -130,7 +130,7 @@ impl ConsumeQueue {
     }
 }
 
-/// The position after the last byte at or after `from` that is not zero, up to a stretch that is zero; `from` if there is none.
+/// Returns the position after the last byte at or after `from` that is not zero, up to a stretch that is zero; `from` if all are zero.
 fn last_stale(file: &OpenFile, from: u64) -> Result<u64> {
     let (mut at, mut stale) = (from, from);
     let mut bytes = Vec::new();

@@ -19,7 +19,8 @@ const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// The queue files with writes that no sync has covered.
 #[derive(Debug)]
 pub(super) enum Unsynced {
-    /// All of them, each held open since the first such write: the system reports a write error to the descriptors that were open at that time.
+    /// All of them, each held open since the first such write: the system reports a write error to the descriptors that were open at that
+    /// time.
     Files(BTreeMap<PathBuf, Arc<dyn File>>),
     /// Too many to hold open, or some with new names: only a sync of the file system covers them.
     Everything,

@@ -1,8 +1,8 @@
-//! Which hashes an index file can hold, in memory: most files of a store hold no key with a given hash, and to find that out in
+//! A Bloom filter over the hashes of an index file: most files of a store hold no key with a given hash, and to find that out in
 //! the file takes several reads of distant places.
 //!
-//! A Bloom filter whose bits for one hash lie in one word. It is made from the items of a full file, which never change, and
-//! costs as much as some ten thousand lookups. So it is made once so many keys were looked for in the file.
+//! It is blocked: the bits of one hash lie in one word. It is made from the items of a full file, which never change, and costs as much
+//! as some ten thousand lookups. So it is built lazily, after enough lookups to repay its cost.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +14,14 @@ const BITS_PER_ITEM: u64 = 16;
 /// A lookup in the file takes as long as looking at this many items to make the filter.
 const ITEMS_PER_LOOKUP: u64 = 8;
 
-/// Tells of some hashes that none of the items has them.
+/// A Bloom filter: may rule a hash out, never in.
 #[derive(Debug)]
 pub(super) struct HashFilter {
     words: Box<[u64]>,
 }
 
 impl HashFilter {
-    /// A filter for so many items, of which there are none yet.
+    /// Creates an empty filter for this number of items.
     pub(super) fn new(items: u64) -> Self {
         let words = Self::bytes(items) / size_of::<u64>() as u64;
         Self {
@@ -29,7 +29,7 @@ impl HashFilter {
         }
     }
 
-    /// Bytes of a filter for so many items.
+    /// Returns the size of a filter for this number of items.
     pub(super) fn bytes(items: u64) -> u64 {
         (items * BITS_PER_ITEM).div_ceil(8).next_power_of_two().max(8)
     }
@@ -41,14 +41,14 @@ impl HashFilter {
         }
     }
 
-    /// `false` if no item has the hash.
+    /// Returns false if no item has the hash.
     #[inline]
     pub(super) fn may_hold(&self, hash: i32) -> bool {
         let (at, bits) = self.place(hash);
         self.words.get(at).is_none_or(|word| word & bits == bits)
     }
 
-    /// The word of a hash, and four bits in it.
+    /// Returns the word of a hash, and four bits in it.
     #[inline]
     fn place(&self, hash: i32) -> (usize, u64) {
         let mixed = u64::from(hash.cast_unsigned()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -69,10 +69,10 @@ pub(super) struct FilterSlot {
 }
 
 impl FilterSlot {
-    /// The filter, before `keys` more are looked for in a file of so many items.
+    /// Returns the filter, before `keys` more are looked for in a file with this number of items.
     ///
     /// # Errors
-    /// Those of `make`, which gives `None` if the file can have no filter.
+    /// Those of `make`, which returns `None` if the file can have no filter.
     pub(super) fn get(
         &self,
         keys: usize,

@@ -20,7 +20,7 @@ pub(super) struct IndexAppender {
     header: IndexHeader,
     handle: Arc<dyn File>,
     region: Region,
-    /// Which blocks have their pages.
+    /// Set for each block that has its pages.
     supplied: Vec<bool>,
 }
 

@@ -143,7 +143,7 @@ impl IndexFile {
         *self.header.write().unwrap_or_else(PoisonError::into_inner) = header;
     }
 
-    /// Reads the header again, since another process may write to the file; tells whether it differs from the one known.
+    /// Reads the header again, since another process may write to the file. Returns true if it has changed.
     pub(crate) fn read_header_again(&self) -> Result<bool> {
         let Some(mapped) = self.mapped()? else { return Ok(false) };
         let mut bytes = [0; INDEX_HEADER_SIZE];
@@ -177,7 +177,7 @@ impl IndexFile {
         })
     }
 
-    /// Whether the file can have this geometry.
+    /// Returns true if the file can have this geometry.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -189,8 +189,8 @@ impl IndexFile {
         })
     }
 
-    /// Whether the header tells of these items: the first and the last lead where it says, and in a file that nobody `grows` none
-    /// stands after the last.
+    /// Returns true if the header matches the items: the first and the last have its offsets, and a file that no process `grows` has no
+    /// item after the last.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -207,12 +207,12 @@ impl IndexFile {
         })
     }
 
-    /// Whether this process makes the file, for the log beside it.
+    /// Returns true if this process makes the file, for the log beside it.
     pub(super) fn is_own(&self) -> bool {
         self.is_own.load(Ordering::Relaxed)
     }
 
-    /// Whether a salvage record stands in the file, of which `look` tells.
+    /// Returns true if the file holds a salvage record. `look` finds out, once for each header.
     pub(super) fn has_salvage_records(&self, header: IndexHeader, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
         self.has_salvage_records.get(header, convert::identity, look)
     }
@@ -244,7 +244,7 @@ impl IndexFile {
         Ok(Some(filter))
     }
 
-    /// Whether every item can be reached from its slot, as after a crash that lost no page of this file.
+    /// Returns true if every item can be reached from its slot, as after a crash that lost no page of this file.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -253,7 +253,7 @@ impl IndexFile {
         self.whole.get(header, convert::identity, || self.look_whole(geometry))
     }
 
-    /// The item with this number; `None` past the last one that the file has room for.
+    /// Returns the item with this number; `None` past the capacity of the file.
     pub(super) fn item(&self, geometry: IndexGeometry, number: i32) -> Result<Option<IndexItem>> {
         Ok(item(self.map()?.as_ref(), geometry, number))
     }

@@ -1,4 +1,4 @@
-//! How an index file is: how full, how its keys are spread, and whether queries use it.
+//! The state of an index file: how full it is, how its keys are spread, and whether queries use it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use crate::log::index::chain::{item, windows};
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::{IndexService, IsOfLog};
 
-/// What is known about an index file.
+/// The state of an index file.
 #[derive(Debug, Clone)]
 pub struct IndexFileState {
     /// Its path.
     pub path: PathBuf,
     /// Its header.
     pub header: IndexHeader,
-    /// How it is divided; `None` if its bytes do not tell.
+    /// Its slots and items; `None` if its bytes do not determine them.
     pub geometry: Option<IndexGeometry>,
-    /// How its items are spread; `None` if it is not whole.
+    /// The spread of its items; `None` if it is not whole.
     pub chains: Option<Chains>,
-    /// Whether every item can be reached from its slot; `None` without a geometry.
+    /// True if every item can be reached from its slot; `None` without a geometry.
     pub is_whole: Option<bool>,
-    /// Whether queries use it. Otherwise they walk the log for the messages that it indexes.
+    /// Set if queries use it. Otherwise they walk the log for the messages that it indexes.
     pub is_used: bool,
 }
 
-/// How the items of an index file are spread over its slots.
+/// The spread of the items of an index file over its slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Chains {
     /// Slots that have items.
@@ -37,7 +37,7 @@ pub struct Chains {
 }
 
 impl IndexService {
-    /// How each file is, oldest first, but those that another process removes meanwhile. Reads whole files.
+    /// Returns the state of each file, oldest first, without those that another process removes. Reads whole files.
     ///
     /// # Errors
     /// As [`IndexService::sources`].
@@ -52,8 +52,8 @@ impl IndexService {
         Ok(states)
     }
 
-    /// The files, oldest first, each with the geometry that they share, or that its own bytes tell; `None` if they tell none. The
-    /// items need not be right.
+    /// Returns the files, oldest first, each with the geometry that they share, or that its own bytes determine; `None` if they determine
+    /// none. The items need not be right.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -15,14 +15,14 @@ use crate::log::index::index_file::IndexFile;
 use crate::log::index::source::{Indexed, Source};
 use crate::storage::{Env, Step};
 
-/// How often one query checks a file whose header changes meanwhile.
+/// The number of times that one query checks a file whose header changes.
 const LOOKS: usize = 4;
 /// Bytes that the filters of all files take at most.
 const MOST_FILTER_BYTES: u64 = 256 << 20;
 /// Items that are read at once.
 const AT_ONCE: i32 = 64;
 
-/// Whether a file is of the log beside it, and not of another one.
+/// A check that a file belongs to the log beside it, and not to another one.
 pub(super) type IsOfLog<'a> = &'a dyn Fn(&IndexFile, IndexGeometry) -> Result<bool>;
 
 /// All index files of a store; one may be added to while they are read.
@@ -37,18 +37,18 @@ pub struct IndexService {
     pub(super) files: RwLock<Arc<Vec<Arc<IndexFile>>>>,
     /// Another process may have added keys and files since they were listed.
     pub(super) has_grown: AtomicBool,
-    /// What the files of an earlier time say about the geometry of all.
+    /// The geometry of all files by those that were listed first.
     shared_geometry: OnceLock<IndexGeometry>,
     appending: Mutex<Appending>,
     /// Bytes of filters that may still be made.
     filter_room: AtomicU64,
 }
 
-/// Where the next key goes.
+/// The place of the next key.
 #[derive(Debug, Default)]
 struct Appending {
     file: Option<IndexAppender>,
-    /// Whether the name of the last file is known to be on disk.
+    /// Set if the name of the last file is known to be on disk.
     is_named: bool,
     /// The message whose keys were put last, and how many of them are in.
     offset: i64,
@@ -98,7 +98,7 @@ impl IndexPut<'_> {
 }
 
 impl IndexService {
-    /// Lists the files in `dir`; one that no broker can map is none. `safe_until` is, after a crash, the store time up to which index
+    /// Lists the files in `dir`; files too large to map are skipped. `safe_until` is, after a crash, the store time up to which index
     /// files are known to be on disk: the checkpoint's `index_msg_timestamp`. After a clean exit all are.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl IndexService {
         })
     }
 
-    /// The geometry of all files, if an option or a file tells.
+    /// Returns the geometry of all files, if an option or a file determines it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -130,13 +130,13 @@ impl IndexService {
         }
     }
 
-    /// Whether any file holds a key.
+    /// Returns true if any file holds a key.
     pub fn has_keys(&self) -> bool {
         self.files().iter().any(|file| file.header().index_count > 1)
     }
 
-    /// Divides `log` into stretches, ascending, each with where its keys are found. Neighbours may share one record, and what lies
-    /// between two files is walked: no key stands there unless it was lost. A file that is not `is_of_log` serves no stretch. Reads whole
+    /// Divides `log` into stretches, ascending, each with the source of its keys. Neighbours may share one record. The stretch between two
+    /// files is walked: it has no key unless one was lost. A file that is not `is_of_log` serves no stretch. Reads whole
     /// index files at the first call, to find their geometry where none was given.
     ///
     /// # Errors
@@ -176,8 +176,8 @@ impl IndexService {
         Ok(sources)
     }
 
-    /// The records of a file that can have these keys; `None` if a chain is broken. Where there are other files, a filter tells which keys
-    /// are not in this one.
+    /// Returns the records of a file that can have these keys; `None` if a chain is broken. If there are other files, a Bloom filter rules
+    /// out keys that are not in this one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -186,7 +186,7 @@ impl IndexService {
         indexed.find_all(lookup, is_one_of_several.then_some(&self.filter_room))
     }
 
-    /// Begins to put keys. Nobody else puts any meanwhile.
+    /// Begins to put keys. No other thread puts keys concurrently.
     pub(crate) fn put_keys(&self, geometry: IndexGeometry) -> IndexPut<'_> {
         IndexPut {
             index: self,
@@ -279,13 +279,13 @@ impl IndexService {
         Ok(None)
     }
 
-    /// Whether the file can be used.
+    /// Returns true if the file can be used.
     pub(super) fn is_usable(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
         Ok((self.is_covered(file, geometry) || file.is_whole(geometry)?) && file.has_own_ends(geometry, self.is_crashed())?)
     }
 
-    /// Whether the file has its length, and the store was closed or the checkpoint says that the file is on disk: stamps are those of
-    /// full files. A file that ends earlier than an older one was written after the clock was set back, perhaps after the stamp.
+    /// Returns true if the file has its length, and the store was closed or the checkpoint says that the file is on disk: stamps are those
+    /// of full files. A file that ends earlier than an older one was written after the clock was set back, perhaps after the stamp.
     pub(super) fn is_covered(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
         if file.file_len() != geometry.file_len() {
             return false;
@@ -298,7 +298,7 @@ impl IndexService {
         is_stamped && older.all(|older| older.header().end_time <= header.end_time)
     }
 
-    /// Whether the files that the checkpoint does not cover may have lost something in a crash.
+    /// Returns true if the files that the checkpoint does not cover may have lost bytes in a crash.
     fn is_crashed(&self) -> bool {
         self.safe_until().is_some()
     }
@@ -307,7 +307,7 @@ impl IndexService {
         *self.safe_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a crash has left was looked at, and the rest is gone.
+    /// Notes that recovery has checked the files that a crash has left, and has removed the damaged ones.
     pub(super) fn keep_all(&self) {
         *self.safe_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -325,7 +325,7 @@ impl IndexService {
         (appending.offset, appending.keys) = (physical_offset, keys);
     }
 
-    /// Makes every file durable; returns the end time of the last full one, 0 if there is none.
+    /// Makes every file durable; returns the end time of the last full one, 0 if no file is full.
     pub(crate) fn sync(&self, geometry: IndexGeometry) -> Result<i64> {
         if let Some(file) = &self.appending.lock().unwrap_or_else(PoisonError::into_inner).file {
             file.sync()?;
@@ -368,7 +368,7 @@ impl IndexService {
             full.sync()?;
         }
         if last.is_some() && !appending.is_named {
-            // A power cut could take the name of this file and leave the next file: keys would be lost, and nothing would tell. Synced
+            // A power cut could take the name of this file and leave the next file: keys would be lost without a trace. Synced
             // once only: on a full disk this is tried again ten times a second.
             self.sync_names()?;
             appending.is_named = true;

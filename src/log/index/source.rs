@@ -1,4 +1,4 @@
-//! Where the keys of a stretch of the log are found.
+//! The source of the keys of a stretch of the log: an index file, or the log itself.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::format::{IndexGeometry, IndexHeader, index_key_hash};
 use crate::log::index::chain::{Candidates, KeyLookup, find_many, find_one, follow_one};
 use crate::log::index::index_file::IndexFile;
 
-/// Where the keys of one stretch of the log are found.
+/// The source of the keys of one stretch of the log.
 #[derive(Debug)]
 pub enum Source {
     /// In an index file.
     Index(Indexed),
     /// Nowhere: these physical offsets must be walked.
     Log(Range<i64>),
-    /// As `Log`, after an index file. The first record is the last one that the file indexes, so only where it ends is of interest.
+    /// A stretch of the log after an index file. Its first record is the last that the file indexes, so only its end is of interest.
     LogAfterIndex(Range<i64>),
 }
 
@@ -46,12 +46,12 @@ impl Indexed {
         &self.range
     }
 
-    /// What the file holds.
+    /// Returns the header of the file.
     pub fn header(&self) -> &IndexHeader {
         &self.header
     }
 
-    /// Whether the file has no room for another key.
+    /// Returns true if the file has no room for another key.
     pub fn is_full(&self) -> bool {
         self.header.is_full(self.geometry)
     }
@@ -73,7 +73,7 @@ impl Indexed {
         Ok((found, is_whole))
     }
 
-    /// Physical offsets of the salvage records that stand in the file, newest first.
+    /// Returns the physical offsets of the salvage records in the file, newest first.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).

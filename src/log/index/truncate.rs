@@ -1,4 +1,4 @@
-//! Truncates the index when a store is opened for writing: which files are kept, up to which item, and where indexing goes on.
+//! Truncates the index when a store is opened for writing: which files are kept, up to which item, and where indexing continues.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct KeptIndex {
     last: Option<IndexHeader>,
     /// Physical offset of the last message that has a key in them.
     pub end: Option<i64>,
-    /// How many of its keys are in the index. Keys are put in order, so the missing ones are its last ones.
+    /// The number of its keys in the index. Keys are put in order, so the missing ones are its last ones.
     keys: usize,
     /// Items in the files that are kept.
     pub items: i64,
@@ -31,8 +31,9 @@ pub struct KeptIndex {
 }
 
 impl IndexService {
-    /// How many files, from the oldest, are kept. After a crash those are the full ones that the checkpoint covers, and others that are
-    /// whole and whose begin time is that of the message at their first offset (`store_time_at`): a part of a header may be lost, too.
+    /// Returns the number of files, from the oldest, that are kept. After a crash those are the full ones that the checkpoint covers, and
+    /// others that are whole and whose begin time is that of the message at their first offset (`store_time_at`): a part of a header may be
+    /// lost, too.
     ///
     /// # Errors
     /// [`Error::Io`], and what `store_time_at` raises.
@@ -77,7 +78,7 @@ impl IndexService {
         Ok(kept)
     }
 
-    /// Whether truncating the index to this part changes a file.
+    /// Returns true if truncating the index to this part changes a file.
     pub(crate) fn is_changed_by(&self, kept: KeptIndex) -> bool {
         kept.last.is_some() || kept.files < self.files().len()
     }
@@ -150,7 +151,7 @@ impl IndexService {
     }
 }
 
-/// As [`IndexService::kept_part`], but for the number of items.
+/// Does the same as [`IndexService::kept_part`], but for the number of items.
 fn kept_of(
     all: &[Arc<IndexFile>],
     geometry: IndexGeometry,
