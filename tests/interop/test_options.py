@@ -46,7 +46,7 @@ def ask(name: str, path: Path, folder: Path, *, has_keys: bool = True) -> dict[s
 
 
 def before(name: str) -> list[dict[str, Any]]:
-    """What RocketMQ read of a golden store when it was written."""
+    """Returns the lines that RocketMQ read of a golden store when it was written."""
     return [json.loads(line) for line in (golden.GOLDEN / "expected" / f"{name}.jsonl").read_text().splitlines()]
 
 

@@ -168,7 +168,7 @@ def geometry_of(store: Path) -> Geometry:
 
 @dataclass(frozen=True)
 class Asked:
-    """What mqstore reads of a repaired store."""
+    """A repaired store as mqstore reads it."""
 
     path: Path
     #: RocketMQ opens this one.

@@ -14,7 +14,7 @@ use super::run::machine;
 use crate::repairing::{Readable, on_each_row, on_three_damages, readable_of};
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
 
-/// One in so many calls of a repair is preceded by a crash, where the log needs no repair.
+/// A repair of derived files is ended before one in this many of its calls.
 const ONE_IN: u64 = 16;
 
 /// Puts a store directory into a simulated machine. `None` for one with links, pipes or sockets.
