@@ -318,8 +318,7 @@ impl Plan {
         if is_copy || is_rebuilt || first_to_mend(&found.findings).is_some() {
             let takes_lock = !request.is_dry_run && !is_copy;
             plan.make_anew(subject, recovery, takes_lock)?;
-            if plan.refusal.is_some() && recovery == Recovery::Heal {
-                // An earlier repair that was ended may have left what only a salvage removes.
+            if plan.refusal.is_some() && recovery == Recovery::Heal && !lacks_its_end(subject)? {
                 let mut salvage = Self {
                     missing: plan.missing.clone(),
                     ..Self::default()
@@ -542,6 +541,15 @@ fn is_in_the_way(finding: &Finding) -> bool {
 fn corrected_segments(corrections: &[Correction]) -> Vec<PathBuf> {
     let files: BTreeSet<_> = corrections.iter().map(|correction| correction.file.clone()).collect();
     files.into_iter().collect()
+}
+
+/// Returns true if no segment is there, or if the mark, a queue entry or an index item names a message past the end of the log. Otherwise a
+/// salvage loses nothing: it removes what an earlier repair has left that was ended.
+fn lacks_its_end(subject: Subject<'_>) -> Result<bool> {
+    let Subject { env, path, config, .. } = subject;
+    let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
+    let missing = MissingLog::find(env, path, config, &reader)?;
+    Ok(!missing.is_known() || !missing.is_empty())
 }
 
 /// Returns the end of the last message from `log_end` on that the queue files name; 0 if they name none.

@@ -17,6 +17,7 @@ use super::{rebuilt, repaired};
 use crate::damage::bases::append;
 use crate::damage::image::Image;
 use crate::golden::golden_dir;
+use crate::store_writer::StoreWriter;
 use crate::verifying::table::MESSAGES;
 use crate::verifying::{copy, verified};
 
@@ -75,6 +76,23 @@ fn a_store_whose_last_segment_is_missing_is_left_for_that_to_be_put_back() {
         }
         assert!(before.files().eq(Image::of(&root).files()), "{name}");
     }
+}
+
+#[test]
+fn one_queue_entry_keeps_a_store_without_a_log_from_a_repair() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    let mut writer = StoreWriter::small(&root);
+    writer.put("orders", 0, b"the only message", &[]);
+    writer.finish(true);
+    remove(&root, &["commitlog"]);
+    fs::create_dir(root.join("commitlog")).unwrap();
+    // A repair that takes the lock leaves its file.
+    fs::write(root.join("lock"), b"").unwrap();
+    let before = Image::of(&root);
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.refusal.is_some() && report.changes.is_empty(), "{report:?}");
+    assert!(before.files().eq(Image::of(&root).files()));
 }
 
 #[test]
