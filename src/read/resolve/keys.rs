@@ -364,14 +364,17 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         if let Some(known) = &mut self.unread {
             known.append(&mut unread);
         }
-        if unchecked.is_empty() {
-            return Ok(());
-        }
         // Visited queues lead back to places before.
         unchecked.sort_unstable();
         unchecked.dedup();
-        self.look_up(&range, Check::Whole, |lookup| Ok(Some(newest(&unchecked, lookup))))
-            .map(drop)
+        let Some(first) = unchecked.first().map(|candidate| candidate.physical_offset) else {
+            return Ok(());
+        };
+        if !self.look_up(&range, Check::Whole, |lookup| Ok(Some(newest(&unchecked, lookup))))? {
+            // Another process has cut the log since the walk.
+            self.note(first, Unreadable::Lost)?;
+        }
+        Ok(())
     }
 }
 
