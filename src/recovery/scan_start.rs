@@ -5,8 +5,9 @@ use crate::format::{Check, CqUnit};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
 use crate::recovery::opened::Opened;
 
-/// Returns the physical offset from which every record is read. A record starts there. No message before it is missing in the queues, nor a
-/// key of it in the index, from whose first missing key `index_from` is the message. After a crash, everything before it is on disk, as the checkpoint says.
+/// Returns the physical offset from which every record is read. A record starts there. No message before it is missing in the queues, and
+/// none has a key that is missing in the index. `index_from` is the first message of which a key may be missing. After a crash,
+/// everything before it is on disk, as the checkpoint says.
 pub(super) fn scan_start(opened: &Opened<'_>, index_from: i64) -> Result<i64> {
     let Opened {
         log, checkpoint, check, ..
