@@ -11,7 +11,7 @@ pub mod format;
 pub mod error;
 /// The options of a store, RocketMQ's names and defaults.
 pub mod config;
-/// The atomics, the lock, the parking and the time that a watermark is made of. Models of threads replace them.
+/// Locks, atomics, parking: thread primitives that models replace.
 mod sync;
 /// An offset that only rises, and the threads that wait for it.
 pub mod watermark;
@@ -36,6 +36,6 @@ pub mod check;
 /// Batches of messages in and out through Arrow. Knows no Python.
 #[cfg(feature = "arrow")]
 mod arrow;
-/// The Python face: one file a class; convert, detach, call, convert.
+/// The Python classes: convert, release the interpreter, call, convert.
 #[cfg(feature = "python")]
 mod bindings;

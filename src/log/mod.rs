@@ -12,7 +12,7 @@ mod consume_queue;
 mod index;
 /// The search for the next record after damage, by log, queues and index.
 mod record_starts;
-/// Up to which store time each family is known to be on disk.
+/// The checkpoint file: read and replaced.
 mod store_checkpoint;
 /// The sizes of a store that this crate has made.
 mod recorded_geometry;

@@ -4,6 +4,7 @@
 mod damage;
 /// The keys of what was walked.
 mod walked_keys;
+/// A store opened for reading.
 mod message_reader;
 /// What another process has changed since an open.
 mod refresh;
@@ -12,9 +13,13 @@ mod refresh;
 mod queue_walk;
 /// Walks over the log, also past damage.
 mod walk;
+/// Reads by queue offset as a broker answers them.
 mod get_message;
+/// The first message of a time.
 mod lookup_by_time;
+/// Many messages by offset, key or id.
 mod resolve;
+/// Queries by key or tag.
 mod query;
 /// Reading many messages at once.
 mod scan;

@@ -2,11 +2,11 @@
 
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
-/// A store as an open finds it, and the intent of the open.
+/// State and intent: `Opened`, `Exit`, `Intent`.
 mod opened;
 /// The small files in which a writer records its state.
 mod writer_state;
-/// The files of a store.
+/// The files of a store, loaded family by family.
 mod store_files;
 /// The directory of a store.
 mod directory;

@@ -1,3 +1,5 @@
+//! The identity of this process, for keys that no other process makes.
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 

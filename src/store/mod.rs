@@ -2,7 +2,7 @@
 
 /// The checks of a message before it is appended.
 mod message_checker;
-/// The directory of a store that is opened for writing: its lock, its abort file, and what must be in it.
+/// The directory of a store that is opened for writing: its lock, and what must be in it.
 mod store_directory;
 /// The files of a store before the writer changes anything, and their sizes.
 mod opening;

@@ -1,5 +1,6 @@
 //! Reading many messages at once. A route finds the places of messages, in the order in which they are wanted; a picker reads them.
 
+/// The request for a scan.
 mod request;
 /// Where a message is expected.
 mod place;
@@ -21,11 +22,11 @@ mod absent_topics;
 mod pick;
 /// How fast they are read.
 mod throttle;
-/// All of it together.
+/// A pass over the messages of a request.
 mod scan;
-/// The same with several threads.
+/// A scan with several threads.
 mod sections;
-/// The same without an end.
+/// A scan without an end.
 mod follow;
 
 pub use follow::{Follow, FollowFrom, OnMissing, QueueOffsets};

@@ -73,7 +73,7 @@ fn declarations<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize)> {
         .collect()
 }
 
-/// Source files that no listing declares, and modules without one line that says what they are.
+/// Returns the source files that no listing declares, and the modules of which their listing has no line of doc.
 pub(super) fn undeclared_or_undescribed(tree: &Tree) -> Vec<Finding> {
     let root = Module::root(tree);
     let modules = root.walk();
@@ -97,13 +97,13 @@ pub(super) fn undeclared_or_undescribed(tree: &Tree) -> Vec<Finding> {
     undeclared.chain(undescribed).collect()
 }
 
+/// Returns true if the listing that declares the module has a line on it.
 fn is_described(tree: &Tree, module: &Module) -> bool {
-    let own = tree.text(&module.file).unwrap_or_default();
     let parent = tree.text(&module.declared_in).unwrap_or_default();
     let above: Vec<&str> = parent.lines().take(module.line - 1).collect();
     let item_above = |line: &&&str| line.trim().is_empty() || line.ends_with([';', '}']);
     let mut documented = above.iter().rev().take_while(|line| !item_above(line));
-    own.lines().any(|line| line.starts_with("//!")) || documented.any(|line| line.trim_start().starts_with("///"))
+    documented.any(|line| line.trim_start().starts_with("///"))
 }
 
 #[test]
@@ -111,11 +111,12 @@ fn an_undescribed_and_an_undeclared_module_are_reported() {
     let tree = Tree::planted(&[
         (
             "src/lib.rs",
-            "/// Bytes.\n#[cfg(\n    any()\n)]\npub mod format;\npub mod log;\npub mod read;\n",
+            "/// Bytes.\n#[cfg(\n    any()\n)]\npub mod format;\npub mod log;\n/// Reading.\npub mod read;\n",
         ),
         ("src/format.rs", ""),
         ("src/log.rs", "use std::io;\n"),
-        ("src/read/mod.rs", "//! Reading.\n"),
+        ("src/read/mod.rs", "//! Reading.\n\nmod scan;\n"),
+        ("src/read/scan.rs", "//! Its own line is not enough.\n"),
         ("src/read/lost.rs", "//! Nobody declares me.\n"),
     ]);
     assert_eq!(
@@ -123,6 +124,7 @@ fn an_undescribed_and_an_undeclared_module_are_reported() {
         [
             "src/read/lost.rs:1: no listing above it declares this file",
             "src/lib.rs:6: say in one `///` line what `log` is",
+            "src/read/mod.rs:3: say in one `///` line what `scan` is",
         ]
     );
 }
