@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from mqstore._native import (
     AppendResult,
@@ -80,7 +80,7 @@ from mqstore.errors import (
     WaitTimeoutError,
 )
 
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from mqstore._reports import Change, Finding, RecoveryReport, RepairReport, StoreStats, TopicStats, VerifyReport
 
 __all__ = [
@@ -136,7 +136,8 @@ for _sequence in (Queues, Offsets):
     _Sequence.register(_sequence)  # pyright: ignore[reportAttributeAccessIssue]
 del _sequence
 
-if not _TYPE_CHECKING:
+# Type checkers know this condition by its name, not by an alias. If they read `__getattr__`, they would accept every name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         """Imports the classes of reports at their first use."""
@@ -148,3 +149,6 @@ if not _TYPE_CHECKING:
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
+
+
+del TYPE_CHECKING

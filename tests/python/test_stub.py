@@ -5,8 +5,14 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import json
+import os
 import pydoc
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 from stub_docs import STUB, public, words
 
 import mqstore
@@ -46,3 +52,33 @@ def test_the_help_of_the_package_begins_with_a_session_that_runs() -> None:
         assert any(call in line for line in head), call
     result = doctest.testmod(mqstore)
     assert (result.attempted, result.failed) == (4, 0)
+
+
+#: Each line after the first has one name that the package does not have.
+MISSPELLED = """import mqstore
+from mqstore import Nope
+mqstore.opne("store")
+reveal_type(mqstore.nothing)
+"""
+
+
+@pytest.mark.parametrize("checker", [["mypy", "--strict", "--config-file=", "--follow-imports=silent"], ["basedpyright"]])
+def test_type_checkers_report_each_name_that_the_package_does_not_have(tmp_path: Path, checker: list[str]) -> None:
+    source, packages = tmp_path / "misspelled.py", str(STUB.parents[1])
+    source.write_text(MISSPELLED)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [packages]}))
+    run = subprocess.run(
+        [sys.executable, "-m", *checker, source.name],
+        env=os.environ | {"MYPYPATH": packages},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    errors = [line for line in run.stdout.splitlines() if "error:" in line]
+    unreported = [line for line in (2, 3, 4) if not any(f"py:{line}:" in error for error in errors)]
+    assert unreported == [], run.stdout + run.stderr
+
+
+def test_the_package_lists_no_helper_of_its_own() -> None:
+    listed = {name for name in dir(mqstore) if not name.startswith("_") and not inspect.ismodule(getattr(mqstore, name))}
+    assert listed - {"annotations"} == {name for name in mqstore.__all__ if not name.startswith("_")}
