@@ -5,12 +5,11 @@ Imported when a call first returns one, because `dataclasses` takes as long to i
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
 import sys
-from dataclasses import FrozenInstanceError, asdict, dataclass, field
-from typing import Any, Literal, NoReturn, final
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, final
 
 __all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "VerifyReport"]
 
@@ -18,12 +17,61 @@ __all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", 
 class _Shown:
     """A result that notebooks show as a table."""
 
-    __slots__ = ()
-
     def _repr_html_(self) -> str:
         from mqstore._html import shown
 
         return shown(self)
+
+
+_ReportT = TypeVar("_ReportT", bound=_Shown)
+
+
+class _Field(property):
+    """A field of a report, with its text for `help`."""
+
+    def __init__(self, report: str, name: str) -> None:
+        def read(report: _Shown) -> object:
+            return vars(report)[name]
+
+        def write(report: _Shown, value: object) -> None:
+            vars(report)[name] = value
+
+        super().__init__(read, write, doc="")  # any text: without one CPython 3.11 assigns `__doc__`
+        self._key = report, name
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        if not _TEXTS:
+            _read_texts()
+        return _TEXTS.get(self._key)
+
+
+#: The texts of all fields by report and name, once `help` has asked for one.
+_TEXTS: dict[tuple[str, str], str] = {}
+
+
+def _read_texts() -> None:
+    """Reads the texts from the source of this module, as editors do."""
+    import ast
+    import inspect
+
+    try:
+        module = ast.parse(inspect.getsource(sys.modules[__name__]))
+    except (OSError, TypeError):  # the module was installed without its source, or has no file
+        return
+    for report in (statement for statement in module.body if isinstance(statement, ast.ClassDef)):
+        for pair in pairwise(report.body):
+            match pair:
+                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
+                    _TEXTS[report.name, name] = inspect.cleandoc(text)
+
+
+def _with_fields(report: type[_ReportT]) -> type[_ReportT]:
+    """Makes a `_Field` of each field of a dataclass."""
+    declared: Any = report
+    for declaration in fields(declared):
+        setattr(report, declaration.name, _Field(report.__name__, declaration.name))
+    return report
 
 
 def _displayed(path: str) -> str:
@@ -32,7 +80,8 @@ def _displayed(path: str) -> str:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@_with_fields
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TopicStats(_Shown):
     """Appends to one topic since the store was opened for writing."""
 
@@ -50,7 +99,8 @@ class TopicStats(_Shown):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@_with_fields
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StoreStats(_Shown):
     """Counters of a store since it was opened for writing, at the time of the call; `Store.stats`
     returns them. Names are those of RocketMQ's `StoreStatsService` where it counts the same.
@@ -132,7 +182,8 @@ _COUNTS = (
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@_with_fields
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RecoveryReport(_Shown):
     """The findings of an open: the end of the log with its reason, and disagreements of queues and
     log. A read-only store corrects them in memory and changes no file; a writer corrects them on
@@ -209,7 +260,8 @@ class RecoveryReport(_Shown):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@_with_fields
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Finding(_Shown):
     """An error, warning or note of `Store.verify` about a file, at one place or at several
     consecutive ones.
@@ -261,7 +313,8 @@ class Finding(_Shown):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@_with_fields
+@dataclass(frozen=True, kw_only=True, repr=False)
 class VerifyReport(_Shown):
     """The result of `Store.verify`: the findings, and the extent of the comparison."""
 
@@ -295,7 +348,8 @@ class VerifyReport(_Shown):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@_with_fields
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Change(_Shown):
     """One change that a repair has made, or would make."""
 
@@ -317,7 +371,8 @@ class Change(_Shown):
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@_with_fields
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RepairReport(_Shown):
     """The result of `repair` or `rebuild`: the changes, made or proposed."""
 
@@ -354,30 +409,3 @@ class RepairReport(_Shown):
             f"<mqstore.RepairReport {'dry run, ' if self.dry_run else ''}{'ok' if self.ok else 'NOT OK'}: "
             f"changes={len(self.changes)}, lost={len(self.lost)}, left={len(self.left)}, path={_displayed(self.path)}>"
         )
-
-
-def _refuse_change(report: object, name: str, _value: object, /) -> NoReturn:
-    raise FrozenInstanceError(f"a {type(report).__name__} is frozen: its {name} cannot be changed")
-
-
-def _document_fields() -> None:
-    """Gives `help` the texts of the fields: a property has one, a slot has none. Editors read them in the source."""
-    try:
-        source = inspect.getsource(sys.modules[__name__])
-    except OSError:
-        return
-    for owner in ast.parse(source).body:
-        if not isinstance(owner, ast.ClassDef) or owner.name not in __all__:
-            continue
-        report = globals()[owner.name]
-        for pair in zip(owner.body, owner.body[1:], strict=False):
-            match pair:
-                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
-                    slot = getattr(report, name)
-                    setattr(report, name, property(slot.__get__, slot.__set__, doc=inspect.cleandoc(text)))
-
-
-for _report in map(globals().__getitem__, __all__):
-    # That of a dataclass with slots raises TypeError for a name that is not a field (CPython 3.11).
-    _report.__setattr__ = _refuse_change
-_document_fields()

@@ -1,0 +1,72 @@
+"""Reports as values: nothing in them changes, and they are public classes of `mqstore`."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from encoder import Encoder
+
+import mqstore
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> dict[str, Any]:
+    """One report of each class, of a store with a damaged message; no list of them is empty."""
+    encoder = Encoder(tmp_path / "store")
+    for number in range(100):
+        encoder.append("orders", b"number %d" % number)
+    encoder.log[encoder.log.index(b"number 40")] ^= 1
+    path = encoder.write(clean=False)
+    with mqstore.open(path, errors="skip") as reader:
+        found = reader.verify()
+    repaired = mqstore.repair(path, into=tmp_path / "copy")
+    with mqstore.open(path, "r+", recovery="salvage", max_hash_slot_num=200, max_index_num=2000) as store:
+        store.append("orders", b"x")
+        given = [
+            store.stats(),
+            store.stats().topics["orders"],
+            store.recovery,
+            found,
+            found.findings[0],
+            repaired,
+            repaired.changes[0],
+        ]
+    return {type(report).__name__: report for report in given}
+
+
+def test_no_attribute_of_a_report_can_be_set_or_deleted(reports: dict[str, Any]) -> None:
+    for report in reports.values():
+        before = repr(report)
+        for name in (dataclasses.fields(report)[0].name, "ok", "new"):
+            with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+                setattr(report, name, 1)
+            with pytest.raises(dataclasses.FrozenInstanceError, match=name):
+                delattr(report, name)
+        assert repr(report) == before
+
+
+WITHOUT_SOURCE = """
+import ast, inspect, sys
+ast.parse = inspect.getsource = None
+import mqstore
+with mqstore.open(sys.argv[1]) as store:
+    print(store.recovery.complete)
+"""
+
+WITHOUT_FILE = """
+import pydoc, mqstore
+from mqstore import _reports
+del _reports.__file__
+print("log_end" in pydoc.plaintext.document(mqstore.RecoveryReport))
+"""
+
+
+@pytest.mark.parametrize("program", [WITHOUT_SOURCE, WITHOUT_FILE])
+def test_a_report_needs_no_source_of_its_module(program: str, golden: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", program, str(golden / "533_mixed")], check=True, capture_output=True, text=True)
+    assert run.stdout == "True\n"
