@@ -46,14 +46,15 @@ pub(crate) trait Hit: Sized {
     /// Returns the hit for a message that a walk meets; `None` if its record has to be read again, and its body checked.
     fn of_walked(view: &MessageView<'_>) -> Option<Self>;
 
-    /// Returns the hit for the message that `cursor` shows; `None` if its bytes are gone.
-    fn of_read(cursor: &RecordCursor) -> Option<Self>;
+    /// Returns the hit for the message that `cursor` shows, of which `view` is the view; `None` if its bytes are gone.
+    fn of_read(cursor: &RecordCursor, view: &MessageView<'_>) -> Option<Self>;
 
     /// Returns where the record starts.
     fn physical_offset(&self) -> i64;
 }
 
 impl Hit for KeyHit {
+    #[inline]
     fn of_walked(view: &MessageView<'_>) -> Option<Self> {
         Some(Self {
             queue_id: view.queue_id(),
@@ -63,8 +64,9 @@ impl Hit for KeyHit {
         })
     }
 
-    fn of_read(cursor: &RecordCursor) -> Option<Self> {
-        Self::of_walked(&cursor.view()?)
+    #[inline]
+    fn of_read(_: &RecordCursor, view: &MessageView<'_>) -> Option<Self> {
+        Self::of_walked(view)
     }
 
     fn physical_offset(&self) -> i64 {
@@ -77,7 +79,7 @@ impl Hit for StoredMessage {
         None
     }
 
-    fn of_read(cursor: &RecordCursor) -> Option<Self> {
+    fn of_read(cursor: &RecordCursor, _: &MessageView<'_>) -> Option<Self> {
         cursor.message()
     }
 

@@ -263,7 +263,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
     fn add(&mut self, cursor: &RecordCursor, view: &MessageView<'_>, of_record: &[Candidate]) -> bool {
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, view) {
-                let Some(hit) = H::of_read(cursor) else { return false };
+                let Some(hit) = H::of_read(cursor, view) else { return false };
                 self.found.push(candidate.key, hit);
             } else if !DispatchRequest::of(view).has_index_key_hash(self.wanted.hash(candidate.key)) {
                 return false;
