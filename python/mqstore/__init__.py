@@ -23,7 +23,7 @@ Read with mode "r", the default: it changes nothing, and a broker may go on writ
 ([b'two shirts', b'one'], 3)
 [('paid', ['o-1'])]
 3
-(True, [])
+(True, ())
 
 In bulk messages go to and come from pyarrow, polars, duckdb and pandas as Arrow: `queue[0:1000].batches()`, `Store.fetch`,
 `Store.resolve_keys`, `Store.append_batch`. None of these packages is needed otherwise. `help(mqstore.open)` lists the options,

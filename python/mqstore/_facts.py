@@ -20,7 +20,8 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
     recovery = store.recovery
     # What recovery passed over, and where a segment is missing or cut short before others.
     ends = [row["segment"] + row["bytes"] for row in segments]
-    lost = recovery.lost + [(end, row["segment"]) for end, row in zip(ends, segments[1:], strict=False) if end < row["segment"]]
+    gaps = [(end, row["segment"]) for end, row in zip(ends, segments[1:], strict=False) if end < row["segment"]]
+    lost = [*recovery.lost, *gaps]
     messages_lost = sum(_led_to(store, *stretch) for stretch in lost)
     # A queue in RocksDB is not counted. Some may be in files all the same.
     is_uncounted = not queues and bool(parts_elsewhere(store, "queues"))

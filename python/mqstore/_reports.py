@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import Any, Literal, TypeVar, final
+from typing import Any, Literal, NoReturn, TypeVar, final
 
 __all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "VerifyReport"]
 
 
 class _Shown:
     """A result that notebooks show as a table."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores the fields from a pickle or copy: `pickle` itself would pass by `_Field.__set__`."""
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
 
     def _repr_html_(self) -> str:
         from mqstore._html import shown
@@ -26,14 +32,31 @@ class _Shown:
 _ReportT = TypeVar("_ReportT", bound=_Shown)
 
 
+class _ReadOnlyDict(dict[str, Any]):
+    """A dict that refuses changes. A copy or pickle of it is a plain dict."""
+
+    def _refuse(self, *_arguments: object, **_options: object) -> NoReturn:
+        raise TypeError("the dict of a report is read-only: change a copy, dict(...)")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = _refuse
+    setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)
+
+
 class _Field(property):
-    """A field of a report, with its text for `help`."""
+    """A field of a report, with its text for `help`. It makes lists and dicts immutable."""
 
     def __init__(self, report: str, name: str) -> None:
         def read(report: _Shown) -> object:
             return vars(report)[name]
 
         def write(report: _Shown, value: object) -> None:
+            if isinstance(value, list):
+                value = tuple(value)
+            elif isinstance(value, dict):
+                value = _ReadOnlyDict(value)
             vars(report)[name] = value
 
         super().__init__(read, write, doc="")  # any text: without one CPython 3.11 assigns `__doc__`
@@ -110,7 +133,7 @@ class StoreStats(_Shown):
     """Messages that were appended."""
     put_message_size_total: int
     """Bytes of their records in the log."""
-    topics: dict[str, TopicStats] = field(hash=False)
+    topics: Mapping[str, TopicStats] = field(hash=False)
     """Appends to each topic. A delayed message counts in the topic in which it waits:
     `SCHEDULE_TOPIC_XXXX`.
     """
@@ -166,7 +189,8 @@ class StoreStats(_Shown):
         """Returns a dict of numbers, with a dict for each topic in `topics`. The counters of the
         transient store pool are in it if the store has one.
         """
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        facts = asdict(self) | {"topics": {name: topic.to_dict() for name, topic in self.topics.items()}}
+        return {name: value for name, value in facts.items() if value is not None}
 
     def __repr__(self) -> str:
         counts = " ".join(f"{name}={getattr(self, name)}" for name in _COUNTS)
@@ -219,7 +243,7 @@ class RecoveryReport(_Shown):
     """Queue entries that point at or past the end of the log; they are left out."""
     bytes_cut: int
     """Bytes past the end of the log that a writer removed; 0 for a read-only store."""
-    lost: list[tuple[int, int]] = field(hash=False)
+    lost: tuple[tuple[int, int], ...]
     """Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as pairs
     of physical offsets: the first byte, and the byte after the last. Losses of an earlier open are
     not among them: reads raise there, or count them (`errors="skip"`).
@@ -318,7 +342,7 @@ class Finding(_Shown):
 class VerifyReport(_Shown):
     """The result of `Store.verify`: the findings, and the extent of the comparison."""
 
-    findings: list[Finding] = field(hash=False)
+    findings: tuple[Finding, ...]
     """The findings, the worst first."""
     covered: tuple[int, int]
     """The physical offsets of the log that were compared: the first byte, and the byte after the
@@ -382,8 +406,8 @@ class RepairReport(_Shown):
     """The store that was repaired, or its repaired copy."""
     found: VerifyReport
     """The result of `Store.verify` before the repair."""
-    changes: list[Change] = field(hash=False)
-    """The changes, in order. The list is empty if nothing has to be done."""
+    changes: tuple[Change, ...]
+    """The changes, in order; empty if nothing has to be done."""
     refusal: str | None
     """The reason why log, queues and index stay as they are although something is wrong with them,
     and the first step to take; None otherwise.
@@ -392,11 +416,11 @@ class RepairReport(_Shown):
     """The directory in the store with the files that were set aside, under the same names; None
     without such files, and in a dry run.
     """
-    lost: list[tuple[int, int]] = field(hash=False)
+    lost: tuple[tuple[int, int], ...]
     """Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte,
     and the byte after the last.
     """
-    left: list[Finding] = field(hash=False)
+    left: tuple[Finding, ...]
     """The errors and warnings that remain after the changes."""
 
     @property

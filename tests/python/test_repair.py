@@ -54,7 +54,7 @@ def test_a_rebuild_makes_queues_index_and_checkpoint_anew(path: Path) -> None:
     assert {of for _, of in told} == {told[0][1]}
     assert messages(path) == before
     with mqstore.open(path) as store:
-        assert store.verify().findings == []
+        assert store.verify().findings == ()
 
 
 @pytest.mark.skipif(
@@ -87,8 +87,8 @@ def test_a_repair_is_a_dry_run_unless_it_is_told_otherwise(path: Path) -> None:
         True,
         str(path),
         None,
-        [],
-        [],
+        (),
+        (),
     )
     assert {finding.id for finding in report.found.findings} == {"queue.entry_missing"}
     assert [change.action for change in report.changes] == ["rebuild"]
@@ -99,7 +99,7 @@ def test_a_repair_is_a_dry_run_unless_it_is_told_otherwise(path: Path) -> None:
 def test_a_repair_of_a_whole_store_changes_nothing(path: Path) -> None:
     before = contents(path)
     report = mqstore.repair(path, dry_run=False)
-    assert (report.ok, report.changes) == (True, [])
+    assert (report.ok, report.changes) == (True, ())
     assert contents(path) == before
 
 
@@ -128,7 +128,7 @@ def test_a_repair_that_makes_no_copy_names_none(path: Path, tmp_path: Path) -> N
     for segment in (path / "commitlog").iterdir():
         segment.unlink()
     report = mqstore.repair(path, into=tmp_path / "copy", dry_run=False)
-    assert (report.ok, report.changes, report.path) == (False, [], str(path))
+    assert (report.ok, report.changes, report.path) == (False, (), str(path))
     assert [finding.fix for finding in report.left if str(tmp_path / "copy") in finding.fix] == []
     assert not (tmp_path / "copy").exists()
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_mended_is_left_and_told(path: Path) -> None:
     report = mqstore.repair(path, dry_run=False)
     assert not report.ok
     assert "log.missing_segment" in {finding.id for finding in report.left}
-    assert report.changes == []
+    assert report.changes == ()
     assert report.refusal is not None
     assert "put back the part of the log that is missing" in report.refusal
     assert contents(path) == before

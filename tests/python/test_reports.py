@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ import pytest
 from encoder import Encoder
 
 import mqstore
+
+COPIES: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, lambda report: pickle.loads(pickle.dumps(report))]
 
 
 @pytest.fixture
@@ -37,6 +42,52 @@ def reports(tmp_path: Path) -> dict[str, Any]:
             repaired.changes[0],
         ]
     return {type(report).__name__: report for report in given}
+
+
+def test_no_list_of_a_report_can_be_changed(reports: dict[str, Any]) -> None:
+    lists = [
+        reports["RecoveryReport"].lost,
+        reports["VerifyReport"].findings,
+        *(reports["RepairReport"].found.findings, reports["RepairReport"].changes, reports["RepairReport"].lost),
+    ]
+    assert all(lists)
+    for value in [*lists, reports["RepairReport"].left]:
+        assert (type(value), isinstance(value, Hashable)) == (tuple, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("__setitem__", ("new", 1)),
+        ("__delitem__", ("orders",)),
+        ("__ior__", ({"new": 1},)),
+        ("clear", ()),
+        ("pop", ("orders",)),
+        ("popitem", ()),
+        ("setdefault", ("new", 1)),
+        ("update", ({"new": 1},)),
+    ],
+)
+def test_the_topics_of_the_counters_cannot_be_changed(reports: dict[str, Any], method: str, arguments: tuple[Any, ...]) -> None:
+    for stats in [reports["StoreStats"], *(made(reports["StoreStats"]) for made in COPIES)]:
+        with pytest.raises(TypeError, match="read-only"):
+            getattr(stats.topics, method)(*arguments)
+        assert stats.topics == {"orders": reports["TopicStats"]}
+        assert stats == reports["StoreStats"]
+
+
+def test_a_copy_of_the_topics_of_the_counters_is_a_plain_dict(reports: dict[str, Any]) -> None:
+    topics = reports["StoreStats"].topics
+    for copied in [dict(topics), topics | {}, topics.copy(), *(made(topics) for made in COPIES)]:
+        assert (type(copied), copied) == (dict, topics)
+        copied.clear()
+    assert reports["StoreStats"].topics == {"orders": reports["TopicStats"]}
+
+
+def test_the_dict_of_the_counters_is_plain(reports: dict[str, Any]) -> None:
+    topics = reports["StoreStats"].to_dict()["topics"]
+    assert (type(topics), type(topics["orders"])) == (dict, dict)
+    assert topics == dataclasses.asdict(reports["StoreStats"])["topics"]
 
 
 def test_no_attribute_of_a_report_can_be_set_or_deleted(reports: dict[str, Any]) -> None:

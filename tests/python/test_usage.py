@@ -184,7 +184,7 @@ def test_what_a_salvage_lost_is_unread_and_not_counted(tmp_path: Path) -> None:
     with mqstore.open(encoder.path, mode="r+", recovery="salvage", max_hash_slot_num=200, max_index_num=2000) as store:
         usage = store.usage()
         assert rows(usage)[0]["messages"] == 99
-        assert usage.unread == store.recovery.lost == [(starts[40], starts[41])]
+        assert usage.unread == list(store.recovery.lost) == [(starts[40], starts[41])]
 
 
 def test_a_writer_counts_what_it_has_appended(tmp_path: Path) -> None:

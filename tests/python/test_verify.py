@@ -22,7 +22,7 @@ def test_a_whole_store_is_ok_and_the_report_says_what_was_compared(path: Path) -
     with mqstore.open(path) as store:
         report = store.verify()
         assert report.ok
-        assert report.findings == []
+        assert report.findings == ()
         assert report.covered == (store.min_physical_offset, store.max_physical_offset)
         assert report.messages == store.usage(()).to_arrow()["messages"][0].as_py()
         assert report.queue_entries > 0
