@@ -3,12 +3,10 @@
 Imported when a call first returns one, because `dataclasses` takes as long to import as the rest of the package.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import InitVar, asdict, dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Literal, NoReturn, TypeVar, final
 
@@ -89,8 +87,12 @@ def _read_texts() -> None:
                     _TEXTS[report.name, name] = inspect.cleandoc(text)
 
 
-def _with_fields(report: type[_ReportT]) -> type[_ReportT]:
-    """Makes a `_Field` of each field of a dataclass."""
+def _public(report: type[_ReportT]) -> type[_ReportT]:
+    """Makes a dataclass a class of `mqstore` for `help` and pickles, and each of its fields a `_Field`.
+
+    Annotations in this module are evaluated: as text, `typing.get_type_hints` would look up their names in `mqstore`.
+    """
+    report.__module__ = "mqstore"
     declared: Any = report
     for declaration in fields(declared):
         setattr(report, declaration.name, _Field(report.__name__, declaration.name))
@@ -103,7 +105,7 @@ def _displayed(path: str) -> str:
 
 
 @final
-@_with_fields
+@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TopicStats(_Shown):
     """Appends to one topic since the store was opened for writing."""
@@ -122,7 +124,7 @@ class TopicStats(_Shown):
 
 
 @final
-@_with_fields
+@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StoreStats(_Shown):
     """Counters of a store since it was opened for writing, at the time of the call; `Store.stats`
@@ -206,7 +208,7 @@ _COUNTS = (
 
 
 @final
-@_with_fields
+@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RecoveryReport(_Shown):
     """The findings of an open: the end of the log with its reason, and disagreements of queues and
@@ -250,7 +252,10 @@ class RecoveryReport(_Shown):
     """
     missing: str | None
     """The missing messages and the evidence for them, in words; None if `complete`."""
-    _is_writer: bool
+    _is_writer: InitVar[bool] = False
+
+    def __post_init__(self, _is_writer: bool) -> None:
+        vars(self)["_is_writer"] = _is_writer
 
     @property
     def bytes_lost(self) -> int:
@@ -271,7 +276,7 @@ class RecoveryReport(_Shown):
         incomplete = "" if self.missing is None else f"INCOMPLETE ({self.missing}) "
         if self.clean_exit:
             found = "after a clean exit"
-        elif self._is_writer:
+        elif vars(self)["_is_writer"]:
             found = "after a crash"
         else:
             found = "of a store with an abort file: a live writer, or a crash"
@@ -284,7 +289,7 @@ class RecoveryReport(_Shown):
 
 
 @final
-@_with_fields
+@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Finding(_Shown):
     """An error, warning or note of `Store.verify` about a file, at one place or at several
@@ -337,7 +342,7 @@ class Finding(_Shown):
 
 
 @final
-@_with_fields
+@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VerifyReport(_Shown):
     """The result of `Store.verify`: the findings, and the extent of the comparison."""
@@ -372,7 +377,7 @@ class VerifyReport(_Shown):
 
 
 @final
-@_with_fields
+@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Change(_Shown):
     """One change that a repair has made, or would make."""
@@ -395,7 +400,7 @@ class Change(_Shown):
 
 
 @final
-@_with_fields
+@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RepairReport(_Shown):
     """The result of `repair` or `rebuild`: the changes, made or proposed."""

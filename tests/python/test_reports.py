@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import pickle
 import subprocess
 import sys
+import typing
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,26 @@ def test_the_dict_of_the_counters_is_plain(reports: dict[str, Any]) -> None:
     topics = reports["StoreStats"].to_dict()["topics"]
     assert (type(topics), type(topics["orders"])) == (dict, dict)
     assert topics == dataclasses.asdict(reports["StoreStats"])["topics"]
+
+
+def test_reports_copy_and_pickle_under_their_public_names(reports: dict[str, Any]) -> None:
+    assert len(reports) == 7
+    assert "after a crash" in repr(reports["RecoveryReport"])
+    for name, report in reports.items():
+        assert repr(type(report)) == f"<class 'mqstore.{name}'>"
+        assert b"mqstore._reports" not in pickle.dumps(report)
+        for back in [*(made(report) for made in COPIES), dataclasses.replace(report)]:
+            assert (back, hash(back), repr(back), type(back)) == (report, hash(report), repr(report), type(report))
+
+
+def test_reports_have_public_fields_and_no_others(reports: dict[str, Any]) -> None:
+    for report in reports.values():
+        names = [field.name for field in dataclasses.fields(report)]
+        assert [name for name in names if name.startswith("_")] == []
+        values = dataclasses.asdict(report)
+        assert list(values) == names
+        assert set(names) <= set(typing.get_type_hints(type(report)))
+        assert json.loads(json.dumps(values)).keys() == values.keys()
 
 
 def test_no_attribute_of_a_report_can_be_set_or_deleted(reports: dict[str, Any]) -> None:
