@@ -38,6 +38,24 @@ pub enum FlushDiskType {
 impl FlushDiskType {
     /// The values by their names.
     pub const NAMES: [(&'static str, Self); 2] = [("ASYNC_FLUSH", Self::Async), ("SYNC_FLUSH", Self::Sync)];
+
+    /// Returns true if messages are shown only once they are flushed. Appended bytes then wait in a pool, and a sync commits them.
+    #[inline]
+    pub fn shows_only_flushed(self) -> bool {
+        match self {
+            Self::Async => false,
+            Self::Sync => true,
+        }
+    }
+
+    /// Returns true if an append waits for a sync, unless the caller or the message asks for no wait.
+    #[inline]
+    pub fn waits_for_sync(self) -> bool {
+        match self {
+            Self::Async => false,
+            Self::Sync => true,
+        }
+    }
 }
 
 /// What opening does with damage inside the log.
@@ -415,7 +433,7 @@ impl StoreConfig {
 
     /// Whether appended bytes wait in memory until they are written to the log: with `SYNC_FLUSH` for the sync that makes them durable.
     pub fn uses_pool(&self) -> bool {
-        self.transient_store_pool_enable || self.flush_disk_type == FlushDiskType::Sync
+        self.transient_store_pool_enable || self.flush_disk_type.shows_only_flushed()
     }
 
     /// Whether every size is given.

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{FlushDiskType, Sizes, StoreConfig};
+use crate::config::{Sizes, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::IndexGeometry;
 use crate::log::{KeptIndex, LastWriter};
@@ -168,7 +168,7 @@ pub(crate) fn open_for_writing(
         is_index_cut: files.index.is_changed_by(index_start.kept),
         index_from: index_start.from,
         sizes,
-        is_sync: config.flush_disk_type == FlushDiskType::Sync,
+        is_sync: config.flush_disk_type.shows_only_flushed(),
     });
     let last_writer = opened.last_writer();
     Ok(Unrecovered {

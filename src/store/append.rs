@@ -213,9 +213,9 @@ impl<'s> Appender<'s> {
     /// Whether to wait until these messages are durable.
     #[inline]
     pub fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> bool {
-        let is_sync = self.store.config().flush_disk_type == FlushDiskType::Sync;
+        let waits_for_sync = self.store.config().flush_disk_type.waits_for_sync();
         self.durable
-            .unwrap_or_else(|| is_sync && messages.into_iter().any(|message| waits(&message.properties)))
+            .unwrap_or_else(|| waits_for_sync && messages.into_iter().any(|message| waits(&message.properties)))
     }
 
     fn acknowledge_all(self, done: &mut [AppendResult], waits: bool) -> Result<()> {

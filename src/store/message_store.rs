@@ -71,7 +71,7 @@ impl MessageStore {
         let pool = make_pool(&config)?;
         let writable = unrecovered.recover(env, path, &config)?;
         let mut locks = Vec::new();
-        if config.flush_disk_type == FlushDiskType::Sync {
+        if config.flush_disk_type.shows_only_flushed() {
             locks.push(lock_flushed_mark(env.as_ref(), path)?);
         }
         // The last one that is released, so that the next writer finds the other one free.
@@ -187,10 +187,10 @@ impl MessageStore {
         self.log.watermarks.committed.get()
     }
 
-    /// Whether no commit would make more of what was appended readable: with `ASYNC_FLUSH` everything is committed; with
+    /// Returns true if no commit would make more of what was appended readable: with `ASYNC_FLUSH` everything is committed; with
     /// `SYNC_FLUSH` only a sync makes messages readable.
     pub fn is_readable(&self) -> bool {
-        self.config().flush_disk_type == FlushDiskType::Sync || self.is_committed()
+        self.config().flush_disk_type.shows_only_flushed() || self.is_committed()
     }
 
     /// Called before a read of the log: waits until [`MessageStore::is_readable`], for `patience` at most, and says whether it is.
@@ -257,7 +257,8 @@ impl MessageStore {
         awaited.get() > end || awaited.poisoned().is_some()
     }
 
-    /// With `ASYNC_FLUSH` a read commits what was appended. With `SYNC_FLUSH` a sync makes it readable.
+    /// Returns the watermark for which a read waits. With `ASYNC_FLUSH` a read commits what was appended. With `SYNC_FLUSH` a sync makes
+    /// it readable.
     fn awaited_by_reads(&self) -> &Watermark {
         match self.config().flush_disk_type {
             FlushDiskType::Async => &self.log.watermarks.appended,

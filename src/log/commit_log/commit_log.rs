@@ -112,13 +112,13 @@ impl CommitLog {
     /// Sets the write mode of the options, before anything is appended. Appended bytes go through `pool`, if there is one.
     #[must_use]
     pub fn with_mode(mut self, config: &StoreConfig, pool: Option<TransientStorePool>) -> Self {
-        let is_sync = config.flush_disk_type == FlushDiskType::Sync;
-        // Where there is a pool no append writes to the pages of a segment, so warm pages are of no use. With SYNC_FLUSH warmed blocks are:
-        // they were written and synced, and the sync of a record in them takes less time.
-        if config.warm_mapped_file_enable && (is_sync || pool.is_none()) {
+        let callers_wait = config.flush_disk_type.waits_for_sync();
+        // Where there is a pool no append writes to the pages of a segment, so warm pages are of no use. Where callers wait for syncs,
+        // warmed blocks are of use: they were written and synced, and the sync of a record in them takes less time.
+        if config.warm_mapped_file_enable && (callers_wait || pool.is_none()) {
             let pages = config.flush_least_pages_when_warm_mapped_file;
             self.allocator.warm(WarmUp {
-                synced_every: is_sync.then(|| pages.saturating_mul(PAGE_SIZE)),
+                synced_every: callers_wait.then(|| pages.saturating_mul(PAGE_SIZE)),
             });
         }
         let pool = pool.map(Arc::new);
@@ -132,7 +132,7 @@ impl CommitLog {
         };
         self.watermarks = Watermarks::new(self.watermarks.appended.get(), mode);
         self.committer = Committer::new(pool, self.watermarks.clone());
-        self.unsynced.write_ahead(is_sync);
+        self.unsynced.write_ahead(callers_wait);
         self
     }
 
