@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use crate::arrow::at::At;
+use crate::arrow::cell::At;
 use crate::arrow::columns::expect_field;
 use crate::arrow::table::{Chunk, Table, room_for};
 use crate::error::{Error, Result};

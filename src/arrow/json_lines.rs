@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_schema::DataType;
 
-use crate::arrow::at;
+use crate::arrow::cell;
 use crate::arrow::table::{Chunk, Table};
 use crate::error::{Error, Result};
 use crate::format::{Date, Round};
@@ -74,11 +74,11 @@ fn column<'a>(chunk: Chunk<'a>, name: &'a str, body_as: BodyAs) -> Result<Write<
             Box::new(move |row, out| put(number.at(row)?, out, put_number))
         }
         DataType::Boolean => {
-            let flag = at::values(values.as_boolean());
+            let flag = cell::values(values.as_boolean());
             Box::new(move |row, out| put(flag.at(row)?, out, put_flag))
         }
         DataType::Float64 => {
-            let number = at::values(values.as_primitive::<Float64Type>());
+            let number = cell::values(values.as_primitive::<Float64Type>());
             Box::new(move |row, out| put(number.at(row)?, out, put_float))
         }
         DataType::Timestamp(_, _) => {

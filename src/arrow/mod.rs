@@ -6,8 +6,8 @@ mod columns;
 mod buffers;
 /// Batches of messages.
 mod record_batch;
-/// What a column has in a row.
-mod at;
+/// The value of a column in one row.
+mod cell;
 /// A table that came in, and what its columns hold.
 mod table;
 /// Columns to be resolved, and what goes back.

@@ -11,7 +11,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_schema::{DataType, Fields, TimeUnit};
 
-use crate::arrow::at::{At, valid, values};
+use crate::arrow::cell::{At, valid, values};
 use crate::error::{Error, Result};
 use crate::format::{Round, mistaken_unit};
 use crate::interrupt;

@@ -14,11 +14,11 @@ mod small_files;
 /// Queues beside the log.
 mod queues;
 /// The items of the index files, in the order of the log.
-mod key_items;
+mod index_items;
 /// Length, header and links of an index file.
-mod key_files;
+mod index_files;
 /// Index beside the log.
-mod keys;
+mod index;
 /// Sections of the log, compared with queues and index by several threads.
 mod sections;
 /// All of it, in one pass over the log.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
-use crate::check::key_items::{KeyFile, KeyItems};
+use crate::check::index_items::{KeyFile, KeyItems};
 use crate::error::Result;
 use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_salvage_record};
 use crate::log::{ConsumeQueue, EntryCursor, LogFiles, Place, QueueTable, SequentialRead};

@@ -10,8 +10,8 @@ use crate::check::context::{Context, Writer};
 use crate::check::contradictions::{Decided, is_proven_by_entry};
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
-use crate::check::key_files::look_at_dropped_keys;
-use crate::check::keys::Keys;
+use crate::check::index::Keys;
+use crate::check::index_files::look_at_dropped_keys;
 use crate::check::queues::Queues;
 use crate::check::sections::{Agreed, SectionReader, Sections};
 use crate::check::small_files::{

@@ -14,7 +14,7 @@ use crate::log::{Candidate, Candidates, IndexFile, Indexed, KeyLookup, LogRecord
 use crate::read::damage::{Unread, Unreadable, first_damage};
 use crate::read::message_reader::{MessageReader, Position};
 use crate::read::resolve::hits::{Found, Hit, HitBounds, KeyHit, KeyHits};
-use crate::read::resolve::wanted::{Numbers, Wanted};
+use crate::read::resolve::query_request::{Numbers, Wanted};
 use crate::sync::lock;
 
 /// Records that are read ahead at once.

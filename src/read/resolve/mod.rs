@@ -2,8 +2,8 @@
 
 /// By queue offset.
 mod offsets;
-/// What carries the keys that are looked for.
-mod wanted;
+/// The arguments of a query, and the keys to be found.
+mod query_request;
 /// What was found for each of them.
 mod hits;
 /// By key and by id.
@@ -12,5 +12,5 @@ mod keys;
 pub use hits::{HitBounds, KeyHit};
 pub(super) use keys::KeySearch;
 pub use offsets::OffsetResolver;
-pub use wanted::{QueryBy, QueryRequest};
-pub(super) use wanted::{Wanted, indexed_tag};
+pub use query_request::{QueryBy, QueryRequest};
+pub(super) use query_request::{Wanted, indexed_tag};

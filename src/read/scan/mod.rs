@@ -5,7 +5,7 @@ mod request;
 /// Where a message is expected.
 mod place;
 /// Queues, merged by physical offset.
-mod heads;
+mod merge;
 /// The queue entries that lead to messages of the log.
 mod queue_leads;
 /// Whether a message is wanted.

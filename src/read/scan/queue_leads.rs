@@ -8,7 +8,7 @@ use crate::format::{CqUnit, MessageView, is_light_queue};
 use crate::interrupt;
 use crate::log::{EntryCursor, QueueTable};
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::heads::Heads;
+use crate::read::scan::merge::Heads;
 use crate::read::scan::request::ScanRequest;
 
 /// What leads to a message.

@@ -1,4 +1,4 @@
-//! What a column has in a row.
+//! The value of a column in one row.
 
 use arrow_array::{Array, ArrayAccessor, ArrayRef};
 
@@ -6,7 +6,7 @@ use crate::error::Result;
 
 type AtRow<'a, T> = dyn Fn(usize) -> Result<Option<T>> + 'a;
 
-/// What a column has in a row. One that has nothing in any row costs no call.
+/// The value of a column in one row. A column that is null in every row costs no call.
 pub(crate) struct At<'a, T>(Option<Box<AtRow<'a, T>>>);
 
 impl<'a, T> At<'a, T> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::check::context::{Context, Writer};
 use crate::check::finding_id::FindingId;
 use crate::check::findings::Finding;
-use crate::check::key_items::KeyFile;
+use crate::check::index_items::KeyFile;
 use crate::error::Result;
 use crate::format::{Checkpoint, ITEM_SIZE};
 use crate::log::IndexFile;

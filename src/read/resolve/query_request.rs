@@ -1,4 +1,4 @@
-//! The keys that are looked for, and the messages that carry them.
+//! The arguments of a query, the keys to be found, and the messages that carry them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
