@@ -41,7 +41,7 @@ impl MessageReader {
             ..HitBounds::default()
         };
         let mut search: KeySearch<'_, StoredMessage> =
-            KeySearch::that_reports(self, Wanted::Query(request), &hit_bounds, request.errors)?;
+            KeySearch::new(self, Wanted::Query(request), &hit_bounds, request.errors, true)?;
         let mut covers = bounds.end..bounds.end;
         let mut is_cut = false;
         for mut source in self.sources(bounds)?.into_iter().rev() {
@@ -61,7 +61,9 @@ impl MessageReader {
                 if has_more || unread.first_key_value().is_some_and(|(offset, _)| *offset < start) {
                     (covers.start, is_cut) = (start, true);
                 }
-                *unread = unread.split_off(&start);
+                if !unread.is_empty() {
+                    *unread = unread.split_off(&start);
+                }
             }
             if request.errors == Errors::Raise
                 && let Some(damage) = first_damage(unread)
@@ -89,7 +91,7 @@ impl MessageReader {
     pub(super) fn message_by_unique_key(&self, unique_key: &str, walk: bool) -> Result<Option<StoredMessage>> {
         let (topics, wanted, bounds) = (self.topics()?, [unique_key], HitBounds::default());
         let wanted = Wanted::UniqueKeys(&topics, &wanted);
-        let mut search: KeySearch<'_, StoredMessage> = KeySearch::that_reports(self, wanted, &bounds, Errors::Raise)?;
+        let mut search: KeySearch<'_, StoredMessage> = KeySearch::new(self, wanted, &bounds, Errors::Raise, true)?;
         let of_topics = std::mem::take(&mut search.keys);
         for source in self.sources(self.physical_bounds())? {
             let Source::Index(indexed) = &source else { continue };

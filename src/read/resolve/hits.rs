@@ -49,24 +49,37 @@ pub(crate) trait Hit: Sized {
     /// Returns the hit for the message that `cursor` shows, of which `view` is the view; `None` if its bytes are gone.
     fn of_read(cursor: &RecordCursor, view: &MessageView<'_>) -> Option<Self>;
 
+    /// Returns the hit for a message.
+    fn of_message(message: StoredMessage) -> Self;
+
     /// Returns where the record starts.
     fn physical_offset(&self) -> i64;
 }
 
-impl Hit for KeyHit {
+impl KeyHit {
     #[inline]
-    fn of_walked(view: &MessageView<'_>) -> Option<Self> {
-        Some(Self {
+    fn of(view: &MessageView<'_>) -> Self {
+        Self {
             queue_id: view.queue_id(),
             queue_offset: view.queue_offset(),
             physical_offset: view.physical_offset(),
             store_size: view.size() as i32,
-        })
+        }
+    }
+}
+
+impl Hit for KeyHit {
+    fn of_walked(view: &MessageView<'_>) -> Option<Self> {
+        Some(Self::of(view))
     }
 
     #[inline]
     fn of_read(_: &RecordCursor, view: &MessageView<'_>) -> Option<Self> {
-        Self::of_walked(view)
+        Some(Self::of(view))
+    }
+
+    fn of_message(message: StoredMessage) -> Self {
+        Self::of(&message.view())
     }
 
     fn physical_offset(&self) -> i64 {
@@ -81,6 +94,10 @@ impl Hit for StoredMessage {
 
     fn of_read(cursor: &RecordCursor, _: &MessageView<'_>) -> Option<Self> {
         cursor.message()
+    }
+
+    fn of_message(message: StoredMessage) -> Self {
+        message
     }
 
     fn physical_offset(&self) -> i64 {

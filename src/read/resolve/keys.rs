@@ -42,7 +42,7 @@ impl MessageReader {
     }
 
     fn find_keys(&self, wanted: Wanted<'_>, bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
-        let mut search: KeySearch<'_, KeyHit> = KeySearch::new(self, wanted, bounds, errors)?;
+        let mut search: KeySearch<'_, KeyHit> = KeySearch::new(self, wanted, bounds, errors, false)?;
         let log = self.physical_bounds();
         let mut sources = self.sources(log.start..log.end.min(bounds.physical.end))?;
         sources.retain(|source| source.range().end > bounds.physical.start);
@@ -85,11 +85,17 @@ pub(crate) struct KeySearch<'a, H> {
 }
 
 impl<'a, H: Hit> KeySearch<'a, H> {
-    /// Begins a search that has found nothing yet.
+    /// Begins a search. `collects_unread`: the places that cannot be read are collected, for a caller that decides about them.
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
-    pub(crate) fn new(reader: &'a MessageReader, wanted: Wanted<'a>, bounds: &'a HitBounds, errors: Errors) -> Result<Self> {
+    pub(crate) fn new(
+        reader: &'a MessageReader,
+        wanted: Wanted<'a>,
+        bounds: &'a HitBounds,
+        errors: Errors,
+        collects_unread: bool,
+    ) -> Result<Self> {
         let mut keys = Vec::with_capacity(wanted.len());
         for number in 0..wanted.len() {
             interrupt::check()?;
@@ -101,30 +107,13 @@ impl<'a, H: Hit> KeySearch<'a, H> {
             keys,
             numbers: OnceCell::new(),
             bounds,
-            times: None,
-            errors,
-            found: Found::new(wanted.len(), bounds.limit),
-            unread: None,
-        })
-    }
-
-    /// Begins a search that collects the places that it cannot read.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    pub(crate) fn that_reports(
-        reader: &'a MessageReader,
-        wanted: Wanted<'a>,
-        bounds: &'a HitBounds,
-        errors: Errors,
-    ) -> Result<Self> {
-        Ok(Self {
             times: match wanted {
                 Wanted::Query(request) => Some(request.begin..=request.end),
                 Wanted::Keys(_) | Wanted::UniqueKeys(..) => None,
             },
-            unread: Some(Unread::new()),
-            ..Self::new(reader, wanted, bounds, errors)?
+            errors,
+            found: Found::new(wanted.len(), bounds.limit),
+            unread: collects_unread.then(Unread::new),
         })
     }
 
@@ -201,11 +190,10 @@ impl<'a, H: Hit> KeySearch<'a, H> {
 
     /// Reads the records of the candidates in the order of the log. Returns false if a record shows that the index is damaged.
     fn check_all(&mut self, mut candidates: Vec<Candidate>, check: Check) -> Result<bool> {
-        let mut cursor = RecordCursor::default();
-        if candidates.len() == 1 {
-            // Most queries: the order costs more than the record.
-            return self.check(&mut cursor, &candidates, check);
+        if let [only] = candidates.as_slice() {
+            return self.check_only(*only, check);
         }
+        let mut cursor = RecordCursor::default();
         candidates.sort_unstable();
         // A message may have a key twice.
         candidates.dedup();
@@ -228,32 +216,61 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         Ok(true)
     }
 
+    /// Reads the record of the only candidate, as most queries have it: an order and a cursor cost more than the record.
+    fn check_only(&mut self, candidate: Candidate, check: Check) -> Result<bool> {
+        let at = candidate.physical_offset;
+        let message = match self.reader.log().read(at, check)? {
+            LogRecord::Message(message) => message,
+            found => return self.note_unread(at, found),
+        };
+        let view = message.view();
+        if !self.wanted.is_of(candidate.key, &view) {
+            return if is_salvage_record(&view) {
+                self.note(at, Unreadable::Lost).map(|()| true)
+            } else {
+                Ok(self.has_hash(candidate, &view))
+            };
+        }
+        self.found.make_room();
+        match message.intact() {
+            Ok(()) => self.found.push(candidate.key, H::of_message(message)),
+            Err(lost) => self.note(at, Unreadable::Damaged(lost))?,
+        }
+        Ok(true)
+    }
+
     /// Reads the record of these candidates, and adds it to the hits of the keys that it has. Returns false as above.
+    #[inline]
     fn check(&mut self, cursor: &mut RecordCursor, of_record: &[Candidate], check: Check) -> Result<bool> {
         let (log, Some(first)) = (self.reader.log(), of_record.first()) else {
             return Ok(true);
         };
         let at = first.physical_offset;
         let found = cursor.read(log, at, check)?;
-        let why = match (found, cursor.view()) {
-            (LogRecord::Message(()), Some(view)) if is_salvage_record(&view) => Unreadable::Lost,
-            (LogRecord::Message(()), Some(view)) => {
-                self.found.make_room();
-                let before = self.found.len();
-                if !self.add(cursor, &view, of_record) {
-                    return Ok(false);
-                }
-                match cursor.check_intact() {
-                    Ok(()) => return Ok(true),
-                    Err(lost) => {
-                        self.found.truncate(before);
-                        Unreadable::Damaged(lost)
-                    }
-                }
-            }
-            (LogRecord::Missing, _) if log.is_removed(at) => Unreadable::Expired,
-            (LogRecord::Corrupt(error), _) => Unreadable::Damaged(error),
-            _ => return Ok(false),
+        let view = match (&found, cursor.view()) {
+            (LogRecord::Message(()), Some(view)) if !is_salvage_record(&view) => view,
+            _ => return self.note_unread(at, found),
+        };
+        self.found.make_room();
+        let before = self.found.len();
+        if !self.add(cursor, &view, of_record) {
+            return Ok(false);
+        }
+        if let Err(lost) = cursor.check_intact() {
+            self.found.truncate(before);
+            self.note(at, Unreadable::Damaged(lost))?;
+        }
+        Ok(true)
+    }
+
+    /// Takes account of a candidate at which no message is, or a salvage record. Returns false if the index is damaged.
+    #[cold]
+    fn note_unread<M>(&mut self, at: i64, found: LogRecord<M>) -> Result<bool> {
+        let why = match found {
+            LogRecord::Message(_) => Unreadable::Lost,
+            LogRecord::Missing if self.reader.log().is_removed(at) => Unreadable::Expired,
+            LogRecord::Corrupt(error) => Unreadable::Damaged(error),
+            LogRecord::Missing | LogRecord::NoRecord(_) | LogRecord::Blank { .. } | LogRecord::End => return Ok(false),
         };
         self.note(at, why).map(|()| true)
     }
@@ -265,11 +282,16 @@ impl<'a, H: Hit> KeySearch<'a, H> {
             if self.wanted.is_of(candidate.key, view) {
                 let Some(hit) = H::of_read(cursor, view) else { return false };
                 self.found.push(candidate.key, hit);
-            } else if !DispatchRequest::of(view).has_index_key_hash(self.wanted.hash(candidate.key)) {
+            } else if !self.has_hash(*candidate, view) {
                 return false;
             }
         }
         true
+    }
+
+    /// Returns true if the message has a key with the hash of the candidate.
+    fn has_hash(&self, candidate: Candidate, view: &MessageView<'_>) -> bool {
+        DispatchRequest::of(view).has_index_key_hash(self.wanted.hash(candidate.key))
     }
 
     /// Takes account of a place that could not be read.
