@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use super::row::quantile;
+use super::quantile::quantile;
 
 const BLOCK: usize = 4096;
 /// The blocks of the file are written in turn.

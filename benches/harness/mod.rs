@@ -1,5 +1,7 @@
 //! Rounds, statistics, the machine, results.
 
+/// Quantiles of measured values.
+mod quantile;
 /// What a thread allocates and faults.
 pub mod counting;
 /// How many instructions a piece of work takes.
@@ -18,4 +20,5 @@ pub mod slow_env;
 pub mod workload;
 
 pub use bench::{Bench, Contender};
+pub use quantile::quantile;
 pub use row::{Row, Target};

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::machine::Weather;
+use super::quantile::quantile;
 
 /// A row that waits for the disk is refused where the latency of a sync varies more than this between its rounds.
 pub const MOST_SPREAD: f64 = 1.5;
@@ -167,10 +168,4 @@ impl Row {
             println!("  refused: the latency of a sync varied {spread:.1}-fold between the rounds");
         }
     }
-}
-
-/// The value below which the part `q` of all lies.
-pub fn quantile(mut all: Vec<f64>, q: f64) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all[((all.len() - 1) as f64 * q).round() as usize]
 }

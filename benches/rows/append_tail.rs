@@ -9,9 +9,9 @@ use mqstore::config::StoreConfig;
 use serde_json::json;
 
 use crate::harness::machine::microseconds;
-use crate::harness::row::{LIMIT, OURS, quantile};
+use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{TOPIC, Workload, open};
-use crate::harness::{Bench, Contender, Row, Target};
+use crate::harness::{Bench, Contender, Row, Target, quantile};
 use crate::limits::{FileMap, RecordKernel};
 
 const BODY: usize = 1024;

@@ -8,9 +8,9 @@ use mqstore::config::{FlushDiskType, StoreConfig};
 use serde_json::json;
 
 use crate::harness::machine::microseconds;
-use crate::harness::row::{OURS, quantile};
+use crate::harness::row::OURS;
 use crate::harness::workload::{Workload, open};
-use crate::harness::{Bench, Contender, Row, Target};
+use crate::harness::{Bench, Contender, Row, Target, quantile};
 
 const BODY: usize = 1024;
 const PRODUCERS: usize = 8;

@@ -6,9 +6,9 @@ use mqstore::config::{FlushDiskType, StoreConfig};
 use serde_json::json;
 
 use crate::harness::machine::microseconds;
-use crate::harness::row::{LIMIT, OURS, quantile};
+use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{Workload, open};
-use crate::harness::{Bench, Contender, Row, Target};
+use crate::harness::{Bench, Contender, Row, Target, quantile};
 use crate::limits::Durable;
 
 const APPENDS: usize = 1000;

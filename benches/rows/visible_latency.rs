@@ -13,9 +13,9 @@ use serde_json::json;
 use super::dispatch::dispatch_all;
 use crate::harness::machine::microseconds;
 use crate::harness::rocketmq::RocketMq;
-use crate::harness::row::{LIMIT, OURS, quantile};
+use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{Workload, open, open_stepped};
-use crate::harness::{Bench, Contender, Row, Target};
+use crate::harness::{Bench, Contender, Row, Target, quantile};
 
 /// Between two messages, and messages of a round. With `RocketMQ` the gap is the first one.
 const NAPS: (Duration, usize) = (Duration::from_micros(300), 1000);
