@@ -39,7 +39,10 @@ def of_damage(text: str, path: str | None, only_place: bool = False) -> str:
     context = click.get_current_context()
     parameters = {parameter.name for parameter in context.command.params}
     ways = [what for words, (parameter, what) in _OPTIONS.items() if words in text and parameter in parameters]
-    if path is not None and context.info_name not in ("doctor", "verify"):
+    if path is not None and context.info_name == "rebuild":
+        # It has verified the store, and doctor may advise a rebuild: it does not read the bodies.
+        ways.append(f"mqstore repair {shlex.quote(path)} --into NEW --yes keeps what is whole, in a copy")
+    elif path is not None and context.info_name not in ("doctor", "verify"):
         ways.append(f"see mqstore doctor {shlex.quote(path)}")
     # The sentence begins with the file and the byte.
     return "; ".join([text.partition(": ")[0] if only_place else without_advice(text), *ways])

@@ -24,7 +24,7 @@ def transactions(store: mqstore.Store, out: Output) -> None:
     is_elsewhere = note_elsewhere(store, out, "transactions")
     if HALF_TOPIC in store.topics:
         note_elsewhere(store, out, "consumer_offsets")
-    nothing = "every half message has an end in the log" if is_elsewhere else "no transaction is open"
+    nothing = "every half message that can be read has an end in the log" if is_elsewhere else "no transaction is open"
     out.table(map(_row, open_halves(store, out.counting)), nothing)
 
 
