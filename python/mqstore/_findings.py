@@ -130,15 +130,21 @@ def _of_crash(store: mqstore.Store) -> Iterator[Row]:
 
 def _of_consumers(store: mqstore.Store) -> Iterator[Row]:
     file = f"{store.path}/config/consumerOffset.json"
+    unknown = ("the progress of the consumer groups is unknown here", "restore the file from a backup")
     try:
         rows = rows_of(store.lag())
-    except (mqstore.NotFoundError, mqstore.UnsupportedFormatError):
+    except mqstore.UnsupportedFormatError:
         # Verify reports offsets that are in a RocksDB database.
         return
+    except mqstore.NotFoundError:
+        # Without groups there is no file.
+        if aside := sorted(Path(store.path).glob("mqstore-backup-*/config/consumerOffset.json")):
+            message = f"a repair has set the damaged file aside: {aside[-1]}"
+            yield _finding("consumer.not_read", "warning", message, *unknown, file=file)
+        return
     except mqstore.CorruptError as error:
-        meaning = "the progress of the consumer groups is unknown here"
-        fix, at = "restore the file from a backup", error.offset
-        yield _finding("consumer.not_read", "warning", error.reason, meaning, fix, file=file, offset=at, last_offset=at)
+        at = error.offset
+        yield _finding("consumer.not_read", "warning", error.reason, *unknown, file=file, offset=at, last_offset=at)
         return
     for row in rows:
         if row["offset"] is not None and row["min_offset"] is not None:

@@ -251,6 +251,22 @@ def test_doctor_names_the_place_of_offsets_that_it_cannot_read_once(
     assert str(file) not in finding["message"]
 
 
+def test_doctor_reports_offsets_that_a_repair_has_set_aside(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = shutil.copytree(broker, tmp_path / "store")
+    file = path / "config" / "consumerOffset.json"
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    file.with_name("consumerOffset.json.bak").unlink()
+    run("repair", path, "--yes")
+    assert not file.exists()
+    [told] = run("doctor", path, "--json").objects
+    [finding] = (finding for finding in told["findings"] if finding["id"] == "consumer.not_read")
+    assert (finding["severity"], finding["fix"]) == ("warning", "restore the file from a backup")
+    file.write_bytes(whole)
+    [told] = run("doctor", path, "--json").objects
+    assert "consumer.not_read" not in {finding["id"] for finding in told["findings"]}
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
