@@ -4,30 +4,23 @@ Imported when a call first returns one, because `dataclasses` takes as long to i
 """
 
 import os
-import sys
 from collections.abc import Mapping
-from dataclasses import InitVar, asdict, dataclass, field, fields
-from itertools import pairwise
-from typing import Any, Literal, NoReturn, TypeVar, final
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NoReturn, final
 
 __all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "VerifyReport"]
 
 
 class _Shown:
-    """A result that notebooks show as a table."""
+    """A result that notebooks show as a table. Its class is one of `mqstore` for `help` and pickles."""
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restores the fields from a pickle or copy: `pickle` itself would pass by `_Field.__set__`."""
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
+    def __init_subclass__(cls) -> None:
+        cls.__module__ = "mqstore"
 
     def _repr_html_(self) -> str:
         from mqstore._html import shown
 
         return shown(self)
-
-
-_ReportT = TypeVar("_ReportT", bound=_Shown)
 
 
 class _ReadOnlyDict(dict[str, Any]):
@@ -43,77 +36,26 @@ class _ReadOnlyDict(dict[str, Any]):
         return dict, (dict(self),)
 
 
-class _Field(property):
-    """A field of a report, with its text for `help`. It makes lists and dicts immutable."""
-
-    def __init__(self, report: str, name: str) -> None:
-        def read(report: _Shown) -> object:
-            return vars(report)[name]
-
-        def write(report: _Shown, value: object) -> None:
-            if isinstance(value, list):
-                value = tuple(value)
-            elif isinstance(value, dict):
-                value = _ReadOnlyDict(value)
-            vars(report)[name] = value
-
-        super().__init__(read, write, doc="")  # any text: without one CPython 3.11 assigns `__doc__`
-        self._key = report, name
-
-    @property
-    def __doc__(self) -> str | None:  # type: ignore[override]
-        if not _TEXTS:
-            _read_texts()
-        return _TEXTS.get(self._key)
-
-
-#: The texts of all fields by report and name, once `help` has asked for one.
-_TEXTS: dict[tuple[str, str], str] = {}
-
-
-def _read_texts() -> None:
-    """Reads the texts from the source of this module, as editors do."""
-    import ast
-    import inspect
-
-    try:
-        module = ast.parse(inspect.getsource(sys.modules[__name__]))
-    except (OSError, TypeError):  # the module was installed without its source, or has no file
-        return
-    for report in (statement for statement in module.body if isinstance(statement, ast.ClassDef)):
-        for pair in pairwise(report.body):
-            match pair:
-                case (ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text)))):
-                    _TEXTS[report.name, name] = inspect.cleandoc(text)
-
-
-def _public(report: type[_ReportT]) -> type[_ReportT]:
-    """Makes a dataclass a class of `mqstore` for `help` and pickles, and each of its fields a `_Field`.
-
-    Annotations in this module are evaluated: as text, `typing.get_type_hints` would look up their names in `mqstore`.
-    """
-    report.__module__ = "mqstore"
-    declared: Any = report
-    for declaration in fields(declared):
-        setattr(report, declaration.name, _Field(report.__name__, declaration.name))
-    return report
-
-
 def _displayed(path: str) -> str:
     """Returns a path as text that can be encoded: bytes that are not UTF-8 become replacement characters."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
 @final
-@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TopicStats(_Shown):
-    """Appends to one topic since the store was opened for writing."""
+    """Appends to one topic since the store was opened for writing.
+
+    Attributes
+    ----------
+    put_message_times_total : int
+        Messages that were appended.
+    put_message_size_total : int
+        Bytes of their records.
+    """
 
     put_message_times_total: int
-    """Messages that were appended."""
     put_message_size_total: int
-    """Bytes of their records."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict."""
@@ -124,68 +66,90 @@ class TopicStats(_Shown):
 
 
 @final
-@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StoreStats(_Shown):
     """Counters of a store since it was opened for writing, at the time of the call; `Store.stats`
     returns them. Names are those of RocketMQ's `StoreStatsService` where it counts the same.
+
+    Attributes
+    ----------
+    put_message_times_total : int
+        Messages that were appended.
+    put_message_size_total : int
+        Bytes of their records in the log.
+    topics : Mapping[str, TopicStats]
+        Appends to each topic. A delayed message counts in the topic in which it waits:
+        `SCHEDULE_TOPIC_XXXX`.
+    in_lock_time_max_ms : int
+        The longest time for which an append has held the lock of the log, in ms. The
+        clock ticks every few ms.
+    slow_puts : int
+        Appends that held the lock of the log for more than 500 ms. The logger "mqstore"
+        warns of each.
+    syncs : int
+        Syncs of the log.
+    group_commits : int
+        Syncs by an append that waited for durability, on behalf of all appends that
+        waited.
+    group_commit_requests : int
+        Appends that waited until they were durable; an `append_batch` is one. Divided
+        by `group_commits`, this is the number of appends that shared a sync.
+    segments_begun : int
+        Segments of the log that were allocated and begun.
+    segments_made_ahead : int
+        Segments of `segments_begun` that were ready before an append needed them.
+    segments_locked : int
+        Segments of `segments_begun` whose pages are locked in memory
+        (`warm_mapped_file_enable`) until they are full and synced. A small
+        `RLIMIT_MEMLOCK` reduces this number.
+    segment_waits : int
+        Appends that had to wait for a segment. The first append to a new store is one.
+    dispatch_behind_bytes : int
+        Bytes at the end of the log that are not in their queues and in the index yet.
+    mapping_faults : int
+        Pages of mapped files, of any store of this process, that could not be read or
+        written since the open: a file was cut short, or the device failed. A read of
+        such a page raises `CorruptError`. With `sigbus_guard=False` such a page ends
+        the process.
+    available_buffer_nums : int | None
+        Empty buffers of the transient store pool; None without a pool. A store with
+        `SYNC_FLUSH` always has one.
+    is_transient_store_pool_low : bool | None
+        True if less than 0.4 of the buffers of the transient store pool are empty: the
+        disk is slower than the appends. None without a pool.
+    is_transient_store_pool_locked : bool | None
+        True if the transient store pool is locked in memory, as
+        `transient_store_pool_enable` asks; None without a pool.
+    buffer_waits : int | None
+        Appends that had to wait for a buffer of the transient store pool; None without
+        a pool.
     """
 
     put_message_times_total: int
-    """Messages that were appended."""
     put_message_size_total: int
-    """Bytes of their records in the log."""
     topics: Mapping[str, TopicStats] = field(hash=False)
-    """Appends to each topic. A delayed message counts in the topic in which it waits:
-    `SCHEDULE_TOPIC_XXXX`.
-    """
     in_lock_time_max_ms: int
-    """The longest time for which an append has held the lock of the log, in ms. The clock ticks
-    every few ms.
-    """
     slow_puts: int
-    """Appends that held the lock of the log for more than 500 ms. The logger "mqstore" warns of
-    each.
-    """
     syncs: int
-    """Syncs of the log."""
     group_commits: int
-    """Syncs by an append that waited for durability, on behalf of all appends that waited."""
     group_commit_requests: int
-    """Appends that waited until they were durable; an `append_batch` is one. Divided by
-    `group_commits`, this is the number of appends that shared a sync.
-    """
     segments_begun: int
-    """Segments of the log that were allocated and begun."""
     segments_made_ahead: int
-    """Segments of `segments_begun` that were ready before an append needed them."""
     segments_locked: int
-    """Segments of `segments_begun` whose pages are locked in memory (`warm_mapped_file_enable`)
-    until they are full and synced. A small `RLIMIT_MEMLOCK` reduces this number.
-    """
     segment_waits: int
-    """Appends that had to wait for a segment. The first append to a new store is one."""
     dispatch_behind_bytes: int
-    """Bytes at the end of the log that are not in their queues and in the index yet."""
     mapping_faults: int
-    """Pages of mapped files, of any store of this process, that could not be read or written since
-    the open: a file was cut short, or the device failed. A read of such a page raises
-    `CorruptError`. With `sigbus_guard=False` such a page ends the process.
-    """
     available_buffer_nums: int | None
-    """Empty buffers of the transient store pool; None without a pool. A store with `SYNC_FLUSH`
-    always has one.
-    """
     is_transient_store_pool_low: bool | None
-    """True if less than 0.4 of the buffers of the transient store pool are empty: the disk is
-    slower than the appends. None without a pool.
-    """
     is_transient_store_pool_locked: bool | None
-    """True if the transient store pool is locked in memory, as `transient_store_pool_enable` asks;
-    None without a pool.
-    """
     buffer_waits: int | None
-    """Appends that had to wait for a buffer of the transient store pool; None without a pool."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topics", _ReadOnlyDict(self.topics))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores a pickle or copy, in which `topics` is a plain dict."""
+        StoreStats.__init__(self, **state)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns a dict of numbers, with a dict for each topic in `topics`. The counters of the
@@ -208,54 +172,62 @@ _COUNTS = (
 
 
 @final
-@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RecoveryReport(_Shown):
     """The findings of an open: the end of the log with its reason, and disagreements of queues and
-    log. A read-only store corrects them in memory and changes no file; a writer corrects them on
-    disk.
+    log. A read-only store corrects them in memory and changes no file; a writer corrects them
+    on disk.
+
+    Attributes
+    ----------
+    clean_exit : bool
+        True if the last writer closed the store: it has no `abort` file. A reader finds
+        one beside a live writer, too.
+    scan_start : int
+        Physical offset from which the log was read to find its end.
+    log_end : int
+        Physical offset at which the log ends.
+    stop_reason : str
+        The reason why it ends there, in words.
+    undispatched : int
+        Messages in the log that are not in the queue files; they are read all the same.
+    lost_by_brokers : int
+        Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1
+        does not put into their queues, or puts at another queue offset:
+        `mqstore.rebuild` before a broker starts. 0 beside a live writer and for a store
+        opened for writing.
+    keys_lost_by_brokers : int
+        Keys in the index that the recovery of one of these versions drops; 0 as in
+        `lost_by_brokers`.
+    refused : int
+        Messages with a topic, queue id or queue offset that no queue can have, because
+        the record is damaged there: they are in no queue, and are read by physical
+        offset, id and key alone.
+    queue_entries_ahead : int
+        Queue entries that point at or past the end of the log; they are left out.
+    bytes_cut : int
+        Bytes past the end of the log that a writer removed; 0 for a read-only store.
+    lost : tuple[tuple[int, int], ...]
+        Damaged stretches inside the log that `recovery="salvage"` passed over in this
+        open, as pairs of physical offsets: the first byte, and the byte after the last.
+        Losses of an earlier open are not among them: reads raise there, or count them
+        (`errors="skip"`).
+    missing : str | None
+        The missing messages and the evidence for them, in words; None if `complete`.
     """
 
     clean_exit: bool
-    """True if the last writer closed the store: it has no `abort` file. A reader finds one beside a
-    live writer, too.
-    """
     scan_start: int
-    """Physical offset from which the log was read to find its end."""
     log_end: int
-    """Physical offset at which the log ends."""
     stop_reason: str
-    """The reason why it ends there, in words."""
     undispatched: int
-    """Messages in the log that are not in the queue files; they are read all the same."""
     lost_by_brokers: int
-    """Messages of `undispatched` that the recovery of RocketMQ 4.9.8, 5.3.3 or 5.5.1 does not put
-    into their queues, or puts at another queue offset: `mqstore.rebuild` before a broker starts. 0
-    beside a live writer and for a store opened for writing.
-    """
     keys_lost_by_brokers: int
-    """Keys in the index that the recovery of one of these versions drops; 0 as in
-    `lost_by_brokers`.
-    """
     refused: int
-    """Messages with a topic, queue id or queue offset that no queue can have, because the record
-    is damaged there: they are in no queue, and are read by physical offset, id and key alone.
-    """
     queue_entries_ahead: int
-    """Queue entries that point at or past the end of the log; they are left out."""
     bytes_cut: int
-    """Bytes past the end of the log that a writer removed; 0 for a read-only store."""
     lost: tuple[tuple[int, int], ...]
-    """Damaged stretches inside the log that `recovery="salvage"` passed over in this open, as pairs
-    of physical offsets: the first byte, and the byte after the last. Losses of an earlier open are
-    not among them: reads raise there, or count them (`errors="skip"`).
-    """
     missing: str | None
-    """The missing messages and the evidence for them, in words; None if `complete`."""
-    _is_writer: InitVar[bool] = False
-
-    def __post_init__(self, _is_writer: bool) -> None:
-        vars(self)["_is_writer"] = _is_writer
 
     @property
     def bytes_lost(self) -> int:
@@ -274,12 +246,7 @@ class RecoveryReport(_Shown):
 
     def __repr__(self) -> str:
         incomplete = "" if self.missing is None else f"INCOMPLETE ({self.missing}) "
-        if self.clean_exit:
-            found = "after a clean exit"
-        elif vars(self)["_is_writer"]:
-            found = "after a crash"
-        else:
-            found = "of a store with an abort file: a live writer, or a crash"
+        found = "after a clean exit" if self.clean_exit else "after a crash, or beside a live writer"
         names = ("undispatched", "refused", "queue_entries_ahead", "bytes_cut", "bytes_lost")
         counts = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return (
@@ -289,47 +256,63 @@ class RecoveryReport(_Shown):
 
 
 @final
-@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Finding(_Shown):
-    """An error, warning or note of `Store.verify` about a file, at one place or at several
-    consecutive ones.
+    """An error, warning or note of `Store.verify` about a file, at one place or at several consecutive
+    ones.
+
+    Attributes
+    ----------
+    id : str
+        The kind of finding, such as `queue.entry_missing`. These names stay.
+    severity : Literal['error', 'warning', 'note']
+        "error": messages are lost or not found, or a broker will do harm. "warning": it
+        costs time, the next open corrects it, or a broker may refuse the store. "note":
+        nothing has to be done.
+    file : str
+        The file, or the directory if the file is missing.
+    offset : int
+        The byte in the file.
+    last_offset : int
+        The byte of the last place, if there are several.
+    count : int
+        The number of places.
+    topic : str | None
+        The topic of the message at the first place; None if it is not known.
+    queue_id : int | None
+        The id of its queue; None if it is not known.
+    queue_offset : int | None
+        Its queue offset; None if it is not known.
+    physical_offset : int | None
+        The start of its record in the log; None if it is not known.
+    key : str | None
+        Its unique key, or the key that the finding is about; None if it is not known.
+    message : str
+        The finding at the first place, in a sentence.
+    meaning : str
+        The meaning of findings of this kind.
+    known_as : str
+        Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if
+        there is none.
+    fix : str
+        The fix: a command, or words; "" if nothing has to be done.
     """
 
     id: str
-    """The kind of finding, such as `queue.entry_missing`. These names stay."""
     severity: Literal["error", "warning", "note"]
-    """ "error": messages are lost or not found, or a broker will do harm. "warning": it costs time,
-    the next open corrects it, or a broker may refuse the store. "note": nothing has to be done.
-    """
     file: str
-    """The file, or the directory if the file is missing."""
     offset: int
-    """The byte in the file."""
     last_offset: int
-    """The byte of the last place, if there are several."""
     count: int
-    """The number of places."""
     topic: str | None
-    """The topic of the message at the first place; None if it is not known."""
     queue_id: int | None
-    """The id of its queue; None if it is not known."""
     queue_offset: int | None
-    """Its queue offset; None if it is not known."""
     physical_offset: int | None
-    """The start of its record in the log; None if it is not known."""
     key: str | None
-    """Its unique key, or the key that the finding is about; None if it is not known."""
     message: str
-    """The finding at the first place, in a sentence."""
     meaning: str
-    """The meaning of findings of this kind."""
     known_as: str
-    """Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if there is
-    none.
-    """
     fix: str
-    """The fix: a command, or words; "" if nothing has to be done."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict."""
@@ -342,25 +325,34 @@ class Finding(_Shown):
 
 
 @final
-@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class VerifyReport(_Shown):
-    """The result of `Store.verify`: the findings, and the extent of the comparison."""
+    """The result of `Store.verify`: the findings, and the extent of the comparison.
+
+    Attributes
+    ----------
+    findings : tuple[Finding, ...]
+        The findings, the worst first.
+    covered : tuple[int, int]
+        The physical offsets of the log that were compared: the first byte, and the byte
+        after the last.
+    messages : int
+        Messages that were compared.
+    queue_entries : int
+        Messages of `messages` that have, or should have, a queue entry that was
+        compared.
+    index_items : int
+        Items of the index that were compared.
+    seconds : float
+        The duration of the call in seconds.
+    """
 
     findings: tuple[Finding, ...]
-    """The findings, the worst first."""
     covered: tuple[int, int]
-    """The physical offsets of the log that were compared: the first byte, and the byte after the
-    last.
-    """
     messages: int
-    """Messages that were compared."""
     queue_entries: int
-    """Messages of `messages` that have, or should have, a queue entry that was compared."""
     index_items: int
-    """Items of the index that were compared."""
     seconds: float
-    """The duration of the call in seconds."""
 
     @property
     def ok(self) -> bool:
@@ -377,56 +369,70 @@ class VerifyReport(_Shown):
 
 
 @final
-@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Change(_Shown):
-    """One change that a repair has made, or would make."""
+    """One change that a repair has made, or would make.
+
+    Attributes
+    ----------
+    action : Literal['copy', 'set_aside', 'back_up', 'correct', 'fill', 'salvage', 'rebuild']
+        `"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the
+        file is moved into the backup. `"back_up"`: the segment is copied into the
+        backup, because it is changed. `"correct"`: a record gets its right topic, queue
+        id and queue offset. `"fill"`: the copy gets a segment that is missing or cut
+        short. `"salvage"`: a salvage record is put over a stretch of the log that holds
+        no whole record, or over a record whose place in the queues nothing proves.
+        `"rebuild"`: queues, index and checkpoint are rebuilt from the log.
+    file : str
+        The file or directory.
+    message : str
+        The change in a sentence.
+    """
 
     action: Literal["copy", "set_aside", "back_up", "correct", "fill", "salvage", "rebuild"]
-    """`"copy"`: all files are copied, and the copy is repaired. `"set_aside"`: the file is moved
-    into the backup. `"back_up"`: the segment is copied into the backup, because it is changed.
-    `"correct"`: a record gets its right topic, queue id and queue offset. `"fill"`: the copy gets a
-    segment that is missing or cut short. `"salvage"`: a salvage record is put over a stretch of the
-    log that holds no whole record, or over a record whose place in the queues nothing proves.
-    `"rebuild"`: queues, index and checkpoint are rebuilt from the log.
-    """
     file: str
-    """The file or directory."""
     message: str
-    """The change in a sentence."""
 
     def __repr__(self) -> str:
         return f"<mqstore.Change {self.action} {_displayed(self.file)}: {self.message}>"
 
 
 @final
-@_public
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RepairReport(_Shown):
-    """The result of `repair` or `rebuild`: the changes, made or proposed."""
+    """The result of `repair` or `rebuild`: the changes, made or proposed.
+
+    Attributes
+    ----------
+    dry_run : bool
+        True if nothing was changed.
+    path : str
+        The store that was repaired, or its repaired copy.
+    found : VerifyReport
+        The result of `Store.verify` before the repair.
+    changes : tuple[Change, ...]
+        The changes, in order; empty if nothing has to be done.
+    refusal : str | None
+        The reason why log, queues and index stay as they are although something is
+        wrong with them, and the first step to take; None otherwise.
+    backup : str | None
+        The directory in the store with the files that were set aside, under the same
+        names; None without such files, and in a dry run.
+    lost : tuple[tuple[int, int], ...]
+        Stretches of the log whose messages are lost, as pairs of physical offsets: the
+        first byte, and the byte after the last.
+    left : tuple[Finding, ...]
+        The errors and warnings that remain after the changes.
+    """
 
     dry_run: bool
-    """True if nothing was changed."""
     path: str
-    """The store that was repaired, or its repaired copy."""
     found: VerifyReport
-    """The result of `Store.verify` before the repair."""
     changes: tuple[Change, ...]
-    """The changes, in order; empty if nothing has to be done."""
     refusal: str | None
-    """The reason why log, queues and index stay as they are although something is wrong with them,
-    and the first step to take; None otherwise.
-    """
     backup: str | None
-    """The directory in the store with the files that were set aside, under the same names; None
-    without such files, and in a dry run.
-    """
     lost: tuple[tuple[int, int], ...]
-    """Stretches of the log whose messages are lost, as pairs of physical offsets: the first byte,
-    and the byte after the last.
-    """
     left: tuple[Finding, ...]
-    """The errors and warnings that remain after the changes."""
 
     @property
     def ok(self) -> bool:

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::imports;
 use crate::log::PutStats;
@@ -64,8 +64,8 @@ fn topic_stats(py: Python<'_>, puts: PutStats) -> Report<'_> {
     )
 }
 
-/// Returns the `RecoveryReport` of a store that is open for writing or not.
-pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryReport, is_writer: bool) -> Report<'py> {
+/// Returns the `RecoveryReport`.
+pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryReport) -> Report<'py> {
     report!(
         py,
         RecoveryReport {
@@ -79,9 +79,8 @@ pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryRe
             refused: found.refused,
             queue_entries_ahead: found.queue_entries_ahead,
             bytes_cut: found.bytes_cut,
-            lost: stretches(&found.lost),
+            lost: stretches(py, &found.lost)?,
             missing: found.missing.as_deref(),
-            _is_writer: is_writer,
         }
     )
 }
@@ -120,17 +119,17 @@ pub(super) fn repair_report<'py>(py: Python<'py>, report: &check::RepairReport, 
             dry_run: report.is_dry_run,
             path: report.path.as_os_str(),
             found: verify_report(py, &report.found)?,
-            changes: changes.collect::<PyResult<Vec<_>>>()?,
+            changes: PyTuple::new(py, changes.collect::<PyResult<Vec<_>>>()?)?,
             refusal: report.refusal.as_ref().map(ToString::to_string),
             backup: report.backup.as_ref().map(|backup| backup.as_os_str()),
-            lost: stretches(&report.lost),
+            lost: stretches(py, &report.lost)?,
             left: findings(py, &report.left, root)?,
         }
     )
 }
 
-/// Returns a list of `Finding` of the store in the directory `root`.
-fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> PyResult<Vec<Bound<'py, PyAny>>> {
+/// Returns a tuple of `Finding` of the store in the directory `root`.
+fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> PyResult<Bound<'py, PyTuple>> {
     let finding = |finding: &check::Finding| {
         let (facts, affected) = (finding.id.facts(), &finding.affected);
         report!(
@@ -154,9 +153,9 @@ fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> P
             }
         )
     };
-    findings.iter().map(finding).collect()
+    PyTuple::new(py, findings.iter().map(finding).collect::<PyResult<Vec<_>>>()?)
 }
 
-fn stretches(ranges: &[Range<i64>]) -> Vec<(i64, i64)> {
-    ranges.iter().map(|range| (range.start, range.end)).collect()
+fn stretches<'py>(py: Python<'py>, ranges: &[Range<i64>]) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, ranges.iter().map(|range| (range.start, range.end)))
 }

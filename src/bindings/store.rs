@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 use super::arguments;
 use super::batches::{Batches, expect_batch_size};
 use super::capsule::import_table;
-use super::handle::{Freshness, Handle, Mode};
+use super::handle::{Freshness, Handle};
 use super::imports::html_of;
 use super::message::Message;
 use super::pass::reading_threads;
@@ -123,8 +123,7 @@ impl Store {
     /// What this opening of the store found; what an earlier one lost is no part of it.
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let is_writer = self.handle.mode() != Mode::Read;
-        reports::recovery_report(py, self.handle.current_reader(py)?.recovery(), is_writer)
+        reports::recovery_report(py, self.handle.current_reader(py)?.recovery())
     }
 
     /// Read messages of a queue from a queue offset on, as a broker answers a pull.

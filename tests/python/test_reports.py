@@ -6,8 +6,6 @@ import copy
 import dataclasses
 import json
 import pickle
-import subprocess
-import sys
 import typing
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -121,25 +119,3 @@ def test_no_attribute_of_a_report_can_be_set_or_deleted(reports: dict[str, Any])
             with pytest.raises(dataclasses.FrozenInstanceError, match=name):
                 delattr(report, name)
         assert repr(report) == before
-
-
-WITHOUT_SOURCE = """
-import ast, inspect, sys
-ast.parse = inspect.getsource = None
-import mqstore
-with mqstore.open(sys.argv[1]) as store:
-    print(store.recovery.complete)
-"""
-
-WITHOUT_FILE = """
-import pydoc, mqstore
-from mqstore import _reports
-del _reports.__file__
-print("log_end" in pydoc.plaintext.document(mqstore.RecoveryReport))
-"""
-
-
-@pytest.mark.parametrize("program", [WITHOUT_SOURCE, WITHOUT_FILE])
-def test_a_report_needs_no_source_of_its_module(program: str, golden: Path) -> None:
-    run = subprocess.run([sys.executable, "-c", program, str(golden / "533_mixed")], check=True, capture_output=True, text=True)
-    assert run.stdout == "True\n"
