@@ -318,11 +318,8 @@ impl Plan {
         if is_copy || is_rebuilt || first_to_mend(&found.findings).is_some() {
             let takes_lock = !request.is_dry_run && !is_copy;
             plan.make_anew(subject, recovery, takes_lock)?;
-            if plan.refusal.is_some() && recovery == Recovery::Heal && !lacks_its_end(subject)? {
-                let mut salvage = Self {
-                    missing: plan.missing.clone(),
-                    ..Self::default()
-                };
+            if plan.refusal.is_some() && recovery == Recovery::Heal && !is_log_missing(subject)? {
+                let mut salvage = Self::default();
                 salvage.make_anew(subject, Recovery::Salvage, takes_lock)?;
                 if salvage.refusal.is_none() {
                     plan = salvage;
@@ -543,9 +540,9 @@ fn corrected_segments(corrections: &[Correction]) -> Vec<PathBuf> {
     files.into_iter().collect()
 }
 
-/// Returns true if no segment is there, or if the mark, a queue entry or an index item names a message past the end of the log. Otherwise a
-/// salvage loses nothing: it removes what an earlier repair has left that was ended.
-fn lacks_its_end(subject: Subject<'_>) -> Result<bool> {
+/// Returns true if a part of the log is missing: no segment is there, or the mark, a queue entry or an index item names a message past the end
+/// of the log. Otherwise a salvage loses nothing: it removes the rest of an earlier repair that was ended.
+fn is_log_missing(subject: Subject<'_>) -> Result<bool> {
     let Subject { env, path, config, .. } = subject;
     let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
     let missing = MissingLog::find(env, path, config, &reader)?;

@@ -23,7 +23,7 @@ pub enum RowExit {
 
 impl RowExit {
     fn of(opened: &Opened<'_>, report: &RecoveryReport) -> Self {
-        let was_closed = opened.found.closed_at(report.log_end) == Some(report.log_end);
+        let was_closed = opened.records.found.closed_at(report.log_end) == Some(report.log_end);
         if opened.intent.is_rebuild() && was_closed {
             Self::Rebuild
         } else {
@@ -32,7 +32,11 @@ impl RowExit {
     }
 
     fn of_reader(opened: &Opened<'_>) -> Self {
-        if opened.found.is_clean() { Self::Clean } else { Self::Crash }
+        if opened.records.found.is_clean() {
+            Self::Clean
+        } else {
+            Self::Crash
+        }
     }
 }
 
@@ -204,8 +208,8 @@ fn expect_all_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<
 /// Returns true if the records past the end are stale: they were there when the store was closed, and no message was appended since.
 /// Such records may have the store time of the last message.
 fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
-    opened.found.closed_at(report.log_end) == Some(report.log_end)
-        && opened.checkpoint.physic_msg_timestamp <= report.last_store_time
+    opened.records.found.closed_at(report.log_end) == Some(report.log_end)
+        && opened.records.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
 /// What shows that the log of a crashed store ends before whole messages, which its next writer removes; `None` if nothing does.
@@ -216,7 +220,7 @@ fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
 /// [`Error::Io`]; [`Error::Corrupt`] as [`RecordStarts::next_record`](crate::log::RecordStarts::next_record).
 pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
     let (log, end) = (opened.log, report.log_end);
-    if opened.found.is_clean() || opened.is_written_to() || opened.intent.is_salvage() {
+    if opened.records.found.is_clean() || opened.is_written_to() || opened.intent.is_salvage() {
         return Ok(None);
     }
     let Some(next) = opened
@@ -243,7 +247,7 @@ pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<O
 /// reads the mark before the log.
 fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let (start, end) = (opened.log.first_offset(), report.log_end);
-    let Some(flushed) = opened.flushed.filter(|flushed| *flushed > end || *flushed < start) else {
+    let Some(flushed) = opened.records.flushed.filter(|flushed| *flushed > end || *flushed < start) else {
         return Ok(());
     };
     // A segment that was made ahead may be all that is left.
@@ -292,7 +296,7 @@ struct RecordsAfter {
 /// Finds whole records past the end of the log. It stops at the first one that was stored after the checkpoint: store times do not fall,
 /// so the checkpoint covers none after it.
 fn records_after(opened: &Opened<'_>, report: &RecoveryReport) -> Result<RecordsAfter> {
-    let until = opened.checkpoint.physic_msg_timestamp;
+    let until = opened.records.checkpoint.physic_msg_timestamp;
     let mut after = RecordsAfter {
         first: None,
         covered: None,
@@ -332,7 +336,7 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
         ));
     }
     // No margin: a store that a broker closed just after its clock was set back is refused, too.
-    let stamped = opened.checkpoint.physic_msg_timestamp;
+    let stamped = opened.records.checkpoint.physic_msg_timestamp;
     if stamped > report.last_store_time {
         return refused(format!(
             "the log ends here ({}) with a message of time {}, and the checkpoint says that one of time {stamped} is on disk: a part \
@@ -369,8 +373,8 @@ fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<
 /// Refuses a log that ends before the message of our own stamp. A live writer does not explain such an end: it stamps only what the log
 /// and the queues hold, and an open reads the stamp before the log.
 fn expect_stamped_message(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let stamped = opened.checkpoint.logics_physical_offset;
-    if !opened.checkpoint.is_ours() || stamped < report.log_end {
+    let stamped = opened.records.checkpoint.logics_physical_offset;
+    if !opened.records.checkpoint.is_ours() || stamped < report.log_end {
         return Ok(());
     }
     let reason = format!(
@@ -417,10 +421,10 @@ pub(super) fn expect_end_beside_a_writer(opened: &Opened<'_>, report: &RecoveryR
 /// Describes what shows that the end of the log is missing. One entry, item or stamp that names a place past the last segment may be
 /// damaged itself, so two are needed unless there is no segment at all.
 fn find_sign(opened: &Opened<'_>, report: &RecoveryReport) -> Option<String> {
-    let (log, checkpoint) = (opened.log, opened.checkpoint);
+    let (log, checkpoint) = (opened.log, opened.records.checkpoint);
     let segments_end = log.files_end();
     // After a power failure our queue files may have torn sectors. The mark of what was flushed shows what is missing of our log.
-    let is_marked = !opened.found.is_clean() && segments_end > 0 && opened.flushed.is_some();
+    let is_marked = !opened.records.found.is_clean() && segments_end > 0 && opened.records.flushed.is_some();
     let entries = if is_marked { 0 } else { report.queue_entries_past_segments };
     let item = opened.last_indexed.filter(|at| *at >= segments_end);
     let stamped = Some(checkpoint.logics_physical_offset).filter(|at| *at > 0 && *at >= segments_end);

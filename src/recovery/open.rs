@@ -83,7 +83,7 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
             break (plan, removals);
         }
     };
-    let lost = if opened.found.is_clean() || opened.is_written_to() {
+    let lost = if opened.records.found.is_clean() || opened.is_written_to() {
         (0, 0)
     } else {
         count_lost_by_brokers(&files, &plan)?

@@ -123,15 +123,9 @@ pub struct Opened<'a> {
     pub(super) log: &'a LogFiles,
     pub(super) queues: &'a ConsumeQueueStore,
     index: Option<&'a IndexService>,
-    pub(super) found: Found,
+    pub(super) records: WriterRecords,
     pub(super) intent: Intent,
     pub(super) opener: Opener,
-    /// The stamps, without those in the future.
-    pub(super) checkpoint: Checkpoint,
-    /// The physical offset from which on every record is ours.
-    own_from: Option<i64>,
-    /// The mark of what was flushed.
-    pub(super) flushed: Option<i64>,
     /// The physical offset of the last message with a key, by the headers of the index files.
     pub(super) last_indexed: Option<i64>,
     /// The part of a record that is verified.
@@ -147,13 +141,9 @@ impl<'a> Opened<'a> {
             log,
             queues,
             index,
-            found: records.found,
+            records,
             intent,
             opener,
-            checkpoint: records.checkpoint,
-            // Every record of a closed store is whole, whoever wrote it.
-            own_from: records.claim.filter(|_| !records.found.is_clean()),
-            flushed: records.flushed,
             last_indexed: index.and_then(IndexService::last_offset),
             check: if config.check_crc_on_recover {
                 Check::Whole
@@ -172,15 +162,15 @@ impl<'a> Opened<'a> {
     /// Returns what the last writer left. A recovery that has not ended hides that the store was closed before it.
     pub(super) fn last_writer(&self) -> LastWriter {
         LastWriter {
-            named: [self.flushed, self.own_stamp()],
-            has_closed: self.found.is_clean() || self.found.note.is_some_and(|note| note.closed_at.is_some()),
+            named: [self.records.flushed, self.own_stamp()],
+            has_closed: self.records.found.is_clean() || self.records.found.note.is_some_and(|note| note.closed_at.is_some()),
         }
     }
 
     /// Returns the physical offset of the message of our own stamp. A broker with a pool of buffers stamps messages that are in memory
     /// only.
     pub(super) fn own_stamp(&self) -> Option<i64> {
-        Some(self.checkpoint.logics_physical_offset).filter(|_| self.checkpoint.is_ours())
+        Some(self.records.checkpoint.logics_physical_offset).filter(|_| self.records.checkpoint.is_ours())
     }
 
     /// Returns true if no other process writes to the store.
@@ -201,13 +191,14 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// Returns true if the record at this physical offset is known to be ours.
+    /// Returns true if the record at this physical offset is known to be ours. In a closed store none needs to be: every record is whole,
+    /// whoever wrote it.
     pub(super) fn is_own(&self, physical_offset: i64) -> bool {
-        self.own_from.is_some_and(|from| from <= physical_offset)
+        !self.records.found.is_clean() && self.records.claim.is_some_and(|from| from <= physical_offset)
     }
 
     /// Returns true if the entries of the queues are taken for what they say, because their writer has closed the store.
     pub(super) fn trusts_queues(&self) -> bool {
-        self.found.is_clean() && !self.intent.is_rebuild()
+        self.records.found.is_clean() && !self.intent.is_rebuild()
     }
 }

@@ -140,7 +140,7 @@ pub fn plan(opened: &Opened<'_>, index_from: i64) -> Result<RecoveryPlan> {
 /// yet; there is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for
 /// records after damage.
 pub(super) fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
-    if opened.found.is_clean() || opened.intent.is_salvage() || opened.is_for_writing() {
+    if opened.records.found.is_clean() || opened.intent.is_salvage() || opened.is_for_writing() {
         return Ok(opened.log.files_end());
     }
     let last = opened.log.last_seen(scan_start)?;
@@ -170,13 +170,13 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
     let Opened { log, queues, check, .. } = *opened;
     let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, opened.intent.is_rebuild());
     let mut report = RecoveryReport {
-        clean_exit: opened.found.is_clean(),
+        clean_exit: opened.records.found.is_clean(),
         scan_start,
         log_end: scan_start,
         ..RecoveryReport::default()
     };
     let mut at = scan_start;
-    let stamped = opened.checkpoint.covered_until();
+    let stamped = opened.records.checkpoint.covered_until();
     let mut is_sure = !opened.intent.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
@@ -184,7 +184,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
         let mut torn = None;
         while interrupt::check().and_then(|()| scan.advance())? {
             let Some(view) = scan.view() else { break };
-            if !opened.found.is_clean() && opened.is_own(view.physical_offset()) && has_lost_bytes(&view) {
+            if !opened.records.found.is_clean() && opened.is_own(view.physical_offset()) && has_lost_bytes(&view) {
                 torn = Some(view.physical_offset());
                 break;
             }

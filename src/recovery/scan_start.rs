@@ -9,9 +9,7 @@ use crate::recovery::opened::Opened;
 /// none has a key that is missing in the index. `index_from` is the first message of which a key may be missing. After a crash,
 /// everything before it is on disk, as the checkpoint says.
 pub(super) fn scan_start(opened: &Opened<'_>, index_from: i64) -> Result<i64> {
-    let Opened {
-        log, checkpoint, check, ..
-    } = *opened;
+    let Opened { log, check, .. } = *opened;
     if opened.intent.is_salvage() || opened.intent.is_rebuild() || has_other_entries(opened)? {
         return Ok(log.first_offset());
     }
@@ -19,10 +17,10 @@ pub(super) fn scan_start(opened: &Opened<'_>, index_from: i64) -> Result<i64> {
     if index_from < start {
         start = start.min(start_by_index(log, index_from, check)?);
     }
-    if !opened.found.is_clean() {
+    if !opened.records.found.is_clean() {
         start = start.min(match last_stamped(opened)? {
             Some(last) => last.view().end(),
-            None => start_by_time(log, checkpoint.min_timestamp(), check)?,
+            None => start_by_time(log, opened.records.checkpoint.min_timestamp(), check)?,
         });
     }
     Ok(start)
@@ -32,23 +30,21 @@ pub(super) fn scan_start(opened: &Opened<'_>, index_from: i64) -> Result<i64> {
 /// removed, or a torn entry leads to a wrong place. In a queue that got no message since, nothing else shows that. Where a broker
 /// has closed the store, a queue whose directory has no file does.
 fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
-    let Opened {
-        log, queues, checkpoint, ..
-    } = *opened;
+    let Opened { log, queues, .. } = *opened;
+    let checkpoint = opened.records.checkpoint;
     let Some(known) = checkpoint.queue_entries(log.first_offset()) else {
-        return Ok(opened.found.is_clean() && queues.lacks_a_file());
+        return Ok(opened.records.found.is_clean() && queues.lacks_a_file());
     };
     // No message came after the stamp of a clean exit.
-    let until = (!opened.found.is_clean()).then_some(checkpoint.logics_physical_offset);
+    let until = (!opened.records.found.is_clean()).then_some(checkpoint.logics_physical_offset);
     Ok(queues.count_entries(until)? != known)
 }
 
 /// The message of our stamp: it and all messages before it are on disk and in their queues. `None` for a broker's stamps, which are
 /// times and leave a margin.
 pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>> {
-    let Opened {
-        log, checkpoint, check, ..
-    } = *opened;
+    let Opened { log, check, .. } = *opened;
+    let checkpoint = opened.records.checkpoint;
     if !checkpoint.is_ours() {
         return Ok(None);
     }

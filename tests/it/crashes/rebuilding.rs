@@ -98,7 +98,7 @@ fn rebuilt(env: &SimulatedEnv) -> Result<RepairReport, Error> {
     rebuild(&env.shared(), root(), &GEOMETRY.recorded(), false, |_, _| Ok(()))
 }
 
-fn repaired(env: &SimulatedEnv) -> Result<RepairReport, Error> {
+pub(super) fn repaired(env: &SimulatedEnv) -> Result<RepairReport, Error> {
     let request = RepairRequest {
         is_dry_run: false,
         into: None,

@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use mqstore::check::{RepairReport, RepairRequest, repair};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::read::MessageReader;
 
 use super::examine::root;
+use super::rebuilding::repaired;
 use super::run::machine;
 use crate::repairing::{Readable, on_each_row, on_three_damages, readable_of};
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
@@ -36,14 +36,6 @@ fn machine_with(dir: &Path) -> Option<SimulatedEnv> {
         }
     }
     Some(env)
-}
-
-fn repaired(env: &SimulatedEnv) -> Result<RepairReport, Error> {
-    let request = RepairRequest {
-        is_dry_run: false,
-        into: None,
-    };
-    repair(&env.shared(), root(), &StoreConfig::default(), request, |_, _| Ok(()))
 }
 
 fn readable(env: &SimulatedEnv) -> Result<Readable, Error> {
