@@ -401,7 +401,7 @@ impl QueueSlice {
 enum Indexed {
     One(i64),
     Several(Range<i64>),
-    /// One that is not among them, as it was given.
+    /// An index out of range, as the caller gave it.
     Outside(i64),
 }
 

@@ -348,7 +348,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
                 Walked::Stop => {
                     let Some(stop) = walk.stop() else { break };
                     match self.pass_over(walk.position(), stop)? {
-                        Some(next) => walk.go_on(next),
+                        Some(next) => walk.resume_at(next),
                         None => return Ok(None),
                     }
                 }

@@ -70,7 +70,7 @@ impl LogWalk<'_> {
     }
 
     /// Moves the walk to a record after a stop.
-    pub(crate) fn go_on(&mut self, at: i64) {
+    pub(crate) fn resume_at(&mut self, at: i64) {
         self.scan = self.reader.log().scan(at, self.end, self.check);
     }
 
@@ -85,7 +85,7 @@ impl LogWalk<'_> {
             None => (None, at),
         };
         let next = next.min(self.end);
-        self.go_on(next);
+        self.resume_at(next);
         Ok((damage, at..next))
     }
 }
@@ -101,7 +101,7 @@ impl MessageReader {
         }
     }
 
-    /// Hands every whole message of a stretch of the log to `visit`. After damage or a missing segment the walk goes on at the next
+    /// Hands every whole message of a stretch of the log to `visit`. After damage or a missing segment the walk continues at the next
     /// segment. Returns what it could not read.
     pub(super) fn walk(&self, range: Range<i64>, mut visit: impl FnMut(&MessageView<'_>)) -> Result<Unread> {
         let mut unread = Unread::new();
@@ -128,7 +128,7 @@ impl MessageReader {
             };
             unread.insert(at, why);
             match self.log().next_start(at) {
-                Some(next) if next < range.end => walk.go_on(next),
+                Some(next) if next < range.end => walk.resume_at(next),
                 _ => break,
             }
         }

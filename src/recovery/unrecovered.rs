@@ -24,7 +24,7 @@ pub(crate) struct Recovered {
     pub(crate) index: Arc<IndexService>,
     /// The record starts that the mark and the stamp named when the store was opened.
     pub(crate) last_writer: LastWriter,
-    /// What was found.
+    /// The findings of the open.
     pub(crate) report: RecoveryReport,
 }
 

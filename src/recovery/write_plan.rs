@@ -15,7 +15,7 @@ use crate::recovery::recovery_note::RecoveryNote;
 pub struct Facts<'a> {
     /// The records of the last writer.
     pub records: WriterRecords,
-    /// What the writer is going to do with them.
+    /// The intent of the writer.
     pub intent: Intent,
     /// The outcome of the recovery in memory.
     pub report: &'a RecoveryReport,
@@ -210,7 +210,7 @@ fn on_disk_until(records: WriterRecords, intent: Intent) -> i64 {
         .unwrap_or(0)
 }
 
-/// Returns the stamps with which the writer goes on. After a clock was set back, a stamp in the future is right if a message has its time.
+/// Returns the stamps with which the writer continues. After a clock was set back, a stamp in the future is right if a message has its time.
 fn stamps(facts: &Facts<'_>) -> Checkpoint {
     let last_store_time = facts.report.last_store_time;
     let mut stamps = facts.stamps.ignoring_future(facts.now.max(last_store_time));

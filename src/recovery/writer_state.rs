@@ -79,8 +79,8 @@ fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
     }
 }
 
-/// Up to where a writer with `SYNC_FLUSH` that has the store open shows its messages, by the mark of what was flushed; `None` if
-/// there is none.
+/// Returns the physical offset up to which a live writer with `SYNC_FLUSH` shows its messages, by the mark of what was flushed; `None`
+/// without such a writer.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -130,7 +130,7 @@ pub struct MappingPool {
 
 /// Files that stay mapped in one process: the guard has 8,192 places, and those in use beside the pool need some.
 const MAX_MAPPED_FILES: usize = 3500;
-/// The same limit while files stay open because they cannot be mapped: a process has 1,024 descriptors, as a rule.
+/// The limit while files stay open because they cannot be mapped: a process mostly has 1,024 descriptors.
 const MAX_OPEN_FILES: usize = 256;
 
 impl MappingPool {

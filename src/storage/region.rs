@@ -12,7 +12,7 @@ use super::guard::{Registration, page_size};
 
 /// The first bytes of a file as memory, shared with every process that has the file mapped.
 ///
-/// Nothing here panics or reaches past the end. Other threads and processes may write concurrently: a racing [`read`] returns a
+/// No function panics or reaches past the end. Other threads and processes may write concurrently: a racing [`read`] returns a
 /// mix of old and new bytes, so what is being appended is ordered by the caller. A page that cannot be read (the file was
 /// cut short, the device failed) reads as zeros from there to the end once the guard is installed, and [`intact`] says so.
 ///

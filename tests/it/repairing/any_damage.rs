@@ -1,4 +1,4 @@
-//! Any damage of verify's table, alone and three at random together, repaired in a copy: the copy passes verify, and every message that was
+//! Any damage of verify's table, alone and three at random together, of closed and killed stores, repaired in a copy: the copy passes verify, and every message that was
 //! readable at its queue offset still is.
 
 use std::collections::BTreeMap;

@@ -30,7 +30,7 @@ final class Queries {
         long time;
         /** Of equal times: LOWER is the first, UPPER the last. */
         String side;
-        /** So many messages are awaited: the index in RocksDB is written some time after the queues. */
+        /** The number of messages to wait for: the index in RocksDB is written some time after the queues. */
         int least;
         /** Null for no filter. */
         List<String> tags;
