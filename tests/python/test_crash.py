@@ -108,7 +108,7 @@ def test_the_report_says_where_and_why_the_log_ends(golden: Path) -> None:
         assert store.min_physical_offset <= report.scan_start <= report.log_end
         assert report.stop_reason
         # A reader cannot know which.
-        assert "a live writer, or a crash" in repr(report)
+        assert "after a crash, or beside a live writer" in repr(report)
         assert "\n" not in repr(report)
 
 
