@@ -42,7 +42,7 @@ impl MessageReader {
     }
 
     fn find_keys(&self, wanted: Wanted<'_>, bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
-        let mut search: KeySearch<'_, KeyHit> = KeySearch::new(self, wanted, bounds, errors, false)?;
+        let mut search: KeySearch<'_, (usize, KeyHit)> = KeySearch::new(self, wanted, bounds, errors, false)?;
         let log = self.physical_bounds();
         let mut sources = self.sources(log.start..log.end.min(bounds.physical.end))?;
         sources.retain(|source| source.range().end > bounds.physical.start);
@@ -233,7 +233,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         }
         self.found.make_room();
         match message.intact() {
-            Ok(()) => self.found.push(candidate.key, H::of_message(message)),
+            Ok(()) => self.found.push(H::of_message(candidate.key, message)),
             Err(lost) => self.note(at, Unreadable::Damaged(lost))?,
         }
         Ok(true)
@@ -280,8 +280,8 @@ impl<'a, H: Hit> KeySearch<'a, H> {
     fn add(&mut self, cursor: &RecordCursor, view: &MessageView<'_>, of_record: &[Candidate]) -> bool {
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, view) {
-                let Some(hit) = H::of_read(cursor, view) else { return false };
-                self.found.push(candidate.key, hit);
+                let Some(hit) = H::of_read(candidate.key, cursor, view) else { return false };
+                self.found.push(hit);
             } else if !self.has_hash(*candidate, view) {
                 return false;
             }
@@ -352,8 +352,8 @@ impl<'a, H: Hit> KeySearch<'a, H> {
             found.make_room();
             let physical_offset = view.physical_offset();
             if bounds.physical.contains(&physical_offset) {
-                wanted.each_of(view, numbers, |key| match H::of_walked(view) {
-                    Some(hit) => found.push(key, hit),
+                wanted.each_of(view, numbers, |key| match H::of_walked(key, view) {
+                    Some(hit) => found.push(hit),
                     None => unchecked.push(Candidate { physical_offset, key }),
                 });
             }
