@@ -168,16 +168,17 @@ fn expect_first_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<(
     if report.log_end != opened.log.first_offset() {
         return Ok(());
     }
-    let Some(first) = records_after(opened, report)?.first else {
+    let end = report.log_end;
+    let Some(first) = opened.record_starts().next_record(end, end + 1, report.last_store_time)? else {
         return Ok(());
     };
     let reason = format!("no message starts here ({}), but one starts at {first}", report.stop_reason);
-    Err(opened.log.corrupt(report.log_end, reason + CRASH_ADVICE))
+    Err(opened.log.corrupt(end, reason + CRASH_ADVICE))
 }
 
 /// Refuses a log that ends before a message that the checkpoint covers.
 fn expect_covered_messages(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let Some(last) = records_after(opened, report)?.covered.filter(|_| !is_stale(opened, report)) else {
+    let Some(last) = last_covered(opened, report)?.filter(|_| !is_stale(opened, report)) else {
         return Ok(());
     };
     let stop = &report.stop_reason;
@@ -286,41 +287,30 @@ fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
     })
 }
 
-/// Whole records after the end of the log.
-struct RecordsAfter {
-    first: Option<i64>,
-    /// The last one that the checkpoint covers.
-    covered: Option<i64>,
-}
-
-/// Finds whole records past the end of the log. It stops at the first one that was stored after the checkpoint: store times do not fall,
-/// so the checkpoint covers none after it.
-fn records_after(opened: &Opened<'_>, report: &RecoveryReport) -> Result<RecordsAfter> {
+/// Finds the last whole record past the end of the log that the checkpoint covers. The search stops at the first one that was stored after
+/// the checkpoint: store times do not fall, so the checkpoint covers none after it. No record follows a log that
+/// ends at its start: [`expect_first_record`] has refused such a store.
+fn last_covered(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     let until = opened.records.checkpoint.physic_msg_timestamp;
-    let mut after = RecordsAfter {
-        first: None,
-        covered: None,
-    };
-    let is_start = report.log_end == opened.log.first_offset();
-    if !is_start && report.last_store_time > until {
-        return Ok(after);
+    let mut covered = None;
+    if report.log_end == opened.log.first_offset() || report.last_store_time > until {
+        return Ok(covered);
     }
     let mut at = report.log_end;
     while let Some(next) = opened.record_starts().next_record(at, at + 1, report.last_store_time)? {
-        after.first.get_or_insert(next);
         let mut scan = opened.log.scan(next, opened.log.files_end(), opened.check);
         for message in scan.by_ref() {
             interrupt::check()?;
             let message = message?;
             let view = message.view();
             if view.store_time() > until {
-                return Ok(after);
+                return Ok(covered);
             }
-            after.covered = Some(view.physical_offset());
+            covered = Some(view.physical_offset());
         }
         at = scan.position();
     }
-    Ok(after)
+    Ok(covered)
 }
 
 /// Refuses a closed store whose files contradict each other. A part of its log may be missing, and an append would overwrite the place of
