@@ -84,29 +84,6 @@ enum Known {
     Superseded,
 }
 
-/// The consequence for a message of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// Its queue has its entry.
-    Present,
-    /// Its queue gets its entry.
-    Missing,
-    /// It gets no entry. No queue misses it.
-    Superseded,
-    /// It gets no entry. No checksum covers its topic, queue id and queue offset, so another queue may miss it.
-    Refused,
-}
-
-/// Decides on a message by the entry that is known at its place. `is_possible`: an entry can name the place.
-fn classify(known: Known, is_possible: bool) -> Verdict {
-    match known {
-        Known::Whole => Verdict::Present,
-        Known::Superseded => Verdict::Superseded,
-        Known::Absent if is_possible => Verdict::Missing,
-        Known::Absent | Known::Taken => Verdict::Refused,
-    }
-}
-
 /// The largest hole of a queue that a rebuild fills.
 const MAX_HOLE: i64 = 1 << 20;
 
@@ -142,7 +119,7 @@ impl<'a> Undispatched<'a> {
     /// Doubts the flags of a record without a queue entry that names a queue offset, which only inner batches do: no checksum covers the
     /// flags. If they are damaged, the message is missing from the queue.
     fn doubt_flags(&mut self, view: &MessageView<'_>) {
-        let place = self.place(view);
+        let place = self.place(view.topic_bytes(), view.queue_id(), view.version());
         if view.queue_offset() > 0 && self.incomplete.get(place).is_some_and(Option::is_some) {
             self.doubt(CqUnit {
                 physical_offset: view.physical_offset(),
@@ -166,20 +143,21 @@ impl<'a> Undispatched<'a> {
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
         let (log, is_rebuild) = (self.log, self.is_rebuild);
-        let place = self.place(view);
+        let place = self.place(view.topic_bytes(), view.queue_id(), view.version());
         let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
         let known = queue.known(log, queue_offset, unit, !is_rebuild)?;
         let is_possible = queue.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
-        match classify(known, is_possible) {
-            Verdict::Present => queue.note_place(queue_offset, is_rebuild),
-            Verdict::Missing => self.put(place, queue_offset, unit),
-            Verdict::Superseded => {
+        match known {
+            Known::Whole => queue.note_place(queue_offset, is_rebuild),
+            Known::Absent if is_possible => self.put(place, queue_offset, unit),
+            Known::Superseded => {
                 queue.refused = None;
                 self.refused += 1;
             }
-            Verdict::Refused => {
+            // No checksum covers its topic, queue id and queue offset, so another queue may lack it.
+            Known::Absent | Known::Taken => {
                 self.refused += 1;
                 self.doubt(unit);
             }
@@ -224,14 +202,7 @@ impl<'a> Undispatched<'a> {
         };
         let light = view.light_queues().into_iter().filter(|(name, _)| is_light_queue(name));
         for (name, queue_offset) in light {
-            let place = match self.incomplete.find(name.as_bytes(), LIGHT_QUEUE_ID) {
-                Some(place) => place,
-                None => self.incomplete.add(
-                    name.as_bytes(),
-                    LIGHT_QUEUE_ID,
-                    IncompleteQueue::of_light(&name, view.version(), self.queues),
-                ),
-            };
+            let place = self.place(name.as_bytes(), LIGHT_QUEUE_ID, view.version());
             if let Some(Some(queue)) = self.incomplete.get_mut(place)
                 && queue.is_valid
                 && queue.next().unwrap_or(0) == queue_offset
@@ -241,13 +212,13 @@ impl<'a> Undispatched<'a> {
         }
     }
 
-    /// Returns the place of the message's queue in the table.
-    fn place(&mut self, view: &MessageView<'_>) -> Place {
-        let (name, queue_id) = (view.topic_bytes(), view.queue_id());
-        match self.incomplete.find(name, queue_id) {
-            Some(place) => place,
-            None => self.incomplete.add(name, queue_id, IncompleteQueue::of(view, self.queues)),
+    /// Returns the place of a queue in the table.
+    fn place(&mut self, topic: &[u8], queue_id: i32, version: Version) -> Place {
+        if let Some(place) = self.incomplete.find(topic, queue_id) {
+            return place;
         }
+        let queue = IncompleteQueue::of(topic, queue_id, version, self.queues);
+        self.incomplete.add(topic, queue_id, queue)
     }
 
     /// Ends the scan. A rebuild accepts the last message of a queue after a hole: before it, verify has corrected the places that nothing
@@ -278,32 +249,16 @@ impl<'a> Undispatched<'a> {
 
 impl IncompleteQueue {
     /// Returns a queue without new entries; `None` for a batch consume queue.
-    fn of(view: &MessageView<'_>, queues: &ConsumeQueueStore) -> Option<Self> {
-        let (topic, queue_id) = (view.topic(), view.queue_id());
+    fn of(topic: &[u8], queue_id: i32, version: Version, queues: &ConsumeQueueStore) -> Option<Self> {
+        let topic = String::from_utf8_lossy(topic);
         let queue = queues.queue(&topic, queue_id).ok()?;
         Some(Self {
             cursor: queue.clone().map(EntryCursor::new),
             queue,
             // The directory of any other name would hold the entries of another topic.
-            is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, view.version()).is_ok(),
+            is_valid: matches!(topic, Cow::Borrowed(_)) && validate_topic(&topic, version).is_ok(),
             topic: topic.into_owned(),
             queue_id,
-            entries: QueueTail::default(),
-            refused: None,
-            placed_until: None,
-            unused: Vec::new(),
-        })
-    }
-
-    /// Returns a light queue without new entries; `None` for a batch consume queue.
-    fn of_light(topic: &str, version: Version, queues: &ConsumeQueueStore) -> Option<Self> {
-        let queue = queues.queue(topic, LIGHT_QUEUE_ID).ok()?;
-        Some(Self {
-            cursor: queue.clone().map(EntryCursor::new),
-            queue,
-            is_valid: validate_topic(topic, version).is_ok(),
-            topic: topic.to_owned(),
-            queue_id: LIGHT_QUEUE_ID,
             entries: QueueTail::default(),
             refused: None,
             placed_until: None,
