@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
-use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -28,7 +27,7 @@ use super::warnings::warn;
 use crate::arrow;
 use crate::check::{VerifyRequest, verify};
 use crate::config::Errors;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Round;
 use crate::log::BrokerSettings;
 use crate::read::{
@@ -570,10 +569,8 @@ impl Store {
     /// Raises `NotFoundError` if there is no file, `CorruptError` if none can be used,
     /// `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
     fn consumer_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, |reader| {
-            arrowed(reader.consumer_offsets(&RealEnv::new())?, |offsets| {
-                arrow::consumer_offsets(offsets)
-            })
+        self.settings(py, MessageReader::consumer_offsets, |offsets| {
+            arrow::consumer_offsets(offsets)
         })
     }
 
@@ -588,7 +585,7 @@ impl Store {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn lag(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, |reader| arrowed(reader.lag(&RealEnv::new())?, arrow::lags))
+        self.settings(py, MessageReader::lag, arrow::lags)
     }
 
     /// Returns the topics in the settings of the broker of the store (`config/topics.json`), with
@@ -599,9 +596,7 @@ impl Store {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn topic_configs(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, |reader| {
-            arrowed(reader.topic_configs(&RealEnv::new())?, arrow::topic_configs)
-        })
+        self.settings(py, MessageReader::topic_configs, arrow::topic_configs)
     }
 
     /// Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every
@@ -610,11 +605,7 @@ impl Store {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn delay_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, |reader| {
-            arrowed(reader.delay_offsets(&RealEnv::new())?, |offsets| {
-                arrow::delay_offsets(offsets)
-            })
-        })
+        self.settings(py, MessageReader::delay_offsets, arrow::delay_offsets)
     }
 
     /// Compares log, queues, index, checkpoint and settings with each other and with the format, in
@@ -686,25 +677,22 @@ impl Store {
     }
 }
 
-/// A batch, and why it may be out of date.
-type Doubted = (arrow_array::RecordBatch, Vec<String>);
-
 impl Store {
     /// Answers a question about the broker's settings, and warns if the answer may be out of date.
-    fn settings(
+    fn settings<T>(
         &self,
         py: Python<'_>,
-        ask: impl Send + Ungil + FnOnce(&MessageReader) -> Result<Doubted>,
+        ask: fn(&MessageReader) -> Result<BrokerSettings<Vec<T>>>,
+        batch: fn(&[T]) -> Result<arrow_array::RecordBatch>,
     ) -> PyResult<RecordBatch> {
         let reader = self.handle.reader(py, Freshness::Queues)?;
-        let (batch, doubts) = self.handle.detach(py, || ask(&reader))?;
+        let (batch, doubts) = self.handle.detach(py, || {
+            let settings = ask(&reader)?;
+            Ok::<_, Error>((batch(&settings.content)?, settings.doubts))
+        })?;
         for doubt in doubts {
             warn(py, &doubt)?;
         }
         Ok(RecordBatch(batch))
     }
-}
-
-fn arrowed<T>(settings: BrokerSettings<Vec<T>>, batch: fn(&[T]) -> Result<arrow_array::RecordBatch>) -> Result<Doubted> {
-    Ok((batch(&settings.content)?, settings.doubts))
 }

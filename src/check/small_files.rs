@@ -131,7 +131,7 @@ pub(super) fn look_at_settings(
         // The file may be out of date.
         return Ok(());
     }
-    let known: BTreeSet<String> = match reader.topic_configs(env) {
+    let known: BTreeSet<String> = match reader.topic_configs() {
         Ok(configs) => configs.content.into_iter().map(|config| config.topic).collect(),
         Err(Error::NotFound { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }) => return Ok(()),
         Err(error) => return Err(error),

@@ -11,7 +11,6 @@ use crate::format::{
 };
 use crate::log::{BrokerSettings, load_broker_settings};
 use crate::read::message_reader::MessageReader;
-use crate::storage::Env;
 
 /// How far a group has come in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,9 +54,14 @@ impl MessageReader {
     ///
     /// # Errors
     /// [`Error::NotFound`] where no broker has written any, and those of [`load_broker_settings`].
-    pub fn consumer_offsets(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<GroupOffset>>> {
-        let plain = self.settings(env, CONSUMER_OFFSET_FILE, decode_consumer_offsets);
-        let light = load_broker_settings(env, self.path(), LMQ_CONSUMER_OFFSET_FILE, decode_consumer_offsets)?;
+    pub fn consumer_offsets(&self) -> Result<BrokerSettings<Vec<GroupOffset>>> {
+        let plain = self.settings(CONSUMER_OFFSET_FILE, decode_consumer_offsets);
+        let light = load_broker_settings(
+            self.env().as_ref(),
+            self.path(),
+            LMQ_CONSUMER_OFFSET_FILE,
+            decode_consumer_offsets,
+        )?;
         let Some(light) = light else {
             let plain = plain?;
             return Ok(BrokerSettings {
@@ -96,8 +100,8 @@ impl MessageReader {
     ///
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].
-    pub fn lag(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<GroupLag>>> {
-        let found = self.consumer_offsets(env)?;
+    pub fn lag(&self) -> Result<BrokerSettings<Vec<GroupLag>>> {
+        let found = self.consumer_offsets()?;
         let mut queues: BTreeMap<(String, String), BTreeMap<i32, Option<i64>>> = BTreeMap::new();
         for offset in found.content {
             let of_group = queues.entry((offset.group, offset.topic)).or_default();
@@ -128,25 +132,20 @@ impl MessageReader {
     ///
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].
-    pub fn topic_configs(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<TopicConfig>>> {
-        self.settings(env, TOPICS_FILE, decode_topic_configs)
+    pub fn topic_configs(&self) -> Result<BrokerSettings<Vec<TopicConfig>>> {
+        self.settings(TOPICS_FILE, decode_topic_configs)
     }
 
     /// Where the delivery of delayed messages has come to, by level; ascending.
     ///
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].
-    pub fn delay_offsets(&self, env: &dyn Env) -> Result<BrokerSettings<Vec<DelayOffset>>> {
-        self.settings(env, DELAY_OFFSET_FILE, decode_delay_offsets)
+    pub fn delay_offsets(&self) -> Result<BrokerSettings<Vec<DelayOffset>>> {
+        self.settings(DELAY_OFFSET_FILE, decode_delay_offsets)
     }
 
-    fn settings<T>(
-        &self,
-        env: &dyn Env,
-        file: BrokerFile,
-        decode: fn(&[u8]) -> Result<T, Malformed>,
-    ) -> Result<BrokerSettings<T>> {
-        let found = load_broker_settings(env, self.path(), file, decode)?;
+    fn settings<T>(&self, file: BrokerFile, decode: fn(&[u8]) -> Result<T, Malformed>) -> Result<BrokerSettings<T>> {
+        let found = load_broker_settings(self.env().as_ref(), self.path(), file, decode)?;
         found.ok_or_else(|| Error::NotFound {
             what: format!(
                 "{} does not exist: a broker writes it; if this store is a copy of a broker's, copy the directory {CONFIG_DIR} too",

@@ -41,15 +41,15 @@ fn files(dir: &Path, found: &mut BTreeMap<String, (SystemTime, Vec<u8>)>) {
 }
 
 /// Reads everything, by every call.
-fn read_all(env: &CountingEnv, reader: &Arc<MessageReader>) -> usize {
+fn read_all(reader: &Arc<MessageReader>) -> usize {
     let mut count = 0;
     reader.usage(&[UsageBy::Tags], Errors::Raise).unwrap();
     reader.segments().unwrap();
     reader.index_files().unwrap();
     for answered in [
-        reader.lag(env).map(drop),
-        reader.topic_configs(env).map(drop),
-        reader.delay_offsets(env).map(drop),
+        reader.lag().map(drop),
+        reader.topic_configs().map(drop),
+        reader.delay_offsets().map(drop),
     ] {
         assert!(matches!(answered, Ok(()) | Err(Error::NotFound { .. })), "{answered:?}");
     }
@@ -102,7 +102,7 @@ fn reading_every_golden_store_opens_nothing_for_writing_and_changes_no_byte_and_
         let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
         files(&store, &mut before);
         let env = CountingEnv::new();
-        messages += read_all(&env, &open(&env, &store));
+        messages += read_all(&open(&env, &store));
         files(&store, &mut after);
         assert_eq!(env.changes(), [""; 0], "{}", store.display());
         assert!(before == after, "{} changed", store.display());
