@@ -23,9 +23,8 @@ use std::sync::Arc;
 use crate::check::finding_id::Fix;
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, MessageView, Record, encode_salvage_record, is_salvage_record, read_record};
-use crate::interrupt;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
-use crate::read::MessageReader;
+use crate::read::{MessageReader, Walked};
 
 /// Contradictions that are kept. A repair of a store with more of them changes no record.
 const MOST: usize = 100_000;
@@ -236,43 +235,40 @@ impl Neighbours {
                 change(around);
             }
         };
-        let (log, mut at) = (reader.log(), reader.physical_bounds().start);
-        while at < end {
-            let mut scan = log.scan(at, end, Check::Structure);
-            while interrupt::check().and_then(|()| scan.advance())? {
-                let Some(view) = scan.view() else { break };
-                let mut named = QueuePlace::named_by(&view);
-                let number = by_offset.get(&view.physical_offset()).copied();
-                if view.has_queue_entry() {
-                    let queue = queues.entry((named.topic.clone(), named.queue_id)).or_default();
-                    let is_doubtful = number
-                        .and_then(|number| list.get(number))
-                        .is_some_and(|one| one.entry.is_none());
-                    // A topic that was made again begins at 0. Any other doubtful message probably follows the one before it.
-                    if let Some(last) = queue.last.filter(|_| is_doubtful && named.queue_offset != 0) {
-                        named.queue_offset = last.saturating_add(1);
-                    }
-                    for waiting in queue.waiting.drain(..) {
-                        set(waiting, &|around| around.after = Some(named.queue_offset));
-                    }
+        let mut walk = reader.log_walk(reader.physical_bounds().start..end, Check::Structure);
+        while let Some(walked) = walk.advance()? {
+            let Some(view) = walk.view().filter(|_| walked == Walked::Record) else {
+                walk.pass_damage()?;
+                continue;
+            };
+            let mut named = QueuePlace::named_by(&view);
+            let number = by_offset.get(&view.physical_offset()).copied();
+            if view.has_queue_entry() {
+                let queue = queues.entry((named.topic.clone(), named.queue_id)).or_default();
+                let is_doubtful = number
+                    .and_then(|number| list.get(number))
+                    .is_some_and(|one| one.entry.is_none());
+                // A topic that was made again begins at 0. Any other doubtful message probably follows the one before it.
+                if let Some(last) = queue.last.filter(|_| is_doubtful && named.queue_offset != 0) {
+                    named.queue_offset = last.saturating_add(1);
                 }
-                if let Some(number) = number {
-                    let entry = list.get(number).and_then(|one| one.entry.as_ref()).map(|(place, _)| place);
-                    for (which, place) in [entry, Some(&named)].into_iter().enumerate() {
-                        let Some(place) = place else { continue };
-                        let queue = queues.entry((place.topic.clone(), place.queue_id)).or_default();
-                        let last = queue.last;
-                        set((number, which), &|around| around.before = last);
-                        queue.waiting.push((number, which));
-                    }
-                }
-                if view.has_queue_entry() {
-                    queues.entry((named.topic, named.queue_id)).or_default().last = Some(named.queue_offset);
+                for waiting in queue.waiting.drain(..) {
+                    set(waiting, &|around| around.after = Some(named.queue_offset));
                 }
             }
-            at = scan.position();
-            let Some(stop) = scan.stopped_by() else { break };
-            at = reader.past_damage(at, stop, end)?.1.max(at + 1);
+            if let Some(number) = number {
+                let entry = list.get(number).and_then(|one| one.entry.as_ref()).map(|(place, _)| place);
+                for (which, place) in [entry, Some(&named)].into_iter().enumerate() {
+                    let Some(place) = place else { continue };
+                    let queue = queues.entry((place.topic.clone(), place.queue_id)).or_default();
+                    let last = queue.last;
+                    set((number, which), &|around| around.before = last);
+                    queue.waiting.push((number, which));
+                }
+            }
+            if view.has_queue_entry() {
+                queues.entry((named.topic, named.queue_id)).or_default().last = Some(named.queue_offset);
+            }
         }
         Ok(Self(found))
     }

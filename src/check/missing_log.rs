@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::check::queues::could_be_of_record;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, Check, INDEX_DIR, MIN_RECORD_SIZE, encode_salvage_record, parse_segment_name, segment_name};
+use crate::format::{COMMIT_LOG_DIR, INDEX_DIR, MIN_RECORD_SIZE, encode_salvage_record, parse_segment_name, segment_name};
 use crate::log::{ConsumeQueueStore, IndexService, LogFiles};
 use crate::read::MessageReader;
 use crate::recovery::mark_of_log;
@@ -109,9 +109,7 @@ impl MissingLog {
             let len = lengths.get(&start).copied().unwrap_or(0);
             if len < self.segment_size {
                 self.segments.insert(start, len);
-                let mut scan = log.scan(start, start + len.cast_signed(), Check::Structure);
-                while len > 0 && scan.advance()? {}
-                let whole_until = if len > 0 { scan.position() } else { start };
+                let whole_until = log.end_of_records(start, start + len.cast_signed())?;
                 let lost = whole_until..(start + size).min(end);
                 if !lost.is_empty() {
                     self.lost.push(lost);

@@ -1,9 +1,7 @@
 //! The files of a store, one by one: segments of the log and index files; and the parts in files of another format.
 
 use crate::error::Result;
-use crate::format::Check;
-use crate::interrupt;
-use crate::log::{IndexFileState, KeptElsewhere, LogRecord, RecordCursor, kept_elsewhere};
+use crate::log::{IndexFileState, KeptElsewhere, kept_elsewhere};
 use crate::read::message_reader::MessageReader;
 
 /// A segment of the log.
@@ -30,11 +28,10 @@ impl MessageReader {
         let end = self.physical_bounds().end;
         let mut segments = Vec::new();
         for start in log.starts().take_while(|start| *start < end) {
-            let stop = if log.is_cut_short(start)? {
-                self.end_of_whole_records(start)?
-            } else {
-                log.end_of_segment(start)
-            };
+            let mut stop = log.end_of_segment(start);
+            if log.is_cut_short(start)? {
+                stop = log.end_of_records(start, stop)?;
+            }
             segments.push(Segment {
                 start,
                 bytes: stop.min(end) - start,
@@ -43,19 +40,6 @@ impl MessageReader {
             });
         }
         Ok(segments)
-    }
-
-    /// Where the first thing stands in a segment that is no record. Reads the head of each one before it.
-    fn end_of_whole_records(&self, start: i64) -> Result<i64> {
-        let log = self.log();
-        let (mut cursor, mut at) = (RecordCursor::default(), start);
-        while let LogRecord::Message(()) = cursor.read(log, at, Check::Structure)?
-            && let Some(view) = cursor.view()
-        {
-            interrupt::check()?;
-            at = view.end();
-        }
-        Ok(at)
     }
 
     /// Returns the parts of the store that a broker keeps in files of another format, by part.

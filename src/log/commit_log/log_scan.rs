@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::format::{Check, MessageView};
+use crate::interrupt;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_record::{LogRecord, StoredMessage};
 use crate::log::commit_log::record_cursor::RecordCursor;
@@ -17,6 +18,16 @@ impl LogFiles {
             check,
             stopped_by: None,
         }
+    }
+
+    /// Returns where the whole records from `from` on end: at the first bytes that are not a record, or at `until`.
+    ///
+    /// # Errors
+    /// As [`LogScan::advance`], and those of [`interrupt::check`].
+    pub(crate) fn end_of_records(&self, from: i64, until: i64) -> Result<i64> {
+        let mut scan = self.scan(from, until, Check::Structure);
+        while interrupt::check().and_then(|()| scan.advance())? {}
+        Ok(scan.position())
     }
 }
 
