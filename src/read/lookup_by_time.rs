@@ -112,7 +112,8 @@ impl Lookup<'_> {
             if let Some(stored) = self.store_time(offset)? {
                 return Ok(Some((offset, stored)));
             }
-            offsets.start = self.reader.offset_after(self.topic, self.queue_id, offset)?.min(offsets.end);
+            self.reader.follow_removals(&self.queue)?;
+            offsets.start = self.queue.offset_after(offset)?.min(offsets.end);
         }
         Ok(None)
     }

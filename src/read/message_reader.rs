@@ -1,14 +1,16 @@
 //! A store opened for reading.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::config::StoreConfig;
 use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
-use crate::format::{Check, CqUnit, IndexHeader, MessageId, is_salvage_record};
+use crate::format::{Check, CqUnit, IndexHeader, MessageId, MessageView, is_salvage_record};
 use crate::log::{
-    ConsumeQueue, ConsumeQueueStore, IndexService, LastWriter, LogFiles, LogRecord, RecordStarts, StoredMessage, fill_from_record,
+    ConsumeQueue, ConsumeQueueStore, IndexService, LastWriter, LogFiles, LogRecord, RecordCursor, RecordStarts, StoredMessage,
+    fill_from_record,
 };
 use crate::read::damage::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::read::walked_keys::WalkedStretches;
@@ -135,7 +137,7 @@ impl MessageReader {
         if self.queues.rocksdb().is_none() {
             return Ok(self.queues.topics());
         }
-        let mut topics = std::collections::BTreeSet::new();
+        let mut topics = BTreeSet::new();
         let unread = self.walk(self.physical_bounds(), |view| {
             let topic = view.topic();
             if !topics.contains(topic.as_ref()) {
@@ -154,6 +156,15 @@ impl MessageReader {
             return Ok(self.queues.has_topic(topic));
         }
         Ok(self.topics()?.iter().any(|name| name == topic))
+    }
+
+    /// Returns those of the topics that are not there yet, ascending. Where the queues are a `RocksDB` database it returns none: the whole
+    /// log would have to be read for that.
+    pub fn absent_topics(&self, named: impl IntoIterator<Item = String>) -> BTreeSet<String> {
+        let queues = self.queue_store();
+        let is_unread = |topic: &String| queues.rocksdb().is_some() || queues.rocksdb_of_light(topic).is_some();
+        let is_absent = |topic: &String| !is_unread(topic) && !queues.has_topic(topic);
+        named.into_iter().filter(is_absent).collect()
     }
 
     /// Ids of the topic's queues, ascending; empty for an unknown topic.
@@ -321,6 +332,18 @@ impl MessageReader {
                 Err(damaged(format!("{entry} points here, and no record starts here")))
             }
         }
+    }
+
+    /// Reads the record to which the entry of a topic, queue id and queue offset leads. Returns true if it is the message, and whole. If
+    /// not, [`message_of_entry`](Self::message_of_entry) returns the reason.
+    pub(super) fn read_expected(&self, cursor: &mut RecordCursor, place: (&str, i32, i64), unit: CqUnit) -> Result<bool> {
+        let (topic, queue_id, queue_offset) = place;
+        let found = cursor.read(&self.log, unit.physical_offset, Check::Whole)?;
+        let stands_there =
+            |view: MessageView<'_>| view.stands_in_queue(topic, queue_id, queue_offset) && !is_salvage_record(&view);
+        Ok(matches!(found, LogRecord::Message(()))
+            && unit.physical_offset < self.log_end()
+            && cursor.view().is_some_and(stands_there))
     }
 
     /// An entry that points to no place of the log.

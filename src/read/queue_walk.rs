@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{Check, CqUnit, MessageView, is_salvage_record};
+use crate::format::CqUnit;
 use crate::interrupt;
-use crate::log::{ConsumeQueue, EntryCursor, LogRecord, RecordCursor, StoredMessage};
+use crate::log::{ConsumeQueue, EntryCursor, RecordCursor, StoredMessage};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 
@@ -82,15 +82,14 @@ impl QueueWalk {
     /// Passes over `offset`, where nothing could be read, and over all that is missing or has expired with it. Returns the number of queue
     /// offsets.
     fn pass_over(&mut self, offset: i64, reader: &MessageReader, reverse: bool) -> Result<i64> {
-        let NamedQueue { topic, id, .. } = &*self.queue;
+        let queue = &self.queue.queue;
+        reader.follow_removals(queue)?;
         let Range { start, end } = self.offsets;
         if reverse {
-            self.offsets.end = reader
-                .start_of_gap(topic, *id, offset)?
-                .clamp(start, end.min(offset).max(start));
+            self.offsets.end = queue.first_missing(offset)?.clamp(start, end.min(offset).max(start));
             Ok(offset + 1 - self.offsets.end)
         } else {
-            self.offsets.start = reader.offset_after(topic, *id, offset)?.clamp(start, end);
+            self.offsets.start = queue.offset_after(offset)?.clamp(start, end);
             Ok(self.offsets.start - offset)
         }
     }
@@ -195,41 +194,5 @@ impl Iterator for QueueScan {
 impl DoubleEndedIterator for QueueScan {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.read_next(true).transpose()
-    }
-}
-
-impl MessageReader {
-    /// Reads the record to which the entry of a topic, queue id and queue offset leads. Returns true if it is the message, and whole. If
-    /// not, [`message_of_entry`](Self::message_of_entry) returns the reason.
-    pub(super) fn read_expected(&self, cursor: &mut RecordCursor, place: (&str, i32, i64), unit: CqUnit) -> Result<bool> {
-        let (topic, queue_id, queue_offset) = place;
-        let found = cursor.read(self.log(), unit.physical_offset, Check::Whole)?;
-        let stands_there =
-            |view: MessageView<'_>| view.stands_in_queue(topic, queue_id, queue_offset) && !is_salvage_record(&view);
-        Ok(matches!(found, LogRecord::Message(()))
-            && unit.physical_offset < self.log_end()
-            && cursor.view().is_some_and(stands_there))
-    }
-
-    /// Returns the queue offset to continue at after nothing was read at `offset`: past the files that are missing there, if any are (one
-    /// name that is wrong can make a gap without end), and past what has expired.
-    pub(super) fn offset_after(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
-        let next = offset.saturating_add(1);
-        let Some(queue) = self.queue(topic, queue_id)? else {
-            return Ok(next);
-        };
-        let next = next.max(queue.min_offset());
-        if queue.is_readable(offset)? {
-            return Ok(next);
-        }
-        Ok(next.max(queue.end_of_gap(offset)))
-    }
-
-    /// The first queue offset of what is missing at `offset`: that itself, or the start of the missing files.
-    pub(super) fn start_of_gap(&self, topic: &str, queue_id: i32, offset: i64) -> Result<i64> {
-        match self.queue(topic, queue_id)? {
-            Some(queue) if !queue.is_readable(offset)? => Ok(queue.start_of_gap(offset).min(offset)),
-            _ => Ok(offset),
-        }
     }
 }

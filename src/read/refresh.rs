@@ -137,9 +137,7 @@ impl MessageReader {
                 .to_owned(),
         ))
     }
-}
 
-impl MessageReader {
     /// Physical offsets of the first and the last record of the log, with their checksums; fewer if they cannot be read.
     ///
     /// # Errors

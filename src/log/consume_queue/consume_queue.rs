@@ -119,8 +119,34 @@ impl ConsumeQueue {
         Ok(self.state().tail.get(offset).is_some() || on_file(&self.files, offset)?.is_some())
     }
 
+    /// Returns the queue offset to continue at after nothing was read at `offset`: past the files that are missing there, if any are (one
+    /// name that is wrong can make a gap without end), and past what has expired.
+    ///
+    /// # Errors
+    /// As [`MappedFileQueue::find`].
+    pub(crate) fn offset_after(&self, offset: i64) -> Result<i64> {
+        let next = offset.saturating_add(1).max(self.min_offset());
+        Ok(if self.is_readable(offset)? {
+            next
+        } else {
+            next.max(self.end_of_gap(offset))
+        })
+    }
+
+    /// Returns the first queue offset of what is missing at `offset`: that itself, or the start of the missing files.
+    ///
+    /// # Errors
+    /// As [`MappedFileQueue::find`].
+    pub(crate) fn first_missing(&self, offset: i64) -> Result<i64> {
+        Ok(if self.is_readable(offset)? {
+            offset
+        } else {
+            self.start_of_gap(offset).min(offset)
+        })
+    }
+
     /// The first queue offset after the missing file that holds `offset`: where the next file starts, or the entries in memory.
-    pub fn end_of_gap(&self, offset: i64) -> i64 {
+    fn end_of_gap(&self, offset: i64) -> i64 {
         let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
         let next_file = starts.into_iter().find(|start| *start > offset);
         let state = self.state();
@@ -130,7 +156,7 @@ impl ConsumeQueue {
     }
 
     /// The first queue offset of the missing files that hold `offset`: where the file before them ends, or the entries in memory.
-    pub fn start_of_gap(&self, offset: i64) -> i64 {
+    fn start_of_gap(&self, offset: i64) -> i64 {
         let per_file = self.entries_per_file();
         let ends = self.files.starts().into_iter().map(|start| start as i64 / UNIT + per_file);
         let file_before = ends.take_while(|end| *end <= offset).last();

@@ -1,6 +1,6 @@
 //! Topics that a scan names and that have no queue: whether the log has messages of them all the same.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use crate::format::MessageView;
@@ -14,17 +14,6 @@ pub(super) struct AbsentTopics {
     shared: Arc<Mutex<HashSet<Vec<u8>>>>,
     /// Those that this clone has given none of.
     own: HashSet<Vec<u8>>,
-}
-
-impl MessageReader {
-    /// Returns those of the topics that are not there yet, ascending. Where the queues are a `RocksDB` database it returns none: the whole
-    /// log would have to be read for that.
-    pub fn absent_topics(&self, named: impl IntoIterator<Item = String>) -> BTreeSet<String> {
-        let queues = self.queue_store();
-        let is_unread = |topic: &String| queues.rocksdb().is_some() || queues.rocksdb_of_light(topic).is_some();
-        let is_absent = |topic: &String| !is_unread(topic) && !queues.has_topic(topic);
-        named.into_iter().filter(is_absent).collect()
-    }
 }
 
 impl AbsentTopics {
