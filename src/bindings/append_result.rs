@@ -4,7 +4,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDateTime;
 
-use super::imports::html_of;
 use super::time::{to_datetime, to_text};
 use crate::format::Malformed;
 use crate::log::Appended;
@@ -84,10 +83,6 @@ impl AppendResult {
                 self.message_id(),
             ),
         ))
-    }
-
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        html_of(slf)
     }
 
     fn __repr__(&self) -> String {

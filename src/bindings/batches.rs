@@ -11,7 +11,6 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_schema, export_stream};
-use super::imports::{call, html_of};
 use super::pass::{Latest, Pass, reading_threads};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
 use super::source::Source;
@@ -202,14 +201,6 @@ impl Batches {
             turn: pass.turn.clone(),
             pass: Mutex::new(pass),
         })
-    }
-
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        html_of(slf)
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        call(slf.py(), "mqstore.aio", "_each", (slf,), None)
     }
 
     fn __repr__(&self) -> String {

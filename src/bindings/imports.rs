@@ -45,11 +45,6 @@ pub(super) fn call<'py>(
     called.map_err(|error| of_shortage(py, error))
 }
 
-/// Returns the table that notebooks show of an object.
-pub(super) fn html_of<'py, T>(shown: &Bound<'py, T>) -> PyResult<Bound<'py, PyAny>> {
-    call(shown.py(), "mqstore._html", "shown", (shown.as_any(),), None)
-}
-
 /// Returns the `StoreIOError` of a shortage of descriptors or memory that Python met; any other error as it is.
 fn of_shortage(py: Python<'_>, error: PyErr) -> PyErr {
     let number = match shortage(py, &error) {

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDateTime, PyDict, PyMemoryView};
 use super::arguments;
 use super::buffer::{PinnedBytes, memory_view};
 use super::fields::{self, MessageArguments, PropertyArguments};
-use super::imports::{call, html_of};
+use super::imports::call;
 use super::time::{to_datetime, to_ms, to_text};
 use crate::arrow::column_names;
 use crate::error::{Error, Result};
@@ -407,10 +407,6 @@ impl Message {
         let unpickle = py.import("mqstore._native")?.getattr("_message")?;
         let record = self.0.read(|message| PyBytes::new(py, message.bytes()))?;
         Ok((unpickle, (record,)))
-    }
-
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        html_of(slf)
     }
 
     fn __repr__(&self) -> Result<String> {

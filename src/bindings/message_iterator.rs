@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use super::handle::Handle;
-use super::imports::call;
 use super::message::Message;
 use crate::error::{Error, Result};
 use crate::read::{OnDamage, StoredMessage};
@@ -168,10 +167,6 @@ impl MessageIterator {
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
         slf
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        call(slf.py(), "mqstore.aio", "_as_they_come", (slf,), None)
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {

@@ -82,7 +82,76 @@ mod open;
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod repair;
 
-use pyo3::pymodule;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Gives classes a method without arguments that a function of a Python module carries out.
+macro_rules! in_python {
+    ($method:ident, $module:literal, $function:literal: $($($class:ident)::+),+) => {
+        $(
+            #[pymethods]
+            impl $($class)::+ {
+                fn $method<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+                    imports::call(slf.py(), $module, $function, (slf,), None)
+                }
+            }
+        )+
+    };
+}
+
+in_python!(_repr_html_, "mqstore._html", "shown": append_result::AppendResult, batches::Batches, message::Message,
+    record_batch::RecordBatch, store::Store, tabular::Tabular, topic::Queues, topic::Topics);
+in_python!(__aiter__, "mqstore.aio", "_each": batches::Batches, queue::Queue, queue::QueueSlice, topic::Topic);
+in_python!(__aiter__, "mqstore.aio", "_as_they_come": message_iterator::MessageIterator);
+
+/// Gives a sequence without equal items the methods that look for an item, by its `find`.
+macro_rules! finds {
+    ($($class:ident)::+, $item:literal, $(#[$index:meta])* index, $(#[$count:meta])* count) => {
+        #[pymethods]
+        impl $($class)::+ {
+            fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+                Ok(self.find(py, value, &(0..i64::MAX))?.is_some())
+            }
+
+            $(#[$index])*
+            ///
+            /// Raises `ValueError` if it is not there.
+            #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+            fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
+                let found = self.find(py, value, &(start..stop))?;
+                found.ok_or_else(|| PyValueError::new_err(concat!("the ", $item, " is not here")))
+            }
+
+            $(#[$count])*
+            #[pyo3(signature = (value, /))]
+            fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+                Ok(usize::from(self.__contains__(py, value)?))
+            }
+        }
+    };
+}
+
+finds! {
+    queue::Queue, "message",
+    /// The queue offset of a message of this queue, if it lies between `start` and `stop`.
+    index,
+    /// How often the message is in this queue: 1 or 0.
+    count
+}
+finds! {
+    queue::QueueSlice, "message",
+    /// The index in this slice of a message, if it lies between the indexes `start` and `stop`.
+    index,
+    /// How often the message is in this slice: 1 or 0.
+    count
+}
+finds! {
+    topic::Queues, "queue",
+    /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
+    index,
+    /// How often the queue is here: 1 or 0.
+    count
+}
 
 /// The native part of `mqstore`; import `mqstore` instead.
 #[pymodule]

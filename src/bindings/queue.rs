@@ -13,7 +13,6 @@ use super::arguments::{self, explained, repr_of, str_of};
 use super::batches::Batches;
 use super::errors::StoreError;
 use super::handle::{Freshness, Handle};
-use super::imports::call;
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
@@ -127,8 +126,8 @@ impl Queue {
         Batches::new(Source::Store(self.handle.clone(), part), columns, max_bytes, errors)
     }
 
-    /// The queue offset of `message`, if it is in this queue between `offsets`.
-    fn find(&self, py: Python<'_>, message: &Bound<'_, PyAny>, offsets: &Range<i64>) -> PyResult<Option<i64>> {
+    /// Returns the queue offset of a message, if it is in this queue between `offsets`.
+    pub(super) fn find(&self, py: Python<'_>, message: &Bound<'_, PyAny>, offsets: &Range<i64>) -> PyResult<Option<i64>> {
         let Ok(message) = message.cast::<Message>() else {
             return Ok(None);
         };
@@ -234,25 +233,6 @@ impl Queue {
         self.backward(py, self.bounds(py)?)
     }
 
-    pub(super) fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self.find(py, value, &(i64::MIN..i64::MAX))?.is_some())
-    }
-
-    /// The queue offset of a message of this queue, if it lies between `start` and `stop`.
-    ///
-    /// Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
-        let offsets = start..stop;
-        self.find(py, value, &offsets)?.ok_or_else(not_here)
-    }
-
-    /// How often the message is in this queue: 1 or 0.
-    #[pyo3(signature = (value, /))]
-    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
-        Ok(usize::from(self.__contains__(py, value)?))
-    }
-
     fn __eq__(&self, other: &Bound<'_, Self>) -> bool {
         self.is_same(other.get())
     }
@@ -265,10 +245,6 @@ impl Queue {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str, i32)> {
         Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.topic, self.id)))
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        call(slf.py(), "mqstore.aio", "_each", (slf,), None)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
@@ -297,6 +273,13 @@ pub(super) struct QueueSlice {
 impl QueueSlice {
     fn length(&self) -> i64 {
         self.offsets.end - self.offsets.start
+    }
+
+    /// Returns the index of a message, if it is in this slice between the indexes `wanted`.
+    pub(super) fn find(&self, py: Python<'_>, message: &Bound<'_, PyAny>, wanted: &Range<i64>) -> PyResult<Option<i64>> {
+        let found = self.queue.find(py, message, &self.offsets)?;
+        let index = found.map(|offset| offset - self.offsets.start);
+        Ok(index.filter(|index| wanted.contains(index)))
     }
 }
 
@@ -355,37 +338,10 @@ impl QueueSlice {
         self.queue.backward(py, self.offsets.clone())
     }
 
-    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self.queue.find(py, value, &self.offsets)?.is_some())
-    }
-
-    /// The index in this slice of a message, if it lies between the indexes `start` and `stop`.
-    ///
-    /// Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
-        let found = self
-            .queue
-            .find(py, value, &self.offsets)?
-            .map(|offset| offset - self.offsets.start);
-        let wanted = start..stop;
-        found.filter(|at| wanted.contains(at)).ok_or_else(not_here)
-    }
-
-    /// How often the message is in this slice: 1 or 0.
-    #[pyo3(signature = (value, /))]
-    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
-        Ok(usize::from(self.__contains__(py, value)?))
-    }
-
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str, i32, i64, i64)> {
         let Queue { handle, topic, id } = &self.queue;
         let Range { start, end } = self.offsets;
         Ok((part_of_pickle(py)?, (handle.recipe()?, topic, *id, start, end)))
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        call(slf.py(), "mqstore.aio", "_each", (slf,), None)
     }
 
     fn __repr__(&self) -> String {
@@ -461,8 +417,4 @@ fn index_of(index: &Bound<'_, PyAny>) -> PyResult<i64> {
             Ok(format!("a queue is indexed by int or slice, not {given}"))
         })),
     }
-}
-
-fn not_here() -> PyErr {
-    PyValueError::new_err("the message is not here")
 }

@@ -97,10 +97,6 @@ impl RecordBatch {
         self.0.num_rows()
     }
 
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        imports::html_of(slf)
-    }
-
     fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let batch = slf.get();
         let head = format!(

@@ -12,7 +12,6 @@ use super::arguments;
 use super::batches::{Batches, expect_batch_size};
 use super::capsule::import_table;
 use super::handle::{Freshness, Handle};
-use super::imports::html_of;
 use super::message::Message;
 use super::pass::reading_threads;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
@@ -659,10 +658,6 @@ impl Store {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>,)> {
         Ok((part_of_pickle(py)?, (self.handle.recipe()?,)))
-    }
-
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        html_of(slf)
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

@@ -7,7 +7,6 @@ use pyo3::{PyClass, PyTypeInfo};
 
 use super::arguments::type_of;
 use super::capsule::export_schema;
-use super::imports::html_of;
 use crate::arrow::MessageColumns;
 
 /// Messages that turn into a table, with the columns of a message. `batches` reads them in batches
@@ -60,10 +59,6 @@ impl Tabular {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         batches(slf, None)?.call_method1("__arrow_c_stream__", (requested_schema,))
-    }
-
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        html_of(slf)
     }
 
     /// Refused, because an array, and the `pandas.DataFrame` that asks for it, would have one

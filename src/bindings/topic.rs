@@ -3,14 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyOverflowError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyOverflowError};
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 
 use super::arguments::{self, explained, type_of};
 use super::batches::Batches;
 use super::handle::{Freshness, Handle};
-use super::imports::{call, html_of};
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::queue::Queue;
@@ -120,10 +119,6 @@ impl Topics {
         self.names(py)
     }
 
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        html_of(slf)
-    }
-
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let names = self.names(py)?;
         let first: Vec<_> = names.iter().take(8).map(String::as_str).collect();
@@ -231,15 +226,12 @@ impl Topic {
         let Ok(message) = value.cast::<Message>() else {
             return Ok(false);
         };
-        Queue::new(self.handle.clone(), self.name.clone(), message.get().queue_id()?).__contains__(py, value)
+        let queue = Queue::new(self.handle.clone(), self.name.clone(), message.get().queue_id()?);
+        Ok(queue.find(py, value, &(0..i64::MAX))?.is_some())
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (&Py<Recipe>, &str)> {
         Ok((part_of_pickle(py)?, (self.handle.recipe()?, &self.name)))
-    }
-
-    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        call(slf.py(), "mqstore.aio", "_each", (slf,), None)
     }
 
     fn __repr__(&self) -> String {
@@ -262,13 +254,13 @@ impl Queues {
         Queue::new(self.handle.clone(), self.topic.clone(), queue_id as i32)
     }
 
-    fn id_of(&self, queue: &Bound<'_, PyAny>) -> Option<i64> {
-        let queue = queue.cast::<Queue>().ok()?.get();
-        let id = i64::from(queue.queue_id());
-        (0..self.length)
-            .contains(&id)
-            .then_some(id)
-            .filter(|id| self.queue(*id).is_same(queue))
+    /// Returns the id of a queue, if it is one of these and between the ids `wanted`.
+    #[expect(clippy::unnecessary_wraps, reason = "the form that the sequences of messages need")]
+    pub(super) fn find(&self, _py: Python<'_>, queue: &Bound<'_, PyAny>, wanted: &Range<i64>) -> PyResult<Option<i64>> {
+        let Ok(queue) = queue.cast::<Queue>() else { return Ok(None) };
+        let id = i64::from(queue.get().queue_id());
+        let is_here = (0..self.length).contains(&id) && wanted.contains(&id) && self.queue(id).is_same(queue.get());
+        Ok(is_here.then_some(id))
     }
 
     /// The queues with these ids, made as they are asked for.
@@ -325,36 +317,12 @@ impl Queues {
         Self::each(slf, &ids)
     }
 
-    fn __contains__(&self, queue: &Bound<'_, PyAny>) -> bool {
-        self.id_of(queue).is_some()
-    }
-
-    /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
-    ///
-    /// Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
-    fn index(&self, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
-        let wanted = start..stop;
-        let found = self.id_of(value).filter(|id| wanted.contains(id));
-        found.ok_or_else(|| PyValueError::new_err("the queue is not here"))
-    }
-
-    /// How often the queue is here: 1 or 0.
-    #[pyo3(signature = (value, /))]
-    fn count(&self, value: &Bound<'_, PyAny>) -> usize {
-        usize::from(self.id_of(value).is_some())
-    }
-
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Bound<'py, Topic>, &'static str)> {
         let topic = Topic {
             handle: self.handle.clone(),
             name: self.topic.clone(),
         };
         Ok((py.import("builtins")?.getattr("getattr")?, (tabular(py, topic)?, "queues")))
-    }
-
-    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        html_of(slf)
     }
 
     fn __repr__(&self) -> String {
