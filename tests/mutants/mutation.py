@@ -6,6 +6,7 @@ The file, comments, white space between tokens, and the code around the quote ar
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections import defaultdict
@@ -80,7 +81,9 @@ class Sources:
     """The Rust files of a folder, with an index of their functions and constants."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.texts = {path: path.read_text() for path in sorted(folder.rglob("*.rs"))}
+        self.codes = {path: NO_CODE.sub(blank_comment, text) for path, text in self.texts.items()}
         self.items: dict[str, list[tuple[Path, int, int]]] = defaultdict(list)
         for path, text in self.texts.items():
             for name, start, end in find_items(NO_CODE.sub(blank, text)):
@@ -91,9 +94,7 @@ class Sources:
         if edit.item not in self.items:
             raise EditError(f"no item has the name {edit.item}")
         places = [
-            (path, *place)
-            for path, start, end in self.items[edit.item]
-            for place in edit.places(NO_CODE.sub(blank_comment, self.texts[path]), start, end)
+            (path, *place) for path, start, end in self.items[edit.item] for place in edit.places(self.codes[path], start, end)
         ]
         if len(places) != 1:
             raise EditError(f"{len(places) or 'no'} places of {edit.item} match: {edit.old}")
@@ -108,6 +109,20 @@ class Sources:
             changed[path] = text[:start] + new + text[end:]
         return changed
 
+    def read_item(self, item: str) -> list[str]:
+        """Returns the tokens of each function or constant of this name."""
+        return [" ".join(TOKEN.findall(self.codes[path], start, end)) for path, start, end in self.items.get(item, [])]
+
+    def read_tests(self, filters: list[str]) -> list[str]:
+        """Returns the tokens of each function that the filters of `cargo test` select, if this is the folder of a test target."""
+        modules = {path: "::".join(path.relative_to(self.folder).with_suffix("").parts) for path in self.texts}
+        selected = {
+            item
+            for item, places in self.items.items()
+            if any(wanted in f"{modules[path]}::{item}" for path, _, _ in places for wanted in filters)
+        }
+        return [code for item in sorted(selected) for code in self.read_item(item)]
+
     def check(self, mutants: list[Mutant]) -> list[str]:
         """Returns a line for each mutant that does not apply."""
         lines = []
@@ -117,6 +132,14 @@ class Sources:
             except EditError as cause:
                 lines.append(f"{mutant.name}: {cause}")
         return lines
+
+
+def fingerprint(mutant: Mutant, sources: Sources, tests: Sources) -> str:
+    """Returns a digest of the edits, of the items that they change, and of the tests. Comments and layout are not part of it."""
+    parts = [mutant.target, *mutant.tests, *tests.read_tests(mutant.tests)]
+    for edit in mutant.edits:
+        parts += [edit.item, edit.old, edit.new, *sources.read_item(edit.item)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def blank(found: re.Match[str]) -> str:

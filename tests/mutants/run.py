@@ -1,8 +1,9 @@
 """Removes one step or check at a time and expects a test to fail: `make mutants`, or `python tests/mutants/run.py [NAME ...]`.
 
 The test `every_step_is_needed` leaves out the steps of `storage::Step` at run time. `mutants.toml` states the changes of sources.
-They are made in a copy, so the checkout does not change. Verdicts are appended to `target/mutants/results.jsonl`, and kept in
-`docs/reliability.json`, from which `tests/torture/report.py` makes a page. `--check` only tests that each mutant applies.
+They are made in a copy, so the checkout does not change. `docs/reliability.json` keeps each verdict as soon as it is there, and
+`tests/torture/report.py` makes a page of it. `--missing` tries only the mutants that have no verdict, or whose edit, edited item
+or tests have changed since. `--check` only tests that each mutant applies.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mutation import TARGET, Mutant, Sources, read_mutants
+from mutation import TARGET, Mutant, Sources, fingerprint, read_mutants
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OUT = ROOT / "target" / "mutants"
 TREE = OUT / "tree"
-RESULTS = OUT / "results.jsonl"
 COMMITTED = ROOT / "docs" / "reliability.json"
-#: The test that leaves out one step after the other, and prints a line for each.
-STEPS = "every_step_is_needed"
+#: The test that leaves out one step after the other, and prints a line for each; the modules that it uses.
+STEPS = Mutant("every_step_is_needed", "A step is left out.", TARGET, ["every_step_is_needed", "crashes::steps::"], [])
+#: A build costs more than the tests of a mutant, which are few: it does without optimization and debug information.
+QUICK = {"CARGO_PROFILE_TEST_OPT_LEVEL": "0", "CARGO_PROFILE_TEST_DEBUG": "none"}
 #: A mutant that hangs is caught, too.
 TIMEOUT_S = 300
 STEPS_TIMEOUT_S = 1800
@@ -49,6 +52,8 @@ class Verdict:
     killed_by: str | None
     seed: str
     seconds: float
+    #: The digest of the mutant, its item and its tests. If they have another one, the verdict is outdated.
+    fingerprint: str
     #: Simulated power cuts that it took, where steps are left out.
     images: int | None = None
 
@@ -67,35 +72,57 @@ class Run:
     seconds: float
 
     def seed(self) -> str:
-        """Of the test that failed, if it drew one."""
+        """Returns the seed of the test that failed, if it drew one."""
         said = self.output.rpartition(f"thread '{self.failed}'")[2]
         seed = re.search(r"\b(?:seed|history)[ =:]+(\d+)", said)
         return seed[1] if seed else "-"
 
 
-def main(names: list[str]) -> int:
-    """Tries the mutants of these names, or all and the steps; a survivor makes the exit code 1."""
-    mutants = read_mutants()
-    if names == ["--check"]:
+class BuildError(Exception):
+    """Sources that do not compile."""
+
+
+def main(arguments: list[str]) -> int:
+    """Tries the mutants of these names, those without a verdict, or all. A survivor makes the exit code 1."""
+    mutants = [*read_mutants(), STEPS]
+    if arguments == ["--check"]:
         return check(mutants)
-    if unknown := set(names) - {mutant.name for mutant in mutants} - {STEPS}:
-        raise SystemExit(f"no mutant has the name {', '.join(sorted(unknown))}")
-    chosen = [mutant for mutant in mutants if not names or mutant.name in names]
     copy_tree()
     sources = Sources(TREE / "src")
-    if failures := sources.check(chosen):
+    if failures := sources.check(mutants):
         raise SystemExit("\n".join(failures))
-    for target in sorted({mutant.target for mutant in chosen}):
-        expect_pass(build("the sources as they are", target), [mutant for mutant in chosen if mutant.target == target])
+    tests = {target: Sources(TREE / "tests" / target) for target in {mutant.target for mutant in mutants}}
+    prints = {mutant.name: fingerprint(mutant, sources, tests[mutant.target]) for mutant in mutants}
+    chosen = choose(arguments, mutants, prints, keep([], mutants))
+    edited = [mutant for mutant in chosen if mutant is not STEPS]
+    for target in sorted({mutant.target for mutant in edited}):
+        expect_pass(build(target), [mutant for mutant in edited if mutant.target == target])
     print("mutant | killed by | seed | seconds", flush=True)
-    verdicts = leave_steps_out(build("the sources as they are", TARGET)) if not names or STEPS in names else []
+    failed = []
     for mutant in chosen:
-        verdicts.append(judge(mutant, sources))
-        print(verdicts[-1], flush=True)
-    survivors = [verdict.mutant for verdict in verdicts if verdict.killed_by is None]
-    keep(verdicts, is_all=not names)
-    print(f"{len(verdicts) - len(survivors)} of {len(verdicts)} mutants killed; survivors: {', '.join(survivors) or 'none'}")
-    return 1 if survivors else 0
+        try:
+            verdicts = judge(mutant, sources, prints[mutant.name])
+        except BuildError as cause:
+            print(f"{mutant.name} does not compile:\n{cause}", flush=True)
+            failed.append(mutant.name)
+            continue
+        print(*verdicts, sep="\n", flush=True)
+        keep(verdicts, mutants)
+        failed += [verdict.mutant for verdict in verdicts if verdict.killed_by is None]
+    print(f"tried {len(chosen)} of {len(mutants)} mutants; not killed: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
+
+
+def choose(arguments: list[str], mutants: list[Mutant], prints: dict[str, str], kept: dict[str, Any]) -> list[Mutant]:
+    """Returns all mutants, those of the names, or those that no kept verdict shows to be killed as they are now."""
+    if arguments == ["--missing"]:
+        killed: dict[str, set[str | None]] = defaultdict(set)
+        for name, verdict in kept.items():
+            killed[STEPS.name if verdict["is_step"] else name].add(verdict["killed_by"] and verdict.get("fingerprint"))
+        return [mutant for mutant in mutants if killed[mutant.name] != {prints[mutant.name]}]
+    if unknown := set(arguments) - set(prints):
+        raise SystemExit(f"no mutant has the name {', '.join(sorted(unknown))}")
+    return [mutant for mutant in mutants if not arguments or mutant.name in arguments]
 
 
 def check(mutants: list[Mutant]) -> int:
@@ -120,12 +147,12 @@ def copy_tree() -> None:
             shutil.copyfile(source, copy)
 
 
-def build(what: str, target: str) -> Path:
-    """Builds the tests of a target; gives their binary."""
+def build(target: str, profile: dict[str, str] = QUICK) -> Path:
+    """Builds the tests of a target, and returns their binary."""
     command = ["cargo", "test", "--target-dir", str(OUT / "build"), "--test", target, "--no-run", "--message-format=json"]
-    built = subprocess.run(command, cwd=TREE, capture_output=True, text=True)
+    built = subprocess.run(command, cwd=TREE, env=os.environ | profile, capture_output=True, text=True)
     if built.returncode != 0:
-        raise SystemExit(f"{what} do not compile:\n{built.stderr}")
+        raise BuildError(built.stderr)
     messages = (json.loads(line) for line in built.stdout.splitlines() if line.startswith("{"))
     return next(Path(message["executable"]) for message in messages if message.get("executable"))
 
@@ -133,8 +160,6 @@ def build(what: str, target: str) -> Path:
 def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
     """A test that fails anyway kills nothing, nor does one that is not there."""
     filters = sorted({test for mutant in mutants for test in mutant.tests})
-    if not filters:
-        return
     tested = run(binary, filters)
     if tested.failed or tested.timed_out:
         raise SystemExit(f"{tested.failed or filters} fails without a mutant:\n{tested.output[-4000:]}")
@@ -144,22 +169,20 @@ def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
     print(f"without a mutant {len(tested.passed)} tests pass in {tested.seconds:.1f} s", flush=True)
 
 
-def leave_steps_out(binary: Path) -> list[Verdict]:
-    """A verdict a step, as the test tells them."""
-    tested = run(binary, [STEPS], STEPS_TIMEOUT_S)
+def leave_steps_out(binary: Path, now: str) -> list[Verdict]:
+    """Returns a verdict for each step, from the lines that the test prints."""
+    tested = run(binary, [STEPS.name], STEPS_TIMEOUT_S)
     told = re.finditer(
         r"^without (?P<step>\w+)[^:\n]*: (?:seed (?P<seed>\d+), (?P<images>\d+) images, (?P<by>[^:\n]+).*|nothing breaks.*)$",
         tested.output,
         re.MULTILINE,
     )
     verdicts = [
-        Verdict(one["step"], True, f"{one['step']} is left out", one["by"], one["seed"] or "-", tested.seconds, images(one))
+        Verdict(one["step"], True, f"{one['step']} is left out", one["by"], one["seed"] or "-", tested.seconds, now, images(one))
         for one in told
     ]
-    if not verdicts or (tested.passed != [f"crashes::{STEPS}"]) == all(verdict.killed_by for verdict in verdicts):
-        raise SystemExit(f"{STEPS} does not tell of its steps:\n{tested.output[-4000:]}")
-    for verdict in verdicts:
-        print(verdict)
+    if not verdicts or (tested.passed != [f"crashes::{STEPS.name}"]) == all(verdict.killed_by for verdict in verdicts):
+        raise SystemExit(f"{STEPS.name} does not report its steps:\n{tested.output[-4000:]}")
     return verdicts
 
 
@@ -167,18 +190,21 @@ def images(told: re.Match[str]) -> int | None:
     return int(told["images"]) if told["images"] else None
 
 
-def judge(mutant: Mutant, sources: Sources) -> Verdict:
-    """Changes the copied sources, runs the tests of the mutant, and restores the sources."""
+def judge(mutant: Mutant, sources: Sources, now: str) -> list[Verdict]:
+    """Changes the copied sources, runs the tests of the mutant, and restores the sources. Steps need no change."""
+    if mutant is STEPS:
+        return leave_steps_out(build(TARGET, profile={}), now)
     changed = sources.apply(mutant)
     for path, text in changed.items():
         path.write_text(text)
     try:
-        tested = run(build(f"the sources with {mutant.name}", mutant.target), mutant.tests)
+        tested = run(build(mutant.target), mutant.tests)
     finally:
         for path in changed:
             path.write_text(sources.texts[path])
     killed_by = tested.failed or (f"no end within {TIMEOUT_S} s" if tested.timed_out else None)
-    return Verdict(mutant.name, False, mutant.gone, killed_by, tested.seed() if tested.failed else "-", tested.seconds)
+    seed = tested.seed() if tested.failed else "-"
+    return [Verdict(mutant.name, False, mutant.gone, killed_by, seed, tested.seconds, now)]
 
 
 def run(binary: Path, filters: list[str], timeout: float = TIMEOUT_S) -> Run:
@@ -233,16 +259,19 @@ def end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def keep(verdicts: list[Verdict], is_all: bool) -> None:
-    """Appends to the log of this machine; puts the newest of each into what is committed."""
-    with RESULTS.open("a") as file:
-        for verdict in verdicts:
-            file.write(json.dumps(asdict(verdict)) + "\n")
+def keep(verdicts: list[Verdict], mutants: list[Mutant]) -> dict[str, Any]:
+    """Adds the verdicts to the committed ones, and drops those of mutants and steps that no longer exist. Returns all."""
     counts: dict[str, Any] = json.loads(COMMITTED.read_text())
-    planted = {} if is_all else counts.get("planted", {})
-    for verdict in verdicts:
-        planted[verdict.mutant] = asdict(verdict) | {"seconds": round(verdict.seconds, 1)}
+    gone = {mutant.name: mutant.gone for mutant in mutants}
+    has_steps = any(verdict.is_step for verdict in verdicts)
+    planted = {
+        name: old if old["is_step"] else old | {"gone": gone[name]}
+        for name, old in counts["planted"].items()
+        if (not has_steps if old["is_step"] else name in gone)
+    }
+    planted |= {verdict.mutant: asdict(verdict) | {"seconds": round(verdict.seconds, 1)} for verdict in verdicts}
     COMMITTED.write_text(json.dumps(counts | {"planted": planted}, indent=2, sort_keys=True) + "\n")
+    return planted
 
 
 if __name__ == "__main__":

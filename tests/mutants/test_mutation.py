@@ -1,11 +1,13 @@
-"""A mutant follows its code to another place, and is reported when its code is gone or is in two places."""
+"""A mutant follows its code to another place, and is reported when its code is gone or is in two places. Its fingerprint shows
+whether a verdict is outdated."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from mutation import Edit, Mutant, Sources
+from mutation import Edit, Mutant, Sources, fingerprint
 
 LOG = """
 impl<T: Fn() -> u8> Seal for Log<T> {
@@ -82,3 +84,38 @@ def test_a_mutant_with_two_places_is_reported(tmp_path: Path, second: str) -> No
 def test_a_mutant_that_matches_twice_in_an_item_is_reported(tmp_path: Path) -> None:
     found = sources(tmp_path, log="const SIZE: usize = 4 + 4;\n")
     assert found.check([mutant("SIZE", "4")]) == ["early: 2 places of SIZE match: 4"]
+
+
+TESTS = "fn a_seal_is_checked() {\n    assert(1);\n}\n\nfn another() {}\n"
+CHECKED = Mutant("early", "", "it", ["seal_is"], [Edit("append", "check('\"');", "")])
+
+
+def fingerprint_of(folder: Path, log: str = LOG, tests: str = TESTS, mutant: Mutant = CHECKED) -> str:
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "it").mkdir(exist_ok=True)
+    return fingerprint(mutant, sources(folder / "src", log=log), sources(folder / "it", log=tests))
+
+
+def test_a_verdict_stays_when_layout_comments_and_other_items_change(tmp_path: Path) -> None:
+    log = LOG.replace("self.write(len)", "self.write(len + 1)").replace("fn append() {", "fn append() { // first\n")
+    tests = TESTS.replace("    assert(1);", "assert(1); // again").replace("another", "one_more")
+    assert fingerprint_of(tmp_path, log, tests) == fingerprint_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"log": LOG.replace("check('\"');", "check('\"'); write();")},
+        {"tests": TESTS.replace("assert(1)", "assert(2)")},
+        {"mutant": Mutant("early", "", "it", ["seal_is"], [Edit("append", "check('\"');", "check('x');")])},
+        {"mutant": Mutant("early", "", "it", ["another"], CHECKED.edits)},
+    ],
+)
+def test_a_verdict_is_outdated_when_the_edit_the_item_or_a_test_changes(tmp_path: Path, change: dict[str, Any]) -> None:
+    assert fingerprint_of(tmp_path, **change) != fingerprint_of(tmp_path)
+
+
+def test_filters_select_tests_by_module_and_name(tmp_path: Path) -> None:
+    found = sources(tmp_path, log=TESTS, crash="fn a_seal_is_lost() {}\n")
+    assert found.read_tests(["log::code::a_seal"]) == ["fn a_seal_is_checked ( ) { assert ( 1 ) ; }"]
+    assert found.read_tests(["crash::"]) == ["fn a_seal_is_lost ( ) { }"]
