@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
 from mqstore._broker_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, TRANSACTION_GROUP
+from mqstore._lost_queues import lost_queues
 from mqstore._rows import each_row, rows_of, visible
 
 #: The bits of `sys_flag` with the type of a transaction message, and two of the types.
@@ -106,7 +107,7 @@ def _ended(store: mqstore.Store, half_topic: str, queue_id: int | None, counting
     """
     topic = _OPS[half_topic]
     if topic not in store.topics or (queue_id is not None and queue_id >= len(store.topics[topic].queues)):
-        return set(), True
+        return set(), not lost_queues(store, lambda name: name == topic)
     ops = store.topics[topic] if queue_id is None else store.topics[topic].queues[queue_id]
     batches = counting(ops.batches(["properties" if topic == ROCKSDB_OP_TOPIC else "body"], errors="skip"))
     ended = {place for batch in batches for op in batch for place in _listed(topic, op)}

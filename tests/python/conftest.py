@@ -95,6 +95,14 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
     assert {name: contents(path) for name, path in stores.items()} == before, "a test changed an unpacked store"
 
 
+def stamp_as_broker(path: Path) -> Path:
+    """The store without the marks of mqstore, as a broker that was the last writer leaves it."""
+    checkpoint = path / "checkpoint"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:32].ljust(4096, b"\0"))
+    (path / "config" / "mqstore.flushed").unlink()
+    return path
+
+
 @pytest.fixture
 def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
     """Whether a call lets go of the interpreter: another thread runs only when this one does so by itself."""

@@ -102,8 +102,12 @@ class Output:
         for name, value in row.items():
             self.line(f"{name:<{width}}  {self.shown(name, value)}")
 
-    def table(self, rows: Iterable[Row], nothing: str, columns: Sequence[str] | None = None) -> None:
-        """Prints rows, all with the same names; for people only the columns named. Without rows the command fails and says so."""
+    def table(
+        self, rows: Iterable[Row], nothing: str, columns: Sequence[str] | None = None, *, missing: str | None = None
+    ) -> None:
+        """Prints rows, all with the same names; for people only the columns named. At the end it says what is
+        missing, if anything. Without rows the command fails, and its reason is `missing`, or else `nothing`.
+        """
         left = iter(rows)
         is_first = True
         while part := list(islice(left, ROWS)):
@@ -114,7 +118,10 @@ class Output:
                 self._print_part(part, columns or list(part[0]), is_first)
             is_first = False
         if is_first:
-            raise Failure(nothing)
+            skipped = sum(read.skipped for read in self._reads)
+            raise Failure(missing or (f"in the messages that can be read, {nothing}" if skipped else nothing))
+        if missing is not None:
+            self.lack(missing)
 
     def _print_part(self, rows: Sequence[Row], names: Sequence[str], with_names: bool) -> None:
         cells = [[self.shown(name, row[name]) for name in names] for row in rows]

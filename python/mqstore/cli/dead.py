@@ -9,6 +9,7 @@ import click
 
 import mqstore
 from mqstore._broker_topics import DEAD, RETRY
+from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
@@ -35,7 +36,8 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
     if group is not None:
         nothing = f"{nothing} by group {visible(group)}{there_is(group, map(_group, topics))}"
         topics = [name for name in topics if _group(name) == group]
-    out.table(_counts(store, out, topics), nothing)
+    lost = lost_queues(store, lambda name: name.startswith((DEAD, RETRY)) and group in (None, _group(name)))
+    out.table(_counts(store, out, topics), nothing, missing=lost_in_words(store, lost))
 
 
 def _counts(store: mqstore.Store, out: Output, topics: list[str]) -> list[Row]:

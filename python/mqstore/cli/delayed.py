@@ -13,7 +13,9 @@ import click
 
 import mqstore
 from mqstore._broker_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from mqstore._rows import json_time, rows_of
+from mqstore._delays import Delivery, delivery_of, undelivered
+from mqstore._lost_queues import lost_in_words, lost_queues
+from mqstore._rows import json_time
 from mqstore._timers import count_timers
 from mqstore.cli._main import command
 from mqstore.cli._messages import note_elsewhere, whole_number
@@ -45,27 +47,28 @@ def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) 
     if timers := count_timers(store, out.counting):
         out.note(f"{timers} timers are not listed here: mqstore cat {shlex.quote(store.path)} {TIMER_TOPIC} shows them")
         nothing = "no message waits for the end of a delay level"
-    waiting = heapq.merge(*_by_level(store, out, levels), key=lambda row: row["due_time"] or UNKNOWN)
-    out.table(islice(waiting, number), nothing)
-
-
-def _by_level(store: mqstore.Store, out: Output, levels: str) -> Iterator[Iterator[Row]]:
-    """What waits in each level, in order."""
-    if SCHEDULE_TOPIC not in store.topics:
-        return
-    try:
-        delivered = {row["level"]: row["offset"] for row in rows_of(store.delay_offsets())}
-    except mqstore.NotFoundError as error:
-        out.note(f"all messages of {SCHEDULE_TOPIC} count as waiting: {error}")
-        delivered = {}
     delays = [_delay(text) for text in levels.split()]
-    topic = store.topics[SCHEDULE_TOPIC]
-    for queue_id in topic.queue_ids:
-        level = queue_id + 1
-        queue = topic.queues[queue_id]
-        delay = delays[queue_id] if queue_id < len(delays) else None
-        waiting = out.counting(iter(queue[max(delivered.get(level, 0), queue.min_offset) :]))
-        yield _waiting(waiting, level, delay)
+    delivery = delivery_of(store)
+    lost = lost_queues(store, lambda topic: topic in (SCHEDULE_TOPIC, TIMER_TOPIC))
+    if delivery.unknown is not None and not delivery.is_lost and SCHEDULE_TOPIC in store.topics:
+        out.note(f"all messages of {SCHEDULE_TOPIC} count as waiting: {delivery.unknown}")
+    missing = [text for text in (lost_in_words(store, lost), _unknown(store, delivery)) if text is not None]
+    by_level = [
+        _waiting(out.counting(iter(messages)), level, delays[level - 1] if level <= len(delays) else None)
+        for level, messages in undelivered(store, delivery).items()
+    ]
+    waiting = heapq.merge(*by_level, key=lambda row: row["due_time"] or UNKNOWN)
+    out.table(islice(waiting, number), nothing, missing="; ".join(missing) or None)
+
+
+def _unknown(store: mqstore.Store, delivery: Delivery) -> str | None:
+    """Returns the sentence that some of the messages listed may have been delivered, if that is unknown."""
+    if not delivery.is_lost or SCHEDULE_TOPIC not in store.topics:
+        return None
+    return (
+        f"it is unknown which messages of {SCHEDULE_TOPIC} were delivered, and all count as waiting: {delivery.unknown}; "
+        f"a broker that starts like that delivers all of them again; see mqstore doctor {shlex.quote(store.path)}"
+    )
 
 
 def _waiting(messages: Iterable[mqstore.Message], level: int, delay: timedelta | None) -> Iterator[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import mqstore
+from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
@@ -23,7 +24,13 @@ def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
     comes from another store, or messages were lost.
     """
     rows = rows_of(store.lag())
-    if group is None:
-        return out.table(rows, "no group has consumed from this store")
-    nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"
-    out.table([row for row in rows if row["group"] == group], nothing)
+    nothing = "no group has consumed from this store"
+    if group is not None:
+        nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"
+        rows = [row for row in rows if row["group"] == group]
+    consumed = {row["topic"] for row in rows}
+    lost = lost_queues(store, lambda topic: topic in consumed)
+    for row in rows:
+        if (row["topic"], row["queue_id"]) in lost:
+            row.update(dict.fromkeys(("min_offset", "max_offset", "lag")))
+    out.table(rows, nothing, missing=lost_in_words(store, lost))

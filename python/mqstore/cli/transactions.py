@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mqstore
-from mqstore._broker_topics import HALF_TOPIC, ROCKSDB_HALF_TOPIC
+from mqstore._broker_topics import HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC
+from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore._transactions import open_halves
 from mqstore.cli._main import command
 from mqstore.cli._messages import note_elsewhere, whole_number
@@ -25,7 +26,8 @@ def transactions(store: mqstore.Store, out: Output) -> None:
     if HALF_TOPIC in store.topics:
         note_elsewhere(store, out, "consumer_offsets")
     nothing = "every half message that can be read has an end in the log" if is_elsewhere else "no transaction is open"
-    out.table(map(_row, open_halves(store, out.counting)), nothing)
+    lost = lost_queues(store, lambda topic: topic in (HALF_TOPIC, OP_TOPIC))
+    out.table(map(_row, open_halves(store, out.counting)), nothing, missing=lost_in_words(store, lost))
 
 
 def _row(half: Row) -> Row:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import shlex
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import stamp_as_broker
 
 import mqstore
 from mqstore.testing import Broker
@@ -184,3 +188,111 @@ def test_doctor_says_what_expired_unread_and_what_is_past_the_end(built: Broker,
     text = run("doctor", built.path)
     assert text.code == 1
     assert "  group billing, orders/0: the offset 7 is past the end of the queue, 1\n" in text.out
+
+
+@pytest.mark.parametrize(
+    ("words", "topic", "number"),
+    [
+        (("dead",), "%DLQ%flaky-group", 40),
+        (("dead", "flaky-group"), "%DLQ%flaky-group", 40),
+        (("lag", "billing"), "orders", 1060),
+        (("delayed",), "SCHEDULE_TOPIC_XXXX", 110),
+        (("transactions",), "RMQ_SYS_TRANS_OP_HALF_TOPIC", 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_an_answer_without_a_lost_queue_ends_with_1_and_its_remedy(
+    words: tuple[str, ...], topic: str, number: int, broker: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    shutil.rmtree(path / "consumequeue" / topic)
+    ran = run(words[0], path, *words[1:])
+    last = ran.err.splitlines()[-1]
+    assert (ran.code, f" {number} messages are not counted here: their queues are lost, " in last) == (1, True), ran
+    find, rebuild = (shlex.split(command) for command in re.findall(r"mqstore ((?:find|rebuild) .*?)(?: shows them|$)", last))
+    assert len(run(*find, "--json").rows) == number
+    assert run(*rebuild).code == 0
+    assert run(words[0], path, *words[1:], "--json") == run(words[0], broker, *words[1:], "--json")
+
+
+def test_lag_in_a_lost_queue_is_null_and_not_0(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    shutil.rmtree(path / "consumequeue" / "orders" / "1")
+    ran = run("lag", path, "billing", "--json")
+    assert [(row["queue_id"], row["lag"], row["max_offset"]) for row in ran.objects] == [
+        (0, 15, 270),
+        (1, None, None),
+        (2, 15, 265),
+        (3, 15, 260),
+    ]
+    assert "(265 of orders)" in ran.err
+
+
+def test_a_deleted_topic_is_no_lost_queue(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    shutil.rmtree(path / "consumequeue" / "%DLQ%flaky-group")
+    settings = path / "config" / "topics.json"
+    settings.write_text(settings.read_text().replace('"%DLQ%flaky-group":{', '"other":{'))
+    ran = run("dead", path, "--json")
+    assert ([row["topic"] for row in ran.rows], ran.err) == (["%RETRY%flaky-group"], "")
+
+
+def test_timers_in_a_lost_queue_are_not_left_out_silently(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
+    due = str(int(mqstore_broker.clock.now.timestamp() * 1000) + 1000)
+    mqstore_broker.send("reminders", b"pay", delay_level=3)
+    mqstore_broker.store.append("rmq_sys_wheel_timer", b"x", properties={"TIMER_OUT_MS": due})
+    mqstore_broker.create_topic("rmq_sys_wheel_timer", queues=1)
+    mqstore_broker.send("orders", b"x")
+    mqstore_broker.close()
+    path = stamp_as_broker(Path(mqstore_broker.path))
+    shutil.rmtree(path / "consumequeue" / "rmq_sys_wheel_timer")
+    (path / "timerlog").mkdir()
+    (path / "timerlog" / f"{0:020}").write_bytes(bytes(52))
+    ran = run("delayed", path, "--json")
+    assert ([row["level"] for row in ran.objects], ran.code) == ([3], 1)
+    assert "(1 of rmq_sys_wheel_timer)" in ran.err.splitlines()[-1]
+
+
+def test_the_state_of_a_half_message_is_unknown_without_the_queue_of_op_messages(
+    mqstore_broker: Broker, run: Callable[..., Any]
+) -> None:
+    _, ended = (mqstore_broker.send_half("payments", b"x", group="tellers") for _ in range(2))
+    mqstore_broker.end_transaction(ended, "rollback")
+    mqstore_broker.send("orders", b"x")
+    mqstore_broker.close()
+    path = stamp_as_broker(Path(mqstore_broker.path))
+    assert run("find", path, "--id", ended.unique_key, "--json").rows[0]["transaction"] == "rolled_back"
+    shutil.rmtree(path / "consumequeue" / "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    assert run("find", path, "--id", ended.unique_key, "--json").objects[0]["transaction"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("command", "topic"),
+    [("dead", "%DLQ%billing"), ("delayed", "SCHEDULE_TOPIC_XXXX"), ("transactions", "RMQ_SYS_TRANS_HALF_TOPIC")],
+)
+def test_damaged_messages_are_not_reported_as_absent(
+    command: str, topic: str, mqstore_broker: Broker, run: Callable[..., Any]
+) -> None:
+    order = mqstore_broker.send("orders", b"x")
+    mqstore_broker.send("reminders", b"pay", delay_level=3)
+    mqstore_broker.send_half("payments", b"10 EUR", group="tellers")
+    mqstore_broker.send_back(order, "billing", delay_level=-1)
+    mqstore_broker.send("orders", b"x")
+    place = mqstore_broker.store.topics[topic].queues[-1][0].physical_offset
+    mqstore_broker.close()
+    with next(Path(mqstore_broker.path, "commitlog").iterdir()).open("r+b") as segment:
+        segment.seek(place + 4)  # the magic code
+        segment.write(b"\xff")
+    ran = run(command, mqstore_broker.path)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.splitlines()[-2:] == [
+        "mqstore: 1 message was skipped: it was lost or damaged",
+        f"mqstore: in the messages that can be read, {NOTHING[command]}",
+    ]
+
+
+NOTHING = {
+    "dead": "no message was given up, and none was sent back",
+    "delayed": "no message waits for its delivery",
+    "transactions": "no transaction is open",
+}

@@ -1,0 +1,53 @@
+"""Delayed messages: which of them a broker has delivered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import mqstore
+from mqstore._broker_topics import SCHEDULE_TOPIC
+from mqstore._rows import rows_of
+
+
+class Delivery(NamedTuple):
+    """The progress of the delivery of delayed messages."""
+
+    #: The queue offset of the next message to deliver, by level; empty where the progress is unknown.
+    offsets: dict[int, int]
+    #: The reason why the progress is unknown; None where it is known.
+    unknown: str | None = None
+    #: True if `config/delayOffset.json` of a broker is damaged or missing, which then delivers all messages again.
+    is_lost: bool = False
+    #: The byte at which the file is damaged.
+    byte: int = 0
+
+
+def delivery_of(store: mqstore.Store) -> Delivery:
+    """Reads how far a broker has delivered delayed messages. Without `config/topics.json` no broker has written the store."""
+    try:
+        return Delivery({row["level"]: row["offset"] for row in rows_of(store.delay_offsets())})
+    except mqstore.CorruptError as error:
+        return Delivery({}, f"delayOffset.json cannot be read: {error.reason.partition(';')[0]}", True, error.offset)
+    except mqstore.UnsupportedFormatError as error:
+        return Delivery({}, str(error))
+    except mqstore.NotFoundError as error:
+        if aside := set_aside(store, "delayOffset.json"):
+            return Delivery({}, f"a repair has set the damaged delayOffset.json aside: {aside}", True)
+        if Path(store.path, "config", "topics.json").exists():
+            return Delivery({}, "delayOffset.json is missing", True)
+        return Delivery({}, str(error))
+
+
+def undelivered(store: mqstore.Store, delivery: Delivery) -> dict[int, mqstore.QueueSlice]:
+    """Returns by level the messages that wait for their delivery, or that may wait where the progress is unknown."""
+    if SCHEDULE_TOPIC not in store.topics:
+        return {}
+    topic = store.topics[SCHEDULE_TOPIC]
+    queues = {queue_id + 1: topic.queues[queue_id] for queue_id in topic.queue_ids}
+    return {level: queue[max(delivery.offsets.get(level, 0), queue.min_offset) :] for level, queue in queues.items()}
+
+
+def set_aside(store: mqstore.Store, name: str) -> Path | None:
+    """Returns the file of `config` that the last repair has set aside, if one has."""
+    return max(Path(store.path).glob(f"mqstore-backup-*/config/{name}"), default=None)

@@ -1,0 +1,77 @@
+"""Queues without a file whose messages are in the log, by what the settings of the broker say of them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import mqstore
+from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC
+from mqstore._facts import parts_elsewhere
+from mqstore._rows import rows_of, visible
+
+#: Errors of settings that are missing, damaged, or in a database: they name no queue.
+_NOT_READ = (mqstore.NotFoundError, mqstore.CorruptError, mqstore.UnsupportedFormatError)
+
+
+def lost_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> Counter[tuple[str, int]]:
+    """Returns how many messages the log has of each queue that was used and has no file, of the topics that `is_wanted` accepts.
+
+    A queue was used if a group has consumed from it, if it is a delay level of `config/delayOffset.json`, if `timerlog/` has a
+    file, or if the topic is one of dead letters, which a broker creates for the first of them. The log is read once if such a
+    queue has no file, and not at all otherwise. Messages of a deleted topic do not count: `config/topics.json` does not name it.
+    """
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        missing = {place for place in _used_queues(store) if is_wanted(place[0]) and not has_queue(store, *place)}
+    found = Counter[tuple[str, int]]()
+    if missing and not parts_elsewhere(store, "queues"):
+        topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
+        columns = ["topic", "queue_id"]
+        for batch in store.scan(topics=topics, queues=ids, transactions="all", columns=columns, errors="skip"):
+            found.update(place for place in batch if place in missing)
+    return found
+
+
+def lost_in_words(store: mqstore.Store, lost: Counter[tuple[str, int]]) -> str | None:
+    """Returns the sentence that an answer from queues lacks these messages, and the commands that help, or None without any."""
+    if not lost:
+        return None
+    path, topics = shlex.quote(store.path), Counter[str]()
+    for (topic, _), number in lost.items():
+        topics[topic] += number
+    counts = ", ".join(f"{number} of {visible(topic)}" for topic, number in topics.items())
+    shown = " ".join(f"--topic {shlex.quote(topic)}" for topic in topics)
+    return (
+        f"{topics.total()} messages are not counted here: their queues are lost, and the log has them ({counts}); "
+        f"mqstore find {path} {shown} --all shows them; with no writer running: mqstore rebuild {path} --yes"
+    )
+
+
+def has_queue(store: mqstore.Store, topic: str, queue_id: int) -> bool:
+    """Returns whether a queue has a file, or messages that recovery has found."""
+    with suppress(mqstore.UnsupportedFormatError):
+        return topic in store.topics and queue_id in store.topics[topic].queue_ids
+    return True
+
+
+def _used_queues(store: mqstore.Store) -> Iterator[tuple[str, int]]:
+    """Yields the topic and id of each queue that had a message, by the settings of the broker."""
+    configs = None
+    with suppress(*_NOT_READ):
+        configs = {row["topic"]: row["write_queue_nums"] or 0 for row in rows_of(store.topic_configs())}
+        for topic, queues in configs.items():
+            if topic.startswith(DEAD):
+                yield from ((topic, queue_id) for queue_id in range(queues))
+    with suppress(*_NOT_READ):
+        for row in rows_of(store.consumer_offsets()):
+            if row["offset"] > 0 and (configs is None or row["topic"] in configs):
+                yield row["topic"], row["queue_id"]
+    with suppress(*_NOT_READ):
+        yield from ((SCHEDULE_TOPIC, row["level"] - 1) for row in rows_of(store.delay_offsets()))
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if os.listdir(os.path.join(store.path, "timerlog")):
+            yield TIMER_TOPIC, 0
