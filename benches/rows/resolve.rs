@@ -187,7 +187,7 @@ fn query(bench: &Bench, path: &Path, keys: &[String]) {
     let ours = Contender::new(OURS, || {
         let begun = Instant::now();
         for request in &requests {
-            assert_eq!(black_box(reader.query(request).unwrap()).messages.len(), 1);
+            assert_eq!(black_box(reader.query(request).unwrap()).hits.len(), 1);
         }
         each(begun.elapsed(), requests.len())
     });

@@ -18,7 +18,6 @@ __all__ = [
     "GetResult",
     "Message",
     "MessageIterator",
-    "Messages",
     "Offsets",
     "QueryResult",
     "Queue",
@@ -554,7 +553,7 @@ class Store:
         key: str,
         begin: _Time | None = None,
         end: _Time | None = None,
-        limit: int | None = 64,
+        limit: int | None = None,
         *,
         tag: None = None,
         errors: _Errors | None = None,
@@ -566,8 +565,8 @@ class Store:
 
         `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None
         for open. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the
-        most messages to return, the newest ones; None for all. `complete` of the answer says whether these are all that
-        match. `errors`, "raise" or "skip", says what to do where a message that could match is damaged; by default as in
+        most messages in the answer, the newest ones; None, the default, for all. `complete` of the answer says whether these
+        are all that match. The answer holds places and reads each message when it is asked for. `errors`, "raise" or "skip", says what to do where a message that could match is damaged; by default as in
         `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log
         is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
         An item of the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not
@@ -583,7 +582,7 @@ class Store:
         key: None = None,
         begin: _Time | None = None,
         end: _Time | None = None,
-        limit: int | None = 64,
+        limit: int | None = None,
         *,
         tag: str,
         errors: _Errors | None = None,
@@ -1290,29 +1289,8 @@ class MessageIterator(Iterator[Message]):
     def __aiter__(self) -> AsyncIterator[Message]: ...
     def __next__(self) -> Message: ...
 
-@disjoint_base
-class Messages(Tabular, Reversible[Message], Collection[Message]):
-    """Messages that a call has read: a sequence of Message."""
-    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Returns its messages as Arrow record batches. They were read already, so a closed store does not matter.
-
-        `columns` and `max_bytes` as in `QueueSlice.batches`.
-        """
-    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """Returns the index of a message. Raises `ValueError` if it is not there."""
-    def count(self, value: object, /) -> int:
-        """Returns how often a message is in it."""
-    def __contains__(self, value: object, /) -> bool: ...
-    def __iter__(self) -> Iterator[Message]: ...
-    def __reversed__(self) -> Iterator[Message]: ...
-    def __len__(self) -> int: ...
-    @overload
-    def __getitem__(self, index: int, /) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
-
 @final
-class GetResult(Messages):
+class GetResult(Tabular, Reversible[Message], Collection[Message]):
     """The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on."""
     @property
     def status(self) -> _Status:
@@ -1337,10 +1315,33 @@ class GetResult(Messages):
     @property
     def skipped(self) -> int:
         """How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`."""
+    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
+        """Returns its messages as Arrow record batches. They were read already, so a closed store does not matter.
+
+        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """Returns the index of a message. Raises `ValueError` if it is not there."""
+    def count(self, value: object, /) -> int:
+        """Returns how often a message is in it."""
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[Message]: ...
+    def __reversed__(self) -> Iterator[Message]: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
 
 @final
-class QueryResult(Messages):
-    """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers."""
+class QueryResult(Tabular, Reversible[Message], Collection[Message]):
+    """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers. It
+    holds the physical offset of each message, 8 bytes, and reads a message when it is asked for: the store must be open
+    then.
+
+    The query has checked each message. Reading one raises `NotFoundError` if it has expired since, and `CorruptError` if it
+    was damaged since.
+    """
     @property
     def complete(self) -> bool:
         """Whether these are all messages that match. False if the limit left messages out (`covers[0]` then says where it
@@ -1357,6 +1358,27 @@ class QueryResult(Messages):
         """How many places of the log were passed over, because a message that could match was lost there, or, with
         `errors="skip"`, is damaged there.
         """
+    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
+        """Returns its messages as Arrow record batches, read when they are asked for.
+
+        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """The index in this answer of a message, if it lies between the indexes `start` and `stop`.
+
+        Raises `ValueError` if it is not there.
+        """
+    def count(self, value: object, /) -> int:
+        """Returns the number of times that the message is in this answer: 1 or 0."""
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> MessageIterator: ...
+    def __aiter__(self) -> AsyncIterator[Message]: ...
+    def __reversed__(self) -> MessageIterator: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
 
 @final
 class Message:
@@ -1630,4 +1652,4 @@ def _part(
     /,
 ) -> Store | Topic | Queue | QueueSlice: ...
 def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, int, tuple[Message, ...]]) -> GetResult: ...
-def _query_result(complete: bool, covers: tuple[int, int], skipped: int, messages: tuple[Message, ...]) -> QueryResult: ...
+def _query_result(store: Store | Recipe, complete: bool, covers: tuple[int, int], skipped: int, places: list[int]) -> QueryResult: ...

@@ -183,7 +183,7 @@ impl Message {
 
     /// Where its record starts in the commit log, in bytes.
     #[getter]
-    fn physical_offset(&self) -> Result<i64> {
+    pub(super) fn physical_offset(&self) -> Result<i64> {
         self.0.read(|message| message.physical_offset())
     }
 

@@ -101,7 +101,8 @@ macro_rules! in_python {
 
 in_python!(_repr_html_, "mqstore._html", "shown": append_result::AppendResult, batches::Batches, message::Message,
     record_batch::RecordBatch, store::Store, tabular::Tabular, topic::Queues, topic::Topics);
-in_python!(__aiter__, "mqstore.aio", "_each": batches::Batches, queue::Queue, queue::QueueSlice, topic::Topic);
+in_python!(__aiter__, "mqstore.aio", "_each": batches::Batches, queue::Queue, queue::QueueSlice, results::QueryResult,
+    topic::Topic);
 in_python!(__aiter__, "mqstore.aio", "_as_they_come": message_iterator::MessageIterator);
 
 /// Gives a sequence without equal items the methods that look for an item, by its `find`.
@@ -146,6 +147,13 @@ finds! {
     count
 }
 finds! {
+    results::QueryResult, "message",
+    /// The index in this answer of a message, if it lies between the indexes `start` and `stop`.
+    index,
+    /// Returns the number of times that the message is in this answer: 1 or 0.
+    count
+}
+finds! {
     topic::Queues, "queue",
     /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
     index,
@@ -172,7 +180,7 @@ mod _native {
     #[pymodule_export]
     use super::functions::{
         checksums, expect_path_outside, flushed_mark, json_lines, landmarks, named_json_lines, new_unique_key, no_messages, part,
-        stop_clock, topics,
+        query_result, stop_clock, topics,
     };
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
@@ -191,7 +199,7 @@ mod _native {
     #[pymodule_export]
     use super::repair::{rebuild, repair};
     #[pymodule_export]
-    use super::results::{GetResult, Messages, QueryResult, unpickle_get_result, unpickle_query_result};
+    use super::results::{GetResult, QueryResult, unpickle_get_result};
     #[pymodule_export]
     use super::store::Store;
     #[pymodule_export]

@@ -354,7 +354,7 @@ impl QueueSlice {
 }
 
 /// The indexes that `[...]` names.
-enum Indexed {
+pub(super) enum Indexed {
     One(i64),
     Several(Range<i64>),
     /// An index out of range, as the caller gave it.
@@ -362,7 +362,7 @@ enum Indexed {
 }
 
 /// Resolves an index or a slice among the indexes `valid`: a negative number counts from their end, and a slice is clipped to them.
-fn indexed(index: &Bound<'_, PyAny>, valid: &Range<i64>) -> PyResult<Indexed> {
+pub(super) fn indexed(index: &Bound<'_, PyAny>, valid: &Range<i64>) -> PyResult<Indexed> {
     let absolute = |at: i64| if at < 0 { valid.end + at } else { at };
     if let Ok(slice) = index.cast::<PySlice>() {
         let clipped = |end: i64| absolute(end).clamp(valid.start, valid.end);

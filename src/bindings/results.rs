@@ -1,100 +1,29 @@
-//! `Messages`, and the two answers that are one: `GetResult`, `QueryResult`.
+//! The answers that are sequences of messages: `GetResult`, which holds them, and `QueryResult`, which reads them when they are asked for.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyList, PyTuple};
-use pyo3::{PyClass, PyTypeInfo};
+use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
 
 use super::arguments;
 use super::batches::Batches;
 use super::handle::{Freshness, Handle};
 use super::message::Message;
-use super::recipe::{Reduced, of_native};
-use super::source::Source;
-use super::tabular::Tabular;
-use crate::read::{self, GetRequest, StoredMessage};
+use super::message_iterator::MessageIterator;
+use super::queue::{Indexed, indexed};
+use super::recipe::{Recipe, Reduced, of_native};
+use super::source::{Part, Source};
+use super::tabular::{Tabular, tabular};
+use crate::config::Errors;
+use crate::read::{self, GetRequest, OnDamage, StoredMessage};
 use crate::storage::Generation;
 
-/// Messages that a call has read: a sequence of Message.
-#[pyclass(frozen, subclass, extends = Tabular, module = "mqstore._native", sequence)]
-pub(super) struct Messages(Py<PyTuple>);
-
-impl Messages {
-    fn of(py: Python<'_>, messages: Vec<StoredMessage>) -> PyResult<Self> {
-        Ok(Self(PyTuple::new(py, messages.into_iter().map(Message::new))?.unbind()))
-    }
-}
-
-#[pymethods]
-impl Messages {
-    /// Returns its messages as Arrow record batches. They were read already, so a closed store does
-    /// not matter.
-    ///
-    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
-    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
-    fn batches(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
-        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
-    ) -> PyResult<Batches> {
-        let held = self.0.bind(py).iter();
-        let held = held.map(|message| Ok(message.cast::<Message>()?.get().held().clone()));
-        Batches::new(
-            Source::Memory(held.collect::<PyResult<_>>()?),
-            columns.as_deref(),
-            max_bytes,
-            None,
-        )
-    }
-
-    fn __len__(&self, py: Python<'_>) -> usize {
-        self.0.bind(py).len()
-    }
-
-    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.0.bind(py).as_any().get_item(index)
-    }
-
-    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.0.bind(py).try_iter()
-    }
-
-    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.0.bind(py).to_list().call_method0("__reversed__")?.try_iter()
-    }
-
-    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.0.bind(py).contains(value)
-    }
-
-    /// Returns the index of a message. Raises `ValueError` if it is not there.
-    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
-    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
-        self.0.bind(py).call_method1("index", (value, start, stop))?.extract()
-    }
-
-    /// Returns how often a message is in it.
-    #[pyo3(signature = (value, /))]
-    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
-        self.0.bind(py).call_method1("count", (value,))?.extract()
-    }
-}
-
-/// Makes an answer that is a sequence of these messages.
-fn answer<T>(py: Python<'_>, messages: Messages, answer: T) -> PyResult<Bound<'_, T>>
-where
-    T: PyClass<BaseType = Messages> + PyTypeInfo,
-{
-    let messages = PyClassInitializer::from(Tabular).add_subclass(messages);
-    Bound::new(py, messages.add_subclass(answer))
-}
-
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
-#[pyclass(frozen, extends = Messages, module = "mqstore")]
+#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct GetResult {
+    held: Py<PyTuple>,
     /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`,
     /// `OFFSET_FOUND_NULL`, `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or
     /// `NO_MESSAGE_IN_QUEUE`.
@@ -138,8 +67,9 @@ impl GetResult {
     }
 
     fn new(py: Python<'_>, result: read::GetResult) -> PyResult<Py<Self>> {
-        let messages = Messages::of(py, result.messages)?;
+        let held = PyTuple::new(py, result.messages.into_iter().map(Message::new))?.unbind();
         let result = Self {
+            held,
             status: result.status.name().to_owned(),
             next_begin_offset: result.next_begin_offset,
             min_offset: result.min_offset,
@@ -147,7 +77,7 @@ impl GetResult {
             suggest_pulling_from_slave: result.suggest_pulling_from_slave,
             skipped: result.skipped,
         };
-        Ok(answer(py, messages, result)?.unbind())
+        Ok(tabular(py, result)?.unbind())
     }
 }
 
@@ -155,31 +85,88 @@ impl GetResult {
 impl GetResult {
     /// The messages in queue order, as a new list of Message.
     #[getter]
-    fn messages<'py>(slf: &Bound<'py, Self>) -> Bound<'py, PyList> {
-        slf.as_super().get().0.bind(slf.py()).to_list()
+    fn messages<'py>(&self, py: Python<'py>) -> Bound<'py, PyList> {
+        self.held.bind(py).to_list()
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> Reduced<'py, GetParts> {
-        let (py, result) = (slf.py(), slf.get());
-        let offsets = (result.next_begin_offset, result.min_offset, result.max_offset);
-        let messages = slf.as_super().get().0.clone_ref(py);
-        let rest = (result.suggest_pulling_from_slave, result.skipped, messages);
-        Ok((of_native(py, "_get_result")?, (result.status.clone(), offsets, rest)))
+    /// Returns its messages as Arrow record batches. They were read already, so a closed store does
+    /// not matter.
+    ///
+    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
+        let held = self.held.bind(py).iter();
+        let held = held.map(|message| Ok(message.cast::<Message>()?.get().held().clone()));
+        let source = Source::Memory(held.collect::<PyResult<_>>()?);
+        Batches::new(source, columns.as_deref(), max_bytes, None)
     }
 
-    fn __repr__(slf: &Bound<'_, Self>) -> String {
-        let (result, length) = (slf.get(), slf.as_super().get().__len__(slf.py()));
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.held.bind(py).len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.held.bind(py).as_any().get_item(index)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.held.bind(py).try_iter()
+    }
+
+    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.held.bind(py).to_list().call_method0("__reversed__")?.try_iter()
+    }
+
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.held.bind(py).contains(value)
+    }
+
+    /// Returns the index of a message. Raises `ValueError` if it is not there.
+    #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+    fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
+        self.held.bind(py).call_method1("index", (value, start, stop))?.extract()
+    }
+
+    /// Returns how often a message is in it.
+    #[pyo3(signature = (value, /))]
+    fn count(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.held.bind(py).call_method1("count", (value,))?.extract()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, GetParts> {
+        let offsets = (self.next_begin_offset, self.min_offset, self.max_offset);
+        let rest = (self.suggest_pulling_from_slave, self.skipped, self.held.clone_ref(py));
+        Ok((of_native(py, "_get_result")?, (self.status.clone(), offsets, rest)))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
         format!(
-            "<mqstore.GetResult {}, {length} messages, next_begin_offset={}, queue {}..{}>",
-            result.status, result.next_begin_offset, result.min_offset, result.max_offset
+            "<mqstore.GetResult {}, {} messages, next_begin_offset={}, queue {}..{}>",
+            self.status,
+            self.__len__(py),
+            self.next_begin_offset,
+            self.min_offset,
+            self.max_offset
         )
     }
 }
 
 /// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much
-/// of the log it covers.
-#[pyclass(frozen, extends = Messages, module = "mqstore")]
+/// of the log it covers. It holds the physical offset of each message, 8 bytes, and reads a message
+/// when it is asked for: the store must be open then.
+///
+/// The query has checked each message. Reading one raises `NotFoundError` if it has expired since,
+/// and `CorruptError` if it was damaged since.
+#[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
+    handle: Arc<Handle>,
+    places: Arc<[i64]>,
     /// Whether these are all messages that match. False if the limit left messages out (`covers[0]`
     /// then says where it starts), if a message that could match was passed over (`skipped`) or its
     /// segment was removed meanwhile, and if `Store.recovery` is not complete.
@@ -197,31 +184,114 @@ pub(super) struct QueryResult {
 }
 
 impl QueryResult {
-    pub(super) fn new(py: Python<'_>, result: read::QueryResult) -> PyResult<Py<Self>> {
-        let messages = Messages::of(py, result.messages)?;
-        let result = Self {
-            complete: result.complete,
-            covers: (result.covers.start, result.covers.end),
-            skipped: result.skipped,
+    pub(super) fn new(handle: Arc<Handle>, places: Arc<[i64]>, complete: bool, covers: (i64, i64), skipped: u64) -> Self {
+        Self {
+            handle,
+            places,
+            complete,
+            covers,
+            skipped,
+        }
+    }
+
+    /// Reads the message that starts at a physical offset.
+    fn message(&self, py: Python<'_>, place: i64) -> PyResult<Message> {
+        let reader = self.handle.reader(py, Freshness::Log)?;
+        let read = self.handle.detach(py, || reader.message_at(place));
+        Ok(Message::new(read?))
+    }
+
+    /// Iterates over the messages with these indexes.
+    fn iterate(&self, py: Python<'_>, indexes: impl Iterator<Item = usize> + Send + 'static) -> PyResult<MessageIterator> {
+        let (reader, places) = (self.handle.reader(py, Freshness::Log)?, self.places.clone());
+        let read = indexes.map_while(move |index| places.get(index).map(|place| reader.message_at(*place)));
+        Ok(MessageIterator::over(self.handle.clone(), read, OnDamage::new(Errors::Raise)))
+    }
+
+    /// Returns the index of a message, if it is in the answer between the indexes `wanted`.
+    pub(super) fn find(&self, py: Python<'_>, message: &Bound<'_, PyAny>, wanted: &Range<i64>) -> PyResult<Option<i64>> {
+        let Ok(message) = message.cast::<Message>() else {
+            return Ok(None);
         };
-        Ok(answer(py, messages, result)?.unbind())
+        let place = message.get().physical_offset()?;
+        let Ok(index) = self.places.binary_search(&place) else {
+            return Ok(None);
+        };
+        let is_same = self.message(py, place)?.is_same(message.get())?;
+        Ok(Some(index as i64).filter(|index| is_same && wanted.contains(index)))
     }
 }
 
 #[pymethods]
 impl QueryResult {
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> Reduced<'py, QueryParts> {
-        let (py, result) = (slf.py(), slf.get());
-        let messages = slf.as_super().get().0.clone_ref(py);
-        let parts = (result.complete, result.covers, result.skipped, messages);
+    /// Returns its messages as Arrow record batches, read when they are asked for.
+    ///
+    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
+    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
+    fn batches(
+        &self,
+        #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
+        #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
+    ) -> PyResult<Batches> {
+        let source = Source::Store(self.handle.clone(), Part::Records(self.places.clone()));
+        Batches::new(source, columns.as_deref(), max_bytes, Some(Errors::Raise))
+    }
+
+    fn __len__(&self) -> usize {
+        self.places.len()
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let length = self.places.len();
+        let chosen = match indexed(index, &(0..length as i64))? {
+            Indexed::One(at) => at..at + 1,
+            Indexed::Several(range) => range,
+            Indexed::Outside(given) => {
+                return Err(PyIndexError::new_err(format!(
+                    "index {given} is outside an answer of {length} messages"
+                )));
+            }
+        };
+        let places = self
+            .places
+            .get(chosen.start as usize..chosen.end as usize)
+            .unwrap_or_default();
+        let messages = places.iter().map(|place| self.message(py, *place));
+        let messages = PyTuple::new(py, messages.collect::<PyResult<Vec<_>>>()?)?;
+        if index.is_instance_of::<PySlice>() {
+            Ok(messages.into_any())
+        } else {
+            messages.get_item(0)
+        }
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
+        self.iterate(py, 0..self.places.len())
+    }
+
+    fn __reversed__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
+        self.iterate(py, (0..self.places.len()).rev())
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, QueryParts<'_>> {
+        let parts = (
+            self.handle.recipe()?,
+            self.complete,
+            self.covers,
+            self.skipped,
+            &self.places[..],
+        );
         Ok((of_native(py, "_query_result")?, parts))
     }
 
-    fn __repr__(slf: &Bound<'_, Self>) -> String {
-        let (result, length) = (slf.get(), slf.as_super().get().__len__(slf.py()));
-        let complete = if result.complete { "True" } else { "False" };
-        let (begin, end) = result.covers;
-        format!("<mqstore.QueryResult {length} messages, complete={complete}, covers {begin}..{end}>")
+    fn __repr__(&self) -> String {
+        let (begin, end) = self.covers;
+        format!(
+            "<mqstore.QueryResult {} messages, complete={}, covers {begin}..{end}>",
+            self.places.len(),
+            if self.complete { "True" } else { "False" },
+        )
     }
 }
 
@@ -229,7 +299,7 @@ impl QueryResult {
 type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
 
 /// What pickle keeps of a `QueryResult`.
-type QueryParts = (bool, (i64, i64), u64, Py<PyTuple>);
+type QueryParts<'a> = (&'a Py<Recipe>, bool, (i64, i64), u64, &'a [i64]);
 
 /// A `GetResult` from its parts: what pickle calls.
 #[pyfunction(name = "_get_result")]
@@ -240,8 +310,9 @@ pub(super) fn unpickle_get_result(
     rest: (bool, u64, Py<PyTuple>),
 ) -> PyResult<Bound<'_, GetResult>> {
     let (next_begin_offset, min_offset, max_offset) = offsets;
-    let (suggest_pulling_from_slave, skipped, messages) = rest;
+    let (suggest_pulling_from_slave, skipped, held) = rest;
     let result = GetResult {
+        held,
         status,
         next_begin_offset,
         min_offset,
@@ -249,22 +320,5 @@ pub(super) fn unpickle_get_result(
         suggest_pulling_from_slave,
         skipped,
     };
-    answer(py, Messages(messages), result)
-}
-
-/// A `QueryResult` from its parts: what pickle calls.
-#[pyfunction(name = "_query_result")]
-pub(super) fn unpickle_query_result(
-    py: Python<'_>,
-    complete: bool,
-    covers: (i64, i64),
-    skipped: u64,
-    messages: Py<PyTuple>,
-) -> PyResult<Bound<'_, QueryResult>> {
-    let result = QueryResult {
-        complete,
-        covers,
-        skipped,
-    };
-    answer(py, Messages(messages), result)
+    tabular(py, result)
 }

@@ -19,6 +19,7 @@ use super::record_batch::RecordBatch;
 use super::reports;
 use super::results::{GetResult, QueryResult};
 use super::source::{Part, Source};
+use super::tabular::tabular;
 use super::time::{to_bounds, to_ms};
 use super::topic::Topics;
 use super::usage::{Usage, usage_by};
@@ -169,8 +170,9 @@ impl Store {
     ///
     /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int
     /// of ms since 1970, or None for open. An int that is a time between 1980 and 2200 in another
-    /// unit, such as seconds, is refused. `limit` is the most messages to return, the newest ones;
-    /// None for all. `complete` of the answer says whether these are all that match. `errors`,
+    /// unit, such as seconds, is refused. `limit` is the most messages in the answer, the newest
+    /// ones; None, the default, for all. `complete` of the answer says whether these are all that
+    /// match. The answer holds places and reads each message when it is asked for. `errors`,
     /// "raise" or "skip", says what to do where a message that could match is damaged; by default
     /// as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete.
     /// Where no index serves, the log is walked, and any damage in it counts; the index serves for
@@ -180,7 +182,7 @@ impl Store {
     ///
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a
     /// timezone, a `begin` after `end` and a tag with `||`, `CorruptError` as `errors` says.
-    #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=64, *, tag=None, errors=None))]
+    #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=None, *, tag=None, errors=None))]
     fn query(
         &self,
         py: Python<'_>,
@@ -202,7 +204,11 @@ impl Store {
             errors: errors.unwrap_or(self.handle.errors()),
         };
         let reader = self.handle.reader(py, Freshness::Walk)?;
-        QueryResult::new(py, self.handle.detach(py, || reader.query(&request))?)
+        let result = self.handle.detach(py, || reader.query(&request))?;
+        let places = result.hits.iter().map(|hit| hit.physical_offset).collect();
+        let covers = (result.covers.start, result.covers.end);
+        let answer = QueryResult::new(self.handle.clone(), places, result.complete, covers, result.skipped);
+        Ok(tabular(py, answer)?.unbind())
     }
 
     /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it

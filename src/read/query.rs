@@ -10,13 +10,13 @@ use crate::interrupt;
 use crate::log::{Indexed, LogRecord, Source, StoredMessage};
 use crate::read::damage::{Unread, Unreadable, first_damage, first_gone};
 use crate::read::message_reader::MessageReader;
-use crate::read::resolve::{HitBounds, KeySearch, QueryBy, QueryRequest, Wanted, indexed_tag};
+use crate::read::resolve::{HitBounds, KeyHit, KeySearch, QueryBy, QueryRequest, Wanted, indexed_tag};
 
 /// The answer to a query.
 #[derive(Debug, Clone)]
 pub struct QueryResult {
-    /// The messages, ascending by physical offset.
-    pub messages: Vec<StoredMessage>,
+    /// The places of the messages, ascending by physical offset.
+    pub hits: Vec<KeyHit>,
     /// Whether these are all messages that match: the limit left none out, every part of the log that had to be looked at could be read,
     /// and the open found no sign of messages that are missing.
     pub complete: bool,
@@ -40,8 +40,7 @@ impl MessageReader {
             limit: request.limit.map(|limit| limit.saturating_add(1)),
             ..HitBounds::default()
         };
-        let mut search: KeySearch<'_, StoredMessage> =
-            KeySearch::new(self, Wanted::Query(request), &hit_bounds, request.errors, true)?;
+        let mut search = KeySearch::new(self, Wanted::Query(request), &hit_bounds, request.errors, true)?;
         let mut covers = bounds.end..bounds.end;
         let mut is_cut = false;
         for mut source in self.sources(bounds)?.into_iter().rev() {
@@ -79,7 +78,7 @@ impl MessageReader {
             complete: !is_cut && unread.is_empty() && self.recovery().missing.is_none(),
             covers,
             skipped: skipped.count() as u64,
-            messages: search.found.into_ascending(),
+            hits: search.found.into_ascending(),
         })
     }
 
@@ -91,7 +90,7 @@ impl MessageReader {
     pub(super) fn message_by_unique_key(&self, unique_key: &str, walk: bool) -> Result<Option<StoredMessage>> {
         let (topics, wanted, bounds) = (self.topics()?, [unique_key], HitBounds::default());
         let wanted = Wanted::UniqueKeys(&topics, &wanted);
-        let mut search: KeySearch<'_, StoredMessage> = KeySearch::new(self, wanted, &bounds, Errors::Raise, true)?;
+        let mut search = KeySearch::new(self, wanted, &bounds, Errors::Raise, true)?;
         let of_topics = std::mem::take(&mut search.keys);
         for source in self.sources(self.physical_bounds())? {
             let Source::Index(indexed) = &source else { continue };
@@ -103,7 +102,8 @@ impl MessageReader {
                 is_whole &= search.look_up_index(indexed)?;
             }
             if search.found.len() > 0 {
-                return Ok(search.found.into_ascending().into_iter().next());
+                let first = search.found.into_ascending().into_iter().next();
+                return first.map(|hit| self.message_at(hit.physical_offset)).transpose();
             }
             if walk && !is_whole {
                 break;

@@ -135,8 +135,7 @@ fn query_all(reader: &MessageReader, topic: &str, key: &str, limit: Option<usize
 }
 
 fn offsets_of(result: &QueryResult) -> Vec<i64> {
-    let messages = result.messages.iter();
-    messages.map(|message| message.view().physical_offset()).collect()
+    result.hits.iter().map(|hit| hit.physical_offset).collect()
 }
 
 fn resolved(reader: &MessageReader, key: &str) -> Result<Vec<i64>> {

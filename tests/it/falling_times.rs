@@ -49,9 +49,9 @@ fn query(reader: &MessageReader, begin: i64, end: i64, limit: Option<usize>) -> 
         errors: Errors::Raise,
     };
     let result = reader.query(&request).unwrap();
-    let is_cut = limit.is_some_and(|limit| result.messages.len() == limit);
+    let is_cut = limit.is_some_and(|limit| result.hits.len() == limit);
     assert!(result.complete || is_cut);
-    result.messages.iter().map(|message| message.view().queue_offset()).collect()
+    result.hits.iter().map(|hit| hit.queue_offset).collect()
 }
 
 /// Queue offsets of the messages stored between two times.

@@ -65,7 +65,7 @@ fn tagged(reader: &MessageReader, topic: &str, tag: &str) -> Vec<i64> {
     let result = reader.query(&request).unwrap();
     assert!(result.complete);
     assert_eq!(result.covers, reader.physical_bounds());
-    result.messages.iter().map(|message| message.view().queue_offset()).collect()
+    result.hits.iter().map(|hit| hit.queue_offset).collect()
 }
 
 #[test]

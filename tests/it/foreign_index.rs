@@ -56,7 +56,7 @@ fn expect_all(reader: &MessageReader, what: &str) {
     for (n, key) in keys.iter().enumerate() {
         let expected = usize::from(n >= first);
         let found = reader.query(&by_key("orders", key)).unwrap();
-        assert_eq!((found.messages.len(), found.complete), (expected, true), "{key}, {what}");
+        assert_eq!((found.hits.len(), found.complete), (expected, true), "{key}, {what}");
         assert_eq!(hits.of(n).len(), expected, "{key}, {what}");
     }
 }

@@ -35,9 +35,9 @@ fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
         errors: Errors::Raise,
     };
     let result = reader.query(&request).unwrap();
-    let is_cut = limit.is_some_and(|limit| result.messages.len() == limit);
+    let is_cut = limit.is_some_and(|limit| result.hits.len() == limit);
     assert!(result.complete || is_cut);
-    let offsets = result.messages.iter().map(|message| message.view().physical_offset());
+    let offsets = result.hits.iter().map(|hit| hit.physical_offset);
     offsets.collect()
 }
 

@@ -39,7 +39,7 @@ fn bytes_for(env: &CountingEnv, reader: &MessageReader, root: &Path, key: usize)
     let before = env.bytes_read_below(&log);
     let request = by_key("orders", &format!("k{key}"));
     let result = reader.query(&request).unwrap();
-    let found: Vec<_> = result.messages.iter().map(|message| message.view().queue_offset()).collect();
+    let found: Vec<_> = result.hits.iter().map(|hit| hit.queue_offset).collect();
     assert!(result.complete && found == [key as i64], "k{key}: {found:?}");
     env.bytes_read_below(&log) - before
 }

@@ -184,7 +184,7 @@ impl Base {
             for key in &known.keys {
                 let found = reader.query(&by_key(&known.topic, key));
                 let is_found = found.is_ok_and(|found| {
-                    let mut places = found.messages.iter().map(|message| message.view().physical_offset());
+                    let mut places = found.hits.iter().map(|hit| hit.physical_offset);
                     places.any(|at| at == known.physical_offset)
                 });
                 if !is_found {

@@ -45,14 +45,14 @@ fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
         let reader = open(store.path());
         for n in [0, 119, 120, 121, 699] {
             let result = query(&reader, &format!("k{n}"));
-            assert_eq!(result.messages.len(), usize::from(n != 120), "k{n}, index: {with_index}");
+            assert_eq!(result.hits.len(), usize::from(n != 120), "k{n}, index: {with_index}");
             assert!(!result.complete, "k{n}, index: {with_index}");
             assert_eq!(result.skipped, 1, "k{n}, index: {with_index}");
             // Nothing brings back what was lost: that is no error.
             let raising = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
             assert_eq!(
-                (raising.messages.len(), raising.complete, raising.skipped),
-                (result.messages.len(), false, 1),
+                (raising.hits.len(), raising.complete, raising.skipped),
+                (result.hits.len(), false, 1),
                 "k{n}"
             );
         }
@@ -94,8 +94,8 @@ fn a_query_that_its_limit_cut_says_so_and_covers_what_it_gives() {
             (Some(0), false),
         ] {
             let result = by_tag(limit);
-            let first = MESSAGES as usize - result.messages.len();
-            assert_eq!(result.messages.len(), limit.unwrap_or(700).min(700));
+            let first = MESSAGES as usize - result.hits.len();
+            assert_eq!(result.hits.len(), limit.unwrap_or(700).min(700));
             assert_eq!(result.complete, complete, "limit {limit:?}, index: {with_index}");
             let start = store.offsets.get(first).copied().unwrap_or(reader.physical_bounds().end);
             assert_eq!(result.covers, start..reader.physical_bounds().end, "limit {limit:?}");
@@ -150,7 +150,7 @@ fn a_salvage_of_messages_at_the_end_of_an_index_file_leaves_the_others_to_be_fou
             for n in [0, end - 6, end - 1, end, end + 1, end + 6, MESSAGES - 1] {
                 for errors in [Errors::Raise, Errors::Skip] {
                     let found = asked(&reader, &format!("k{n}"), errors).unwrap();
-                    assert_eq!(found.messages.len(), usize::from(!lost.contains(&n)), "k{n}, lost {lost:?}");
+                    assert_eq!(found.hits.len(), usize::from(!lost.contains(&n)), "k{n}, lost {lost:?}");
                     assert!(!found.complete, "k{n}, lost {lost:?}");
                 }
                 let key = format!("k{n}");
@@ -171,7 +171,7 @@ fn a_damaged_head_at_the_end_of_an_index_file_is_told_to_those_who_ask_for_its_k
         let reader = open(store.path());
         for n in [0, end - 1, end + 1, MESSAGES - 1] {
             let found = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
-            assert_eq!((found.messages.len(), found.complete), (1, true), "k{n}, damaged: {end}");
+            assert_eq!((found.hits.len(), found.complete), (1, true), "k{n}, damaged: {end}");
         }
         asked(&reader, &format!("k{end}"), Errors::Raise).unwrap_err();
     }
@@ -231,16 +231,12 @@ fn a_query_raises_at_a_damaged_message_that_could_match_or_skips_and_counts_it()
             let (_, _, reason) = damage(asked(&reader, &key, Errors::Raise));
             assert!(reason.contains("errors=\"skip\""), "{reason}");
             let result = query(&reader, &key);
-            assert_eq!(
-                (result.messages.len(), result.complete, result.skipped),
-                (0, false, 1),
-                "{key}"
-            );
+            assert_eq!((result.hits.len(), result.complete, result.skipped), (0, false, 1), "{key}");
         }
         // The key of none of these could be that of a damaged message: the index, and the records themselves, say so.
         for n in [1, 119, 123, 699] {
             let result = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
-            assert_eq!((result.messages.len(), result.complete, result.skipped), (1, true, 0), "k{n}");
+            assert_eq!((result.hits.len(), result.complete, result.skipped), (1, true, 0), "k{n}");
         }
     }
 }
@@ -256,7 +252,7 @@ fn a_query_without_an_index_raises_at_lengths_that_cannot_be_right_and_is_led_pa
         assert!(reason.contains("errors=\"skip\""), "{reason}");
         let result = query(&reader, key);
         assert_eq!(
-            (result.messages.len(), result.complete, result.skipped),
+            (result.hits.len(), result.complete, result.skipped),
             (found, false, 1),
             "{key}"
         );
@@ -274,7 +270,7 @@ fn damage_before_the_newest_messages_that_a_limit_asks_for_does_not_concern_a_qu
     };
     let reader = open(store.path());
     let result = reader.query(&tagged(100)).unwrap();
-    assert_eq!((result.messages.len(), result.complete, result.skipped), (100, false, 0));
+    assert_eq!((result.hits.len(), result.complete, result.skipped), (100, false, 0));
     assert_eq!(result.covers.start, store.offsets[600]);
     assert!(reader.query(&tagged(699)).is_err());
 }
@@ -289,5 +285,5 @@ fn damage_of_the_index_alone_is_no_error_of_a_query() {
         fs::write(path, bytes).unwrap();
     }
     let result = asked(&open(store.path()), "k300", Errors::Raise).unwrap();
-    assert_eq!((result.messages.len(), result.complete, result.skipped), (1, true, 0));
+    assert_eq!((result.hits.len(), result.complete, result.skipped), (1, true, 0));
 }

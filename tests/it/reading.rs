@@ -58,13 +58,9 @@ fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
         errors: Errors::Raise,
     };
     let result = reader.query(&request).unwrap();
-    let is_cut = limit.is_some_and(|limit| result.messages.len() == limit);
+    let is_cut = limit.is_some_and(|limit| result.hits.len() == limit);
     assert!(result.complete || is_cut);
-    result
-        .messages
-        .iter()
-        .map(|message| message.view().physical_offset())
-        .collect()
+    result.hits.iter().map(|hit| hit.physical_offset).collect()
 }
 
 /// A store of `count` messages in one queue, keys k0, k1, ..., every tenth also "ten".
@@ -132,9 +128,9 @@ fn a_query_is_bounded_by_exact_store_times() {
         errors: Errors::Raise,
     };
     let found = reader.query(&request(time(100), time(200))).unwrap();
-    let found: Vec<i64> = found.messages.iter().map(|message| message.view().queue_offset()).collect();
+    let found: Vec<i64> = found.hits.iter().map(|hit| hit.queue_offset).collect();
     assert_eq!(found, (100..=200).step_by(10).collect::<Vec<i64>>());
-    assert!(reader.query(&request(time(101), time(109))).unwrap().messages.is_empty());
+    assert!(reader.query(&request(time(101), time(109))).unwrap().hits.is_empty());
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
                         limit: Some(64),
                         errors: Errors::Raise,
                     };
-                    assert!(!reader.query(&request).unwrap().messages.is_empty());
+                    assert!(!reader.query(&request).unwrap().hits.is_empty());
                 }
                 count += 1;
             }
@@ -319,13 +319,31 @@ fn a_query_with_a_limit_that_walks_the_log_holds_few_messages() {
         ..by_key("orders", "k")
     };
     let (found, most) = heap::most_while(|| reader.query(&request).unwrap());
-    let found: Vec<i64> = found
-        .messages
-        .iter()
-        .map(|message| message.view().physical_offset())
-        .collect();
+    let found: Vec<i64> = found.hits.iter().map(|hit| hit.physical_offset).collect();
     assert_eq!(found, offsets[MESSAGES - 2..]);
     assert!(most < MESSAGES * 100, "{most} bytes");
+}
+
+#[test]
+fn a_query_holds_the_places_of_messages_and_not_their_bodies() {
+    const MESSAGES: usize = 2000;
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 24, 3000, 100, 4000);
+    for _ in 0..MESSAGES {
+        writer.put("orders", 0, &[b'x'; 10_000], &[("KEYS", "k")]);
+    }
+    writer.finish(true);
+    for has_index in [true, false] {
+        let reader = open(&CountingEnv::new(), dir.path());
+        let (found, most) = heap::most_while(|| reader.query(&by_key("orders", "k")).unwrap());
+        assert_eq!((found.hits.len(), found.complete), (MESSAGES, true));
+        assert!(
+            most < MESSAGES * 200,
+            "{} bytes a message, index: {has_index}",
+            most / MESSAGES
+        );
+        drop(fs::remove_dir_all(dir.path().join("index")));
+    }
 }
 
 #[test]
@@ -432,7 +450,7 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
         assert_eq!(reader.message_at(at).unwrap().view().body(), b"x");
         assert_eq!(reader.message("u", true).unwrap().view().physical_offset(), at);
         let request = by_key("orders", "k");
-        assert_eq!(reader.query(&request).unwrap().messages.len(), 1);
+        assert_eq!(reader.query(&request).unwrap().hits.len(), 1);
     }
 }
 
@@ -490,7 +508,7 @@ fn a_sparse_index_file_is_read_only_where_something_was_written() {
         let reader = open(&CountingEnv::new(), dir.path());
         let request = by_key("orders", "k");
         let found = reader.query(&request).unwrap();
-        assert!(found.complete && found.messages[0].view().physical_offset() == at);
+        assert!(found.complete && found.hits[0].physical_offset == at);
         let resident = resident(&path);
         assert!(resident < 1 << 20, "{resident} bytes of {len} were read");
         if len > i32::MAX as u64 {

@@ -194,11 +194,7 @@ fn hits(reader: &MessageReader, key: &str) -> Vec<i64> {
     let request = by_key("orders", key);
     let found = reader.query(&request).unwrap();
     assert!(found.complete);
-    found
-        .messages
-        .iter()
-        .map(|message| message.view().physical_offset())
-        .collect()
+    found.hits.iter().map(|hit| hit.physical_offset).collect()
 }
 
 /// Items by index file.

@@ -126,7 +126,7 @@ fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl 
     for n in (0..MESSAGES).step_by(37) {
         let key = format!("k{n}");
         let found = query(reader, &key);
-        let found: Vec<i64> = found.messages.iter().map(|message| message.view().queue_offset()).collect();
+        let found: Vec<i64> = found.hits.iter().map(|hit| hit.queue_offset).collect();
         assert_eq!(found, if is_in_log(n) { vec![n] } else { vec![] }, "{key}");
         let hits = reader
             .resolve_keys(&[("orders", &key)], &HitBounds::default(), Errors::Raise)
@@ -239,10 +239,10 @@ fn each_call_answers_as_the_first_one_after_a_segment_has_gone() {
         }),
         ("query", |reader, first| {
             let result = query(reader, "k0");
-            assert!(result.messages.is_empty() && !result.complete);
+            assert!(result.hits.is_empty() && !result.complete);
             assert_eq!(result.covers.start, 2 * SEGMENT);
             let result = query(reader, &format!("k{first}"));
-            assert!(result.messages.len() == 1 && result.complete);
+            assert!(result.hits.len() == 1 && result.complete);
             assert_eq!(result.covers.start, 2 * SEGMENT);
         }),
         ("offset_at", |reader, first| {
@@ -293,7 +293,7 @@ fn a_queue_file_lost_after_others_is_damage_and_not_expiry() {
                 Err(error) => assert!(lost.contains(&n) && matches!(error, Error::Corrupt { .. }), "{n}: {error}"),
             }
         }
-        assert_eq!(query(&reader, &format!("k{}", lost.start)).messages.len(), 1);
+        assert_eq!(query(&reader, &format!("k{}", lost.start)).hits.len(), 1);
         assert_eq!(reader.queue_bounds("orders", 0).unwrap(), 0..MESSAGES);
         let scan = QueueScan::new(reader.clone(), "orders".to_owned(), 0, 0..i64::MAX).unwrap();
         assert_eq!(

@@ -24,11 +24,11 @@ PARTS: dict[str, Callable[[mqstore.Store], Any]] = {
     "slice": lambda store: store.topics["orders"].queues[1][3:9],
     "slice of a slice": lambda store: store.topics["orders"].queues[1][3:][1:4],
     "empty slice": lambda store: store.topics["orders"].queues[1][3:3],
+    "query": lambda store: store.query("orders", key="k1"),
 }
 ANSWERS: dict[str, Callable[[mqstore.Store], Any]] = {
     "get": lambda store: store.get("orders", 1, 2),
     "get of nothing": lambda store: store.get("orders", 1, 999),
-    "query": lambda store: store.query("orders", key="k1"),
     "message": lambda store: store.message_at(0),
 }
 
@@ -47,8 +47,6 @@ def attributes(answer: Any) -> Any:
     if isinstance(answer, mqstore.GetResult):
         names = ("status", "next_begin_offset", "min_offset", "max_offset", "suggest_pulling_from_slave", "skipped", "messages")
         return [getattr(answer, name) for name in names]
-    if isinstance(answer, mqstore.QueryResult):
-        return [answer.complete, answer.covers, list(answer)]
     return answer
 
 

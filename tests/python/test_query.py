@@ -45,12 +45,30 @@ def test_all_hits_come_in_ascending_order(hundred: mqstore.Store) -> None:
 
 
 def test_the_limit_keeps_the_newest(hundred: mqstore.Store) -> None:
-    assert numbers(hundred.query("orders", "all")) == list(range(36, 100))
+    assert numbers(hundred.query("orders", "all")) == list(range(100))
     assert numbers(hundred.query("orders", "all", limit=5)) == list(range(95, 100))
     assert numbers(hundred.query("orders", "all", limit=None)) == list(range(100))
     assert numbers(hundred.query("orders", "all", limit=0)) == []
     with pytest.raises(ValueError, match="limit is -1: expected an int from 0"):
         hundred.query("orders", "all", limit=-1)
+
+
+def test_an_answer_reads_its_messages_when_they_are_asked_for(encoder: Encoder) -> None:
+    for number in range(5):
+        encoder.append("orders", b"%d" % number, keys=["k"])
+    path = encoder.write()
+    with mqstore.open(path) as store:
+        answer = store.query("orders", "k")
+        assert [message.body for message in reversed(answer)] == [b"4", b"3", b"2", b"1", b"0"]
+        assert (answer[-1].body, [message.body for message in answer[1:3]]) == (b"4", [b"1", b"2"])
+        assert (answer.index(answer[3]), answer.count(store.message_at(0)), answer[3] in answer) == (3, 1, True)
+        assert b"x" not in answer
+        assert answer.to_arrow(["body"])["body"].to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
+        with pytest.raises(IndexError, match="index 5 is outside an answer of 5 messages"):
+            answer[5]
+    for read in (lambda: answer[0], lambda: list(answer), answer.to_arrow):
+        with pytest.raises(mqstore.ClosedError):
+            read()
 
 
 def test_an_answer_that_the_limit_cut_is_not_complete(hundred: mqstore.Store) -> None:

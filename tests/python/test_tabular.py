@@ -142,11 +142,11 @@ def test_a_topic_without_a_message_is_an_empty_table(store: mqstore.Store, tmp_p
 def test_a_result_stays_a_table_after_its_store_is_closed(path: Path) -> None:
     with mqstore.open(path) as store:
         result, hits, queue = store.get("orders", 0, 0), store.query("orders", key="k3"), store.topics["orders"].queues[0]
-        before = result.to_arrow(), hits.to_arrow()
-    assert (result.to_arrow(), hits.to_arrow()) == before
-    assert pl.DataFrame(hits).height == len(hits)
-    assert repr(hits.batches(["body"])) == f"<mqstore.Batches of {len(hits)} messages, 1 columns, max_bytes=4194304>"
-    for convert in (queue.to_arrow, queue.batches):
+        before = result.to_arrow()
+    assert result.to_arrow() == before
+    assert pl.DataFrame(result).height == len(result)
+    assert repr(result.batches(["body"])) == f"<mqstore.Batches of {len(result)} messages, 1 columns, max_bytes=4194304>"
+    for convert in (queue.to_arrow, queue.batches, hits.to_arrow):
         with pytest.raises(mqstore.ClosedError):
             convert()
 

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use crate::format::MessageView;
-use crate::log::{RecordCursor, StoredMessage};
 
 /// Hits that are collected before those that are too many are dropped.
 const AT_LEAST: usize = 1 << 20;
@@ -41,27 +40,9 @@ pub struct KeyHit {
     pub store_size: i32,
 }
 
-/// A message that a search has found, as the search returns it.
-pub(crate) trait Hit: Sized {
-    /// Returns the hit for a message that a walk meets; `None` if its record has to be read again, and its body checked.
-    fn of_walked(key: usize, view: &MessageView<'_>) -> Option<Self>;
-
-    /// Returns the hit for the message that `cursor` shows, of which `view` is the view; `None` if its bytes are gone.
-    fn of_read(key: usize, cursor: &RecordCursor, view: &MessageView<'_>) -> Option<Self>;
-
-    /// Returns the hit for a message.
-    fn of_message(key: usize, message: StoredMessage) -> Self;
-
-    /// Returns the number of its key.
-    fn key(&self) -> usize;
-
-    /// Returns where the record starts.
-    fn physical_offset(&self) -> i64;
-}
-
 impl KeyHit {
     #[inline]
-    fn of(view: &MessageView<'_>) -> Self {
+    pub(super) fn of(view: &MessageView<'_>) -> Self {
         Self {
             queue_id: view.queue_id(),
             queue_offset: view.queue_offset(),
@@ -71,56 +52,11 @@ impl KeyHit {
     }
 }
 
-impl Hit for (usize, KeyHit) {
-    fn of_walked(key: usize, view: &MessageView<'_>) -> Option<Self> {
-        Some((key, KeyHit::of(view)))
-    }
-
-    #[inline]
-    fn of_read(key: usize, _: &RecordCursor, view: &MessageView<'_>) -> Option<Self> {
-        Some((key, KeyHit::of(view)))
-    }
-
-    fn of_message(key: usize, message: StoredMessage) -> Self {
-        (key, KeyHit::of(&message.view()))
-    }
-
-    fn key(&self) -> usize {
-        self.0
-    }
-
-    fn physical_offset(&self) -> i64 {
-        self.1.physical_offset
-    }
-}
-
-/// A search for messages has one key, or looks for one key in several topics until the first hit: no number is kept.
-impl Hit for StoredMessage {
-    fn of_walked(_: usize, _: &MessageView<'_>) -> Option<Self> {
-        None
-    }
-
-    fn of_read(_: usize, cursor: &RecordCursor, _: &MessageView<'_>) -> Option<Self> {
-        cursor.message()
-    }
-
-    fn of_message(_: usize, message: StoredMessage) -> Self {
-        message
-    }
-
-    fn key(&self) -> usize {
-        0
-    }
-
-    fn physical_offset(&self) -> i64 {
-        self.view().physical_offset()
-    }
-}
-
 /// The hits so far, within the limit of each key.
 #[derive(Debug)]
-pub(crate) struct Found<H> {
-    hits: Vec<H>,
+pub(crate) struct Found {
+    /// With the number of their key.
+    hits: Vec<(usize, KeyHit)>,
     limit: Option<usize>,
     /// The number of hits of each key, as of the last look. Empty without a limit, and for one key: all hits are of it.
     counts: Vec<usize>,
@@ -128,7 +64,7 @@ pub(crate) struct Found<H> {
     look_at: usize,
 }
 
-impl<H: Hit> Found<H> {
+impl Found {
     pub(super) fn new(keys: usize, limit: Option<usize>) -> Self {
         Self {
             // Most keys have one message.
@@ -151,8 +87,8 @@ impl<H: Hit> Found<H> {
         }
     }
 
-    pub(super) fn push(&mut self, hit: H) {
-        self.hits.push(hit);
+    pub(super) fn push(&mut self, key: usize, hit: KeyHit) {
+        self.hits.push((key, hit));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -168,22 +104,22 @@ impl<H: Hit> Found<H> {
     pub(super) fn forget(&mut self, keys: &[(usize, i32)], stretch: &Range<i64>) {
         let is_asked_for = |number: &usize| keys.binary_search_by_key(number, |(key, _)| *key).is_ok();
         self.hits
-            .retain(|hit| !(stretch.contains(&hit.physical_offset()) && is_asked_for(&hit.key())));
+            .retain(|(key, hit)| !(stretch.contains(&hit.physical_offset) && is_asked_for(key)));
     }
 
     /// Drops what is beyond the limit, and counts.
     pub(super) fn keep_newest(&mut self) {
         let Some(limit) = self.limit else { return };
         self.hits
-            .sort_unstable_by_key(|hit| (hit.key(), Reverse(hit.physical_offset())));
-        self.hits.dedup_by_key(|hit| (hit.key(), hit.physical_offset()));
+            .sort_unstable_by_key(|(key, hit)| (*key, Reverse(hit.physical_offset)));
+        self.hits.dedup_by_key(|(key, hit)| (*key, hit.physical_offset));
         if self.counts.is_empty() {
             self.hits.truncate(limit);
             return;
         }
         self.counts.fill(0);
-        self.hits.retain(|hit| {
-            self.counts.get_mut(hit.key()).is_some_and(|count| {
+        self.hits.retain(|(key, _)| {
+            self.counts.get_mut(*key).is_some_and(|count| {
                 *count += 1;
                 *count <= limit
             })
@@ -201,21 +137,19 @@ impl<H: Hit> Found<H> {
     pub(crate) fn cut(&mut self, limit: usize) -> Option<(i64, bool)> {
         self.limit?;
         self.keep_newest();
-        let oldest = self.hits.get(limit.checked_sub(1)?)?;
-        let (start, has_more) = (oldest.physical_offset(), self.hits.len() > limit);
+        let (_, oldest) = self.hits.get(limit.checked_sub(1)?)?;
+        let (start, has_more) = (oldest.physical_offset, self.hits.len() > limit);
         self.hits.truncate(limit);
         Some((start, has_more))
     }
 
     /// Returns the hits of all keys, ascending by physical offset.
-    pub(crate) fn into_ascending(mut self) -> Vec<H> {
-        self.hits.sort_unstable_by_key(Hit::physical_offset);
-        self.hits.dedup_by_key(|hit| hit.physical_offset());
-        self.hits
+    pub(crate) fn into_ascending(mut self) -> Vec<KeyHit> {
+        self.hits.sort_unstable_by_key(|(_, hit)| hit.physical_offset);
+        self.hits.dedup_by_key(|(_, hit)| hit.physical_offset);
+        self.hits.into_iter().map(|(_, hit)| hit).collect()
     }
-}
 
-impl Found<(usize, KeyHit)> {
     /// Returns the hits of each of `keys` keys.
     pub(super) fn finish(mut self, keys: usize) -> KeyHits {
         self.keep_newest();

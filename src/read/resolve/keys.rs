@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::log::{Candidate, Candidates, IndexFile, Indexed, KeyLookup, LogRecord, RecordCursor, Source};
 use crate::read::damage::{Unread, Unreadable, first_damage};
 use crate::read::message_reader::{MessageReader, Position};
-use crate::read::resolve::hits::{Found, Hit, HitBounds, KeyHit, KeyHits};
+use crate::read::resolve::hits::{Found, HitBounds, KeyHit, KeyHits};
 use crate::read::resolve::query_request::{Numbers, Wanted};
 use crate::sync::lock;
 
@@ -42,7 +42,7 @@ impl MessageReader {
     }
 
     fn find_keys(&self, wanted: Wanted<'_>, bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
-        let mut search: KeySearch<'_, (usize, KeyHit)> = KeySearch::new(self, wanted, bounds, errors, false)?;
+        let mut search = KeySearch::new(self, wanted, bounds, errors, false)?;
         let log = self.physical_bounds();
         let mut sources = self.sources(log.start..log.end.min(bounds.physical.end))?;
         sources.retain(|source| source.range().end > bounds.physical.start);
@@ -68,7 +68,7 @@ impl MessageReader {
 }
 
 /// A search for one or many keys, in one stretch of the log after the other.
-pub(crate) struct KeySearch<'a, H> {
+pub(crate) struct KeySearch<'a> {
     reader: &'a MessageReader,
     wanted: Wanted<'a>,
     /// The number and the hash of each key of which more messages are wanted, ascending by number.
@@ -79,12 +79,13 @@ pub(crate) struct KeySearch<'a, H> {
     /// The store times of the messages that are wanted; `None` for any.
     times: Option<RangeInclusive<i64>>,
     errors: Errors,
-    pub(crate) found: Found<H>,
-    /// The places that could not be read, for a caller that decides about them. `None`: damage ends the search or is passed over.
+    pub(crate) found: Found,
+    /// The places that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
+    /// ends the search or is passed over.
     pub(crate) unread: Option<Unread>,
 }
 
-impl<'a, H: Hit> KeySearch<'a, H> {
+impl<'a> KeySearch<'a> {
     /// Begins a search. `collects_unread`: the places that cannot be read are collected, for a caller that decides about them.
     ///
     /// # Errors
@@ -233,7 +234,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         }
         self.found.make_room();
         match message.intact() {
-            Ok(()) => self.found.push(H::of_message(candidate.key, message)),
+            Ok(()) => self.found.push(candidate.key, KeyHit::of(&view)),
             Err(lost) => self.note(at, Unreadable::Damaged(lost))?,
         }
         Ok(true)
@@ -253,7 +254,7 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         };
         self.found.make_room();
         let before = self.found.len();
-        if !self.add(cursor, &view, of_record) {
+        if !self.add(&view, of_record) {
             return Ok(false);
         }
         if let Err(lost) = cursor.check_intact() {
@@ -277,11 +278,10 @@ impl<'a, H: Hit> KeySearch<'a, H> {
 
     /// Adds a message to the hits of the keys that it has. Returns false if it does not even have the hash of a candidate.
     #[inline]
-    fn add(&mut self, cursor: &RecordCursor, view: &MessageView<'_>, of_record: &[Candidate]) -> bool {
+    fn add(&mut self, view: &MessageView<'_>, of_record: &[Candidate]) -> bool {
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, view) {
-                let Some(hit) = H::of_read(candidate.key, cursor, view) else { return false };
-                self.found.push(hit);
+                self.found.push(candidate.key, KeyHit::of(view));
             } else if !self.has_hash(*candidate, view) {
                 return false;
             }
@@ -347,14 +347,17 @@ impl<'a, H: Hit> KeySearch<'a, H> {
         let (reader, bounds, range) = (self.reader, self.bounds, source.range());
         let (wanted, found) = (self.wanted, &mut self.found);
         let numbers = self.numbers.get_or_init(|| wanted.numbers());
-        let mut unchecked = Vec::new();
+        let (mut unchecked, checks_bodies) = (Vec::new(), self.unread.is_some());
         let mut add = |view: &MessageView<'_>| {
             found.make_room();
             let physical_offset = view.physical_offset();
             if bounds.physical.contains(&physical_offset) {
-                wanted.each_of(view, numbers, |key| match H::of_walked(key, view) {
-                    Some(hit) => found.push(hit),
-                    None => unchecked.push(Candidate { physical_offset, key }),
+                wanted.each_of(view, numbers, |key| {
+                    if checks_bodies {
+                        unchecked.push(Candidate { physical_offset, key });
+                    } else {
+                        found.push(key, KeyHit::of(view));
+                    }
                 });
             }
         };

@@ -69,7 +69,7 @@ fn zero(env: &SimulatedEnv, file: &Path, range: std::ops::Range<usize>) {
 
 fn found(reader: &MessageReader, key: &str) -> usize {
     let request = by_key("t", key);
-    reader.query(&request).unwrap().messages.len()
+    reader.query(&request).unwrap().hits.len()
 }
 
 #[test]

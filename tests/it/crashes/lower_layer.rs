@@ -57,7 +57,8 @@ fn expect_to_read(store: &MessageStore, bodies: &[&'static [u8]], case: &str) {
             errors: Errors::Raise,
         };
         let found = reader.query(&request).unwrap();
-        let read: Vec<_> = found.messages.iter().map(|message| message.view().body().to_vec()).collect();
+        let hits = found.hits.iter().map(|hit| reader.message_at(hit.physical_offset).unwrap());
+        let read: Vec<_> = hits.map(|message| message.view().body().to_vec()).collect();
         assert_eq!(
             (read, found.complete),
             (vec![body.to_vec()], true),

@@ -114,11 +114,7 @@ fn check_keys(reader: &MessageReader, entries: &[Arc<Entry>], garbled: &Garbled,
             errors: Errors::Raise,
         };
         let answer = works("keys are found", reader.query(&request))?;
-        let found: Vec<i64> = answer
-            .messages
-            .iter()
-            .map(|message| message.view().physical_offset())
-            .collect();
+        let found: Vec<i64> = answer.hits.iter().map(|hit| hit.physical_offset).collect();
         // Whole messages after the end of the log are not looked at.
         let is_right = answer.complete == reader.recovery().missing.is_none() && found.iter().eq(offsets.iter());
         if !is_right {

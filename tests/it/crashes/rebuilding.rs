@@ -114,7 +114,7 @@ fn expect_whole(env: &SimulatedEnv, lost: Option<u8>) -> Checked {
         let found = works(check, reader.message_in_queue("t", 0, i64::from(n)))?;
         ensure(found.view().body()[0] == n, check, || format!("queue offset {n}"))?;
         let by_key = works(check, reader.query(&by_key("t", &format!("k{n}"))))?;
-        ensure(by_key.messages.len() == 1, check, || format!("key k{n}: {by_key:?}"))?;
+        ensure(by_key.hits.len() == 1, check, || format!("key k{n}: {by_key:?}"))?;
     }
     let report = works(check, verify(&env.shared(), &reader, VerifyRequest::default(), |_, _| Ok(())))?;
     ensure(report.is_ok(), check, || format!("{:?}", report.findings))

@@ -180,7 +180,7 @@ fn no_message_at_or_past_the_end_of_the_log_is_found_by_key() {
         assert_eq!(resolved(&reader, "ten").unwrap(), kept);
         for n in n..300 {
             let found = query_all(&reader, "orders", &format!("k{n}"), None).unwrap();
-            assert!(found.messages.is_empty());
+            assert!(found.hits.is_empty());
             assert!(matches!(reader.message(&format!("U{n}"), true), Err(Error::NotFound { .. })));
         }
     }

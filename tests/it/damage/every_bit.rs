@@ -101,7 +101,7 @@ impl Question {
                     limit: None,
                     errors: Errors::Raise,
                 })?;
-                let offsets = result.messages.iter().map(|message| message.view().physical_offset());
+                let offsets = result.hits.iter().map(|hit| hit.physical_offset);
                 return Ok(result.complete.then(|| digest(offsets.collect::<Vec<_>>())));
             }
             Self::Id(id) => digest(reader.message(id, true)?.view().physical_offset()),

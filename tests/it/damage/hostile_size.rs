@@ -99,7 +99,7 @@ fn an_index_file_of_half_a_billion_slots_is_checked_in_little_memory() {
         let reader = MessageReader::open(&env, dir.path(), config).unwrap();
         reader.query(&by_key("orders", "k")).unwrap()
     });
-    assert!(found.complete && found.messages[0].view().physical_offset() == at);
+    assert!(found.complete && found.hits[0].physical_offset == at);
     assert!(taken < 80 << 20, "{taken} bytes");
     assert!(file.metadata().unwrap().blocks() < 100, "zeros were read into memory");
 }

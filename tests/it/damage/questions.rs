@@ -119,8 +119,10 @@ fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answer
         errors: Errors::Raise,
     };
     if let Some(result) = answers.value(reader.query(&request)) {
-        for message in &result.messages {
-            answers.message(message);
+        for hit in &result.hits {
+            let Some(message) = answers.message_or_error(reader.message_at(hit.physical_offset)) else {
+                continue;
+            };
             let view = message.view();
             let has_key = view.keys().iter().any(|own| own == key) || view.unique_key().is_some_and(|own| own == key);
             if view.topic() != topic || !has_key || !(begin..=end).contains(&view.store_time()) {

@@ -126,7 +126,7 @@ fn a_topic_that_is_no_directory_name_leads_nowhere_and_hides_no_other_message() 
         let env: Arc<dyn Env> = Arc::new(counting.clone());
         let reader = Arc::new(MessageReader::open(&env, &root, StoreConfig::default()).unwrap());
         assert_eq!(whole_queue(&reader, "orders"), (0..40).collect::<Vec<_>>(), "{topic:?}");
-        assert_eq!(query_all(&reader, "orders", "k30", None).unwrap().messages.len(), 1);
+        assert_eq!(query_all(&reader, "orders", "k30", None).unwrap().hits.len(), 1);
         assert_eq!(reader.recovery().refused, 1, "{topic:?}");
         assert!(!reader.topics().unwrap().iter().any(|name| name == topic));
         for path in counting.opened() {

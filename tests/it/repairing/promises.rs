@@ -48,8 +48,7 @@ fn answers(reader: &MessageReader) -> Vec<String> {
 
 fn offsets(result: &QueryResult) -> Vec<i64> {
     assert!(result.complete);
-    let messages = result.messages.iter();
-    messages.map(|message| message.view().physical_offset()).collect()
+    result.hits.iter().map(|hit| hit.physical_offset).collect()
 }
 
 fn intact(root: &Path) {

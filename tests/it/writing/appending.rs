@@ -39,7 +39,7 @@ fn what_is_appended_is_read_at_once_and_after_every_reopening() {
         store.wait_dispatched(last, None).unwrap();
         assert_eq!(bodies(store.reader(), "orders", 0), expected);
         let request = by_key("orders", &format!("k{round}-77"));
-        assert_eq!(store.reader().query(&request).unwrap().messages.len(), 1);
+        assert_eq!(store.reader().query(&request).unwrap().hits.len(), 1);
         store.wait_durable(last, None).unwrap();
         store.close().unwrap();
         assert!(matches!(store.append(message("orders", 0, b"x")), Err(Error::Closed)));

@@ -135,7 +135,7 @@ fn keys_that_the_header_does_not_count_when_a_writer_dies_are_put_again() {
     bytes[..INDEX_HEADER_SIZE].copy_from_slice(&header);
     fs::write(died.path().join("index").join(name), bytes).unwrap();
     let found = |reader: &MessageReader| {
-        let hits = |key: &str| reader.query(&by_key("t", key)).unwrap().messages.len();
+        let hits = |key: &str| reader.query(&by_key("t", key)).unwrap().hits.len();
         (hits("Aa"), hits("k3"), hits("k59"))
     };
     assert_eq!(found(&super::reader(died.path())), (60, 1, 1));

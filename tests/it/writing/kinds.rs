@@ -24,8 +24,8 @@ fn query(reader: &MessageReader, topic: &str, key: &str) -> Vec<i64> {
     let request = by_key(topic, key);
     let result = reader.query(&request).unwrap();
     assert!(result.complete);
-    let found = result.messages.iter();
-    found.map(|message| message.view().physical_offset()).collect()
+    let found = result.hits.iter();
+    found.map(|hit| hit.physical_offset).collect()
 }
 
 /// The entries of a queue's only file.

@@ -231,7 +231,7 @@ fn a_query_of_a_store_in_which_nothing_is_dispatched_is_complete_all_the_same() 
     store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
     assert!(!store.catch_up(PATIENCE).unwrap());
     let result = store.reader().query(&query("k")).unwrap();
-    assert_eq!((result.messages.len(), result.complete), (1, true));
+    assert_eq!((result.hits.len(), result.complete), (1, true));
     assert_eq!(result.covers, store.reader().physical_bounds());
     assert_eq!(
         store

@@ -277,7 +277,7 @@ fn messages(reader: &Arc<MessageReader>, segment: u64) -> BTreeMap<i64, Vec<u8>>
 
 fn hits(reader: &MessageReader, topic: &str, key: &str) -> usize {
     let request = by_key(topic, key);
-    reader.query(&request).unwrap().messages.len()
+    reader.query(&request).unwrap().hits.len()
 }
 
 /// Appends to a broker's store, twice; what it held stays as it was, byte for byte, and what is new is found.
