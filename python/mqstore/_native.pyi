@@ -1026,7 +1026,7 @@ class AppendResult:
         """
     @property
     def physical_offset(self) -> int:
-        """Where its record starts in the commit log, in bytes."""
+        """The physical offset of its record in the commit log, in bytes."""
     @property
     def queue_offset(self) -> int:
         """Its number in its queue, from 0; 0 for a message that takes none: a prepared or rolled-back one."""
@@ -1421,7 +1421,7 @@ class Message:
         """Its number in the queue, from 0."""
     @property
     def physical_offset(self) -> int:
-        """Where its record starts in the commit log, in bytes."""
+        """The physical offset of its record in the commit log, in bytes."""
     @property
     def store_size(self) -> int:
         """Bytes of its record."""
@@ -1501,7 +1501,7 @@ class Message:
         """The producer's own number."""
     @property
     def reconsume_times(self) -> int:
-        """How often a consumer sent it back."""
+        """The number of times that a consumer sent it back."""
     @property
     def prepared_transaction_offset(self) -> int:
         """Physical offset of the half message that a transaction message commits, else 0."""

@@ -4,6 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDateTime;
 
+use super::recipe::{Reduced, of_native};
 use super::time::{to_datetime, to_text};
 use crate::format::Malformed;
 use crate::log::Appended;
@@ -23,7 +24,7 @@ impl AppendResult {
         self.0.status.name()
     }
 
-    /// Where its record starts in the commit log, in bytes.
+    /// The physical offset of its record in the commit log, in bytes.
     #[getter]
     fn physical_offset(&self) -> i64 {
         self.0.appended.physical_offset
@@ -64,8 +65,7 @@ impl AppendResult {
         })
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Fields)> {
-        let unpickle = py.import("mqstore._native")?.getattr("_append_result")?;
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, Fields> {
         let Appended {
             physical_offset,
             queue_offset,
@@ -73,7 +73,7 @@ impl AppendResult {
             store_time,
         } = self.0.appended;
         Ok((
-            unpickle,
+            of_native(py, "_append_result")?,
             (
                 self.status(),
                 physical_offset,

@@ -12,6 +12,7 @@ use super::arguments;
 use super::buffer::{PinnedBytes, memory_view};
 use super::fields::{self, MessageArguments, PropertyArguments};
 use super::imports::call;
+use super::recipe::{Reduced, of_native};
 use super::time::{to_datetime, to_ms, to_text};
 use crate::arrow::column_names;
 use crate::error::{Error, Result};
@@ -92,6 +93,58 @@ impl Message {
     }
 }
 
+/// Gives `Message` an attribute for each of these fields of its record.
+macro_rules! fields_of_record {
+    ($($(#[$text:meta])* $name:ident: $type:ty = $value:expr;)*) => {
+        #[pymethods]
+        impl Message {
+            $($(#[$text])*
+            #[getter]
+            pub(super) fn $name(&self) -> Result<$type> {
+                self.0.read($value)
+            })*
+        }
+    };
+}
+
+fields_of_record! {
+    /// The topic it was written to.
+    topic: String = |message| message.topic().into_owned();
+    /// The queue of that topic.
+    queue_id: i32 = |message| message.queue_id();
+    /// Its number in the queue, from 0.
+    queue_offset: i64 = |message| message.queue_offset();
+    /// The physical offset of its record in the commit log, in bytes.
+    physical_offset: i64 = |message| message.physical_offset();
+    /// Bytes of its record.
+    store_size: u32 = |message| message.size();
+    /// The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in
+    /// capitals.
+    message_id: String = |message| message.message_id().to_string();
+    /// The id that its producer gave it (property `UNIQ_KEY`), or None.
+    unique_key: Option<String> = |message| message.unique_key().map(String::from);
+    /// Its tag (property TAGS), or None.
+    tags: Option<String> = |message| message.tags().map(String::from);
+    /// Its keys (property KEYS, split at spaces), a list of str.
+    keys: Vec<String> = |message| message.keys();
+    /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it
+    /// with the body.
+    body_crc: u32 = |message| message.body_crc();
+    /// RocketMQ's bit field: 0x1 compressed, 0xC transaction type, 0x10 and 0x20 IPv6 hosts, 0x700
+    /// compression.
+    sys_flag: i32 = |message| message.sys_flag();
+    /// The producer's own number.
+    flag: i32 = |message| message.flag();
+    /// The number of times that a consumer sent it back.
+    reconsume_times: i32 = |message| message.reconsume_times();
+    /// Physical offset of the half message that a transaction message commits, else 0.
+    prepared_transaction_offset: i64 = |message| message.prepared_transaction_offset();
+    /// The producer's address: "ip:port", an IPv6 one in brackets.
+    born_host: String = |message| message.born_host().to_string();
+    /// The broker's address: "ip:port", an IPv6 one in brackets.
+    store_host: String = |message| message.store_host().to_string();
+}
+
 #[pymethods]
 impl Message {
     /// A message that is in no store, for tests and for `append_batch`: its record is encoded as a
@@ -163,36 +216,6 @@ impl Message {
         unpickle_message(&record)
     }
 
-    /// The topic it was written to.
-    #[getter]
-    fn topic(&self) -> Result<String> {
-        self.0.read(|message| message.topic().into_owned())
-    }
-
-    /// The queue of that topic.
-    #[getter]
-    pub(super) fn queue_id(&self) -> Result<i32> {
-        self.0.read(|message| message.queue_id())
-    }
-
-    /// Its number in the queue, from 0.
-    #[getter]
-    pub(super) fn queue_offset(&self) -> Result<i64> {
-        self.0.read(|message| message.queue_offset())
-    }
-
-    /// Where its record starts in the commit log, in bytes.
-    #[getter]
-    pub(super) fn physical_offset(&self) -> Result<i64> {
-        self.0.read(|message| message.physical_offset())
-    }
-
-    /// Bytes of its record.
-    #[getter]
-    fn store_size(&self) -> Result<u32> {
-        self.0.read(|message| message.size())
-    }
-
     /// When the broker stored it, in UTC, to the ms.
     ///
     /// Raises `OverflowError` outside the years 1 to 9999.
@@ -207,31 +230,6 @@ impl Message {
     #[getter]
     fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         to_datetime(py, self.0.read(|message| message.born_time())?)
-    }
-
-    /// The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in
-    /// capitals.
-    #[getter]
-    fn message_id(&self) -> Result<String> {
-        self.0.read(|message| message.message_id().to_string())
-    }
-
-    /// The id that its producer gave it (property `UNIQ_KEY`), or None.
-    #[getter]
-    fn unique_key(&self) -> Result<Option<String>> {
-        self.0.read(|message| message.unique_key().map(String::from))
-    }
-
-    /// Its tag (property TAGS), or None.
-    #[getter]
-    fn tags(&self) -> Result<Option<String>> {
-        self.0.read(|message| message.tags().map(String::from))
-    }
-
-    /// Its keys (property KEYS, split at spaces), a list of str.
-    #[getter]
-    fn keys(&self) -> Result<Vec<String>> {
-        self.0.read(|message| message.keys())
     }
 
     /// Every property, TAGS, KEYS and `UNIQ_KEY` among them, as a new dict of str to str.
@@ -286,13 +284,6 @@ impl Message {
     /// JSON, and what `decoded_body` raises.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         call(py, "json", "loads", (self.decoded_body(py)?,), None)
-    }
-
-    /// The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it
-    /// with the body.
-    #[getter]
-    fn body_crc(&self) -> Result<u32> {
-        self.0.read(|message| message.body_crc())
     }
 
     /// The whole record as it stands in the commit log: bytes.
@@ -354,43 +345,6 @@ impl Message {
         Ok(fields)
     }
 
-    /// RocketMQ's bit field: 0x1 compressed, 0xC transaction type, 0x10 and 0x20 IPv6 hosts, 0x700
-    /// compression.
-    #[getter]
-    fn sys_flag(&self) -> Result<i32> {
-        self.0.read(|message| message.sys_flag())
-    }
-
-    /// The producer's own number.
-    #[getter]
-    fn flag(&self) -> Result<i32> {
-        self.0.read(|message| message.flag())
-    }
-
-    /// How often a consumer sent it back.
-    #[getter]
-    fn reconsume_times(&self) -> Result<i32> {
-        self.0.read(|message| message.reconsume_times())
-    }
-
-    /// Physical offset of the half message that a transaction message commits, else 0.
-    #[getter]
-    fn prepared_transaction_offset(&self) -> Result<i64> {
-        self.0.read(|message| message.prepared_transaction_offset())
-    }
-
-    /// The producer's address: "ip:port", an IPv6 one in brackets.
-    #[getter]
-    fn born_host(&self) -> Result<String> {
-        self.0.read(|message| message.born_host().to_string())
-    }
-
-    /// The broker's address: "ip:port", an IPv6 one in brackets.
-    #[getter]
-    fn store_host(&self) -> Result<String> {
-        self.0.read(|message| message.store_host().to_string())
-    }
-
     fn __eq__(&self, other: &Bound<'_, Self>) -> Result<bool> {
         self.is_same(other.get())
     }
@@ -403,10 +357,9 @@ impl Message {
         })
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
-        let unpickle = py.import("mqstore._native")?.getattr("_message")?;
+    fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Bound<'py, PyBytes>,)> {
         let record = self.0.read(|message| PyBytes::new(py, message.bytes()))?;
-        Ok((unpickle, (record,)))
+        Ok((of_native(py, "_message")?, (record,)))
     }
 
     fn __repr__(&self) -> Result<String> {
