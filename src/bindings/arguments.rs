@@ -297,27 +297,6 @@ pub(super) fn query_by(key: Option<&str>, tag: Option<&str>) -> PyResult<QueryBy
     }
 }
 
-/// The topic of those rows that name none.
-pub(super) fn default_topic<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Option<&'a str>> {
-    optional(value, "topic")
-}
-
-/// The queue of those rows that name none.
-pub(super) fn default_queue(value: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
-    optional_whole(value, "queue")
-}
-
-/// The physical offset of a message, or None for all that was appended.
-pub(super) fn offset_or_none(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
-    hang_at_exit();
-    optional_whole(value, "offset")
-}
-
-/// The name of a topic to be looked up.
-pub(super) fn name<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
-    argument(value, "the name of a topic")
-}
-
 /// Tags of which a message has one: "a || b".
 ///
 /// # Errors
@@ -332,11 +311,15 @@ pub(super) fn tag_expression<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<Option
     }
 }
 
+/// Converts arguments. An argument is refused by its name, or by the text after `as`.
 macro_rules! arguments {
-    ($($name:ident $(<$kept:lifetime>)?: $type:ty, $convert:ident;)*) => {
-        $(pub(super) fn $name$(<$kept>)?(value: &$($kept)? Bound<'_, PyAny>) -> PyResult<$type> {
+    (@name $name:ident) => { stringify!($name) };
+    (@name $name:ident $text:literal) => { $text };
+    ($($(#[$doc:meta])* $name:ident $(<$kept:lifetime>)?: $type:ty, $convert:ident $(as $text:literal)?;)*) => {
+        $($(#[$doc])*
+        pub(super) fn $name$(<$kept>)?(value: &$($kept)? Bound<'_, PyAny>) -> PyResult<$type> {
             hang_at_exit();
-            $convert(value, stringify!($name))
+            $convert(value, arguments!(@name $name $($text)?))
         })*
     };
 }
@@ -380,6 +363,14 @@ arguments! {
     sys_flag: i32, whole;
     reconsume_times: i32, whole;
     prepared_transaction_offset: i64, whole;
+    /// The topic of those rows that name none.
+    default_topic<'a>: Option<&'a str>, optional as "topic";
+    /// The queue of those rows that name none.
+    default_queue: Option<i32>, optional_whole as "queue";
+    /// The physical offset of a message, or None for all that was appended.
+    offset_or_none: Option<i64>, optional_whole as "offset";
+    /// The name of a topic to be looked up.
+    name<'a>: &'a str, argument as "the name of a topic";
 }
 
 /// One of two words.

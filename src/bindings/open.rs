@@ -257,15 +257,10 @@ fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {
     if value.is_none() {
         return Ok(Geometry::Small);
     }
+    let expected = format!("expected \"broker\" or None, got {}", repr_of(value)?);
     match value.extract::<&str>() {
         Ok("broker") => Ok(Geometry::Broker),
-        Ok(_) => Err(PyValueError::new_err(format!(
-            "expected \"broker\" or None, got {}",
-            repr_of(value)?
-        ))),
-        Err(_) => Err(PyTypeError::new_err(format!(
-            "expected \"broker\" or None, got {}",
-            repr_of(value)?
-        ))),
+        Ok(_) => Err(PyValueError::new_err(expected)),
+        Err(_) => Err(PyTypeError::new_err(expected)),
     }
 }
