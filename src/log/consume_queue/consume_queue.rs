@@ -11,12 +11,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{DAMAGE_ADVICE, Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, MIN_RECORD_SIZE, segment_name};
 use crate::log::consume_queue::entries::{
-    EntryReader, QueueEnds, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+    EntryReader, QueueEnds, UNIT, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
 };
 use crate::log::consume_queue::tail::QueueTail;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
-pub(super) const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Queue offsets of holes that one queue gets entries for: a damaged name of a file can make a hole without end.
 const MOST_FILLED: u64 = 1 << 20;
 /// Entries that are read at once in the search for holes.
@@ -147,12 +146,15 @@ impl ConsumeQueue {
 
     /// The first queue offset after the missing file that holds `offset`: where the next file starts, or the entries in memory.
     fn end_of_gap(&self, offset: i64) -> i64 {
-        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
-        let next_file = starts.into_iter().find(|start| *start > offset);
         let state = self.state();
-        let in_memory = state.tail.next(offset..);
-        let ends = next_file.into_iter().chain(in_memory).min();
-        ends.unwrap_or_else(|| state.max_offset())
+        self.next_readable(&state, offset).unwrap_or_else(|| state.max_offset())
+    }
+
+    /// Returns where the next file after `offset` starts, or the entries in memory from `offset` on, whichever comes first.
+    fn next_readable(&self, state: &State, offset: i64) -> Option<i64> {
+        let mut starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
+        let next_file = starts.find(|start| *start > offset);
+        next_file.into_iter().chain(state.tail.next(offset..)).min()
     }
 
     /// The first queue offset of the missing files that hold `offset`: where the file before them ends, or the entries in memory.
@@ -279,19 +281,12 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Io`].
     pub fn last_unit(&self) -> Result<Option<CqUnit>> {
-        let (last, in_memory) = {
-            let state = self.state();
-            let last = state.in_files.end - 1;
-            if !state.in_files.contains(&last) {
-                return Ok(None);
-            }
-            (last, state.tail.get(last))
-        };
-        let unit = match in_memory {
-            Some(unit) => Some(unit),
-            None => self.entries().get(last)?,
-        };
-        Ok(unit.filter(|unit| names_message(*unit)))
+        let in_files = self.written();
+        let last = in_files.end - 1;
+        if in_files.is_empty() {
+            return Ok(None);
+        }
+        self.entry_of_message(&mut self.entries(), last)
     }
 
     /// A reader of the entries in the files, without a mapping.
@@ -301,7 +296,7 @@ impl ConsumeQueue {
 
     /// The number of entries in the files; with `until`, of messages up to the one at that physical offset.
     pub(super) fn count_entries(&self, until: Option<i64>) -> Result<i64> {
-        let in_files = self.state().in_files.clone();
+        let in_files = self.written();
         let last = self.last_unit()?.map_or(i64::MAX, |unit| unit.physical_offset);
         let end = match until.filter(|until| last > *until) {
             None => in_files.end,
@@ -324,7 +319,7 @@ impl ConsumeQueue {
         if !self.last_unit()?.is_some_and(names_one) {
             return Ok(0);
         }
-        let in_files = self.state().in_files.clone();
+        let in_files = self.written();
         let first = first_at(&mut self.entries(), in_files.clone(), physical)?;
         Ok((in_files.end - first).unsigned_abs())
     }
@@ -358,7 +353,7 @@ impl ConsumeQueue {
 
     /// Makes the entries of messages of the stretch `lost` lead to a salvage record: each gets the entry `substitute`; returns how many.
     pub(crate) fn lead_to(&self, substitute: CqUnit, lost: &Range<i64>) -> Result<u64> {
-        let in_files = self.state().in_files.clone();
+        let in_files = self.written();
         let first = first_at(&mut self.entries(), in_files.clone(), lost.start)?;
         let after = first_at(&mut self.entries(), in_files, lost.end)?;
         self.extend((first..after).map(|offset| (offset, substitute)).collect());
@@ -511,7 +506,7 @@ impl ConsumeQueue {
         let mut entries = self.entries();
         for offset in self.first_from(&mut entries, physical)?..self.max_offset() {
             let unit = self.entry_of_message(&mut entries, offset)?;
-            if let Some(unit) = unit.filter(|unit| unit.physical_offset >= physical)
+            if let Some(unit) = unit.filter(|unit| unit.physical_offset >= physical && !unit.is_lost())
                 && !take(offset, unit)?
             {
                 break;
@@ -527,12 +522,13 @@ impl ConsumeQueue {
     pub(crate) fn last_before(&self, physical: i64) -> Result<Option<CqUnit>> {
         let mut entries = self.entries();
         let first = self.first_from(&mut entries, physical)?;
-        self.entry_of_message(&mut entries, first - 1)
+        let before = self.entry_of_message(&mut entries, first - 1)?;
+        Ok(before.filter(|unit| !unit.is_lost()))
     }
 
     /// The queue offset of the first entry that names a place at or after `physical`.
     fn first_from(&self, entries: &mut EntryReader<'_>, physical: i64) -> Result<i64> {
-        let in_files = self.state().in_files.clone();
+        let in_files = self.written();
         let end = in_files.end;
         let first = first_at(entries, in_files, physical)?;
         if first < end {
@@ -547,13 +543,14 @@ impl ConsumeQueue {
         search(end..self.max_offset().max(end), |offset| Ok(is_before(offset)))
     }
 
+    /// Returns the entry at an offset, in memory or in a file, if it names a message.
     fn entry_of_message(&self, entries: &mut EntryReader<'_>, offset: i64) -> Result<Option<CqUnit>> {
         let in_memory = self.state().tail.get(offset);
         let unit = match in_memory {
             Some(unit) => Some(unit),
             None => entries.get(offset)?,
         };
-        Ok(unit.filter(|unit| unit.is_valid() && !unit.is_pre_blank() && !unit.is_lost()))
+        Ok(unit.filter(|unit| names_message(*unit)))
     }
 
     /// Returns true if it has files, or has had.
@@ -647,10 +644,7 @@ impl ConsumeQueue {
         if !(state.in_files.contains(&offset) && self.is_removed(offset)) {
             return offset;
         }
-        let starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
-        let next_file = starts.into_iter().find(|start| *start > offset);
-        let ends = next_file.into_iter().chain(state.tail.next(offset..));
-        ends.min().unwrap_or(state.in_files.end)
+        self.next_readable(state, offset).unwrap_or(state.in_files.end)
     }
 }
 

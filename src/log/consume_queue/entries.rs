@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
 use crate::storage::{MappedFileQueue, OpenFile};
 
-const UNIT: i64 = CQ_UNIT_SIZE as i64;
+/// Bytes of an entry.
+pub(super) const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// Bytes of a queue file if no file and no option states them: RocketMQ's 300,000 entries.
 const DEFAULT_FILE_SIZE: u64 = 6_000_000;
 /// Entries that are copied at once: as many as are read ahead of a scan.
@@ -106,15 +107,6 @@ pub(super) struct EntryReader<'a> {
     block: Vec<u8>,
 }
 
-impl EntryReader<'_> {
-    /// Returns the first queue offset of the next file.
-    fn next_start(&self, offset: i64) -> Option<i64> {
-        let starts = self.files.starts();
-        let next = starts.partition_point(|start| *start as i64 / UNIT <= offset);
-        starts.get(next).map(|start| *start as i64 / UNIT)
-    }
-}
-
 impl<'a> EntryReader<'a> {
     /// A reader that opens no file for the entries in `known`.
     pub(super) fn new(files: &'a MappedFileQueue, known: QueueEnds) -> Self {
@@ -153,6 +145,13 @@ impl<'a> EntryReader<'a> {
         let in_block = (position - block_at) as usize;
         let bytes = self.block.get(in_block..).and_then(<[u8]>::first_chunk);
         Ok(bytes.map(CqUnit::decode))
+    }
+
+    /// Returns the first queue offset of the next file.
+    fn next_start(&self, offset: i64) -> Option<i64> {
+        let starts = self.files.starts();
+        let next = starts.partition_point(|start| *start as i64 / UNIT <= offset);
+        starts.get(next).map(|start| *start as i64 / UNIT)
     }
 
     /// Opens the file that holds the byte at `at`, if it is not the open one.

@@ -4,12 +4,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::error::{Error, Result};
-use crate::format::{CQ_UNIT_SIZE, CqUnit, segment_name};
+use crate::format::{CqUnit, segment_name};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
-use crate::log::consume_queue::entries::first_at;
+use crate::log::consume_queue::entries::{UNIT, first_at};
 use crate::storage::{Access, Env, OpenFile, Step};
 
-const UNIT: i64 = CQ_UNIT_SIZE as i64;
 /// After this many zeros past a queue's end, the rest of the file counts as zeros: reading the rest of 50,000 queue files takes minutes.
 const LOOKED_AT_ONCE: usize = 256 * 1024;
 

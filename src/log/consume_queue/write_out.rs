@@ -9,12 +9,11 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, UNFINISHED_PREFIX, segment_name};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
-use crate::log::consume_queue::entries::QueueEnds;
+use crate::log::consume_queue::entries::{QueueEnds, UNIT};
 use crate::storage::{Env, File, Step, create_dir};
 
 /// Queue files that are synced one by one; of more, the whole file system is synced in one call.
 pub(super) const SYNCED_ONE_BY_ONE: usize = 16;
-const UNIT: i64 = CQ_UNIT_SIZE as i64;
 
 /// The queue files with writes that no sync has covered.
 #[derive(Debug)]
