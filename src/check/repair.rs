@@ -118,19 +118,14 @@ pub fn rebuild(
     if !is_dry_run {
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
-    let found = look(env, path, config, &mut tell)?;
-    let subject = Subject {
-        env,
-        path,
-        config,
-        found: &found,
-    };
-    let plan = Plan::of_rebuild(subject, !is_dry_run)?;
+    let subject = Subject { env, path, config };
+    let found = subject.look(&mut tell)?;
+    let plan = Plan::of_rebuild(subject, &found, !is_dry_run)?;
     if let Some(refusal) = plan.refusal {
         return Err(refusal);
     }
     let request = RepairRequest { is_dry_run, into: None };
-    carry_out(env, path, config, request, found, &plan, tell)
+    carry_out(subject, request, found, &plan, tell)
 }
 
 /// Verifies the store at `path`, mends what can be mended, and verifies it again. `tell` is called with the bytes that are done,
@@ -154,26 +149,20 @@ pub fn repair(
     if !request.is_dry_run {
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
-    let found = look(env, path, config, &mut tell)?;
-    let subject = Subject {
-        env,
-        path,
-        config,
-        found: &found,
-    };
-    let plan = Plan::of_repair(subject, request)?;
-    carry_out(env, path, config, request, found, &plan, tell)
+    let subject = Subject { env, path, config };
+    let found = subject.look(&mut tell)?;
+    let plan = Plan::of_repair(subject, &found, request)?;
+    carry_out(subject, request, found, &plan, tell)
 }
 
 fn carry_out(
-    env: &Arc<dyn Env>,
-    path: &Path,
-    config: &StoreConfig,
+    subject: Subject<'_>,
     request: RepairRequest<'_>,
     found: VerifyReport,
     plan: &Plan,
     mut tell: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
+    let Subject { env, path, config } = subject;
     let changes = plan.changes(path, request.into);
     // Where nothing is to be changed no copy is made.
     let repaired = request.into.filter(|_| !changes.is_empty()).unwrap_or(path);
@@ -202,50 +191,62 @@ fn carry_out(
         let _lock = take_lock(env.as_ref(), path, config.lock_timeout)?;
         report.backup = Some(set_aside(env.as_ref(), path, &plan.segments, &plan.aside, &plan.corrections)?);
     }
+    let subject = Subject {
+        path: &report.path,
+        ..subject
+    };
     if let Some(recovery) = plan.recovery {
-        make_anew(env, &report.path, recovering(config, recovery), &mut tell)?;
+        subject.make_anew(recovery, &mut tell)?;
     }
-    report.left = look(env, &report.path, config, &mut tell)?.findings;
+    report.left = subject.look(&mut tell)?.findings;
     report.left.retain(|finding| finding.severity != Severity::Note);
     Ok(report)
 }
 
-/// What stands in the log is what a read takes for whole, whatever the options say.
-fn recovering(config: &StoreConfig, recovery: Recovery) -> StoreConfig {
-    StoreConfig {
-        recovery,
-        check_crc_on_recover: true,
-        ..config.clone()
-    }
-}
-
-fn make_anew(env: &Arc<dyn Env>, path: &Path, config: StoreConfig, tell: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<()> {
-    let store = MessageStore::open_stepped(env, path, config, OpenMode::Rebuild)?;
-    let Range { start, end } = store.reader().physical_bounds();
-    while store.step(Service::Dispatch, Instant::now())? == Next::Again {
-        interrupt::check()?;
-        tell(store.dispatched_offset() - start, end - start)?;
-    }
-    store.close()
-}
-
-fn look(
-    env: &Arc<dyn Env>,
-    path: &Path,
-    config: &StoreConfig,
-    tell: &mut impl FnMut(i64, i64) -> Result<()>,
-) -> Result<VerifyReport> {
-    let reader = MessageReader::open(env, path, config.clone())?;
-    verify(env, &reader, VerifyRequest::default(), tell)
-}
-
-/// The store for which a plan is made, and what is wrong with it.
+/// The store that is repaired.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     env: &'a Arc<dyn Env>,
     path: &'a Path,
     config: &'a StoreConfig,
-    found: &'a VerifyReport,
+}
+
+impl Subject<'_> {
+    /// Verifies the store.
+    fn look(self, tell: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<VerifyReport> {
+        let reader = MessageReader::open(self.env, self.path, self.config.clone())?;
+        verify(self.env, &reader, VerifyRequest::default(), tell)
+    }
+
+    /// Returns the options for an open that recovers the store. The log has what a read takes for whole, whatever the options say.
+    fn recovering(self, recovery: Recovery) -> StoreConfig {
+        StoreConfig {
+            recovery,
+            check_crc_on_recover: true,
+            ..self.config.clone()
+        }
+    }
+
+    /// Opens a reader that salvages the store in memory.
+    fn salvaged(self) -> Result<MessageReader> {
+        MessageReader::open(self.env, self.path, self.recovering(Recovery::Salvage))
+    }
+
+    /// Finds what is missing of the log.
+    fn find_missing(self) -> Result<MissingLog> {
+        MissingLog::find(self.env, self.path, self.config, &self.salvaged()?)
+    }
+
+    /// Makes queues, index and checkpoint again from the log.
+    fn make_anew(self, recovery: Recovery, tell: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<()> {
+        let store = MessageStore::open_stepped(self.env, self.path, self.recovering(recovery), OpenMode::Rebuild)?;
+        let Range { start, end } = store.reader().physical_bounds();
+        while store.step(Service::Dispatch, Instant::now())? == Next::Again {
+            interrupt::check()?;
+            tell(store.dispatched_offset() - start, end - start)?;
+        }
+        store.close()
+    }
 }
 
 /// What is going to be done.
@@ -270,8 +271,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of_rebuild(subject: Subject<'_>, takes_lock: bool) -> Result<Self> {
-        let Subject { path, found, .. } = subject;
+    fn of_rebuild(subject: Subject<'_>, found: &VerifyReport, takes_lock: bool) -> Result<Self> {
         let mut plan = Self::default();
         // A rebuild changes no record, and the queue entry may be the only proof of the right place. It moves no file aside.
         let is_contradicted = |finding: &&Finding| finding.severity == Severity::Error;
@@ -280,20 +280,14 @@ impl Plan {
             .remedy()
             .and_then(|_| found.findings.iter().find(is_contradicted).or(found.findings.first()));
         if let Some(first) = contradicted.or_else(|| found.findings.iter().find(|finding| is_in_the_way(finding))) {
-            plan.refusal = Some(refused_by(first, path));
+            plan.refusal = Some(refused_by(first, subject.path));
             return Ok(plan);
         }
-        plan.make_anew(subject, Recovery::Heal, takes_lock)?;
+        plan.make_anew(subject, found, Recovery::Heal, takes_lock)?;
         Ok(plan)
     }
 
-    fn of_repair(subject: Subject<'_>, request: RepairRequest<'_>) -> Result<Self> {
-        let Subject {
-            env,
-            path,
-            config,
-            found,
-        } = subject;
+    fn of_repair(subject: Subject<'_>, found: &VerifyReport, request: RepairRequest<'_>) -> Result<Self> {
         let is_copy = request.into.is_some();
         let has = |fix| {
             let is_asked = |finding: &Finding| match finding.remedy {
@@ -306,8 +300,7 @@ impl Plan {
         let is_log_incomplete = first_to_mend(&found.findings).is_some_and(shows_missing_log);
         let is_damaged = has(Fix::Salvage);
         if is_copy && (is_log_incomplete || is_damaged) {
-            let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
-            plan.missing = MissingLog::find(env, path, config, &reader)?;
+            plan.missing = subject.find_missing()?;
         }
         let recovery = if is_damaged || (is_copy && is_log_incomplete) {
             Recovery::Salvage
@@ -317,10 +310,10 @@ impl Plan {
         let is_rebuilt = is_damaged || has(Fix::Correct) || has(Fix::Rebuild) || has(Fix::Open);
         if is_copy || is_rebuilt || first_to_mend(&found.findings).is_some() {
             let takes_lock = !request.is_dry_run && !is_copy;
-            plan.make_anew(subject, recovery, takes_lock)?;
+            plan.make_anew(subject, found, recovery, takes_lock)?;
             if plan.refusal.is_some() && recovery == Recovery::Heal && !is_log_missing(subject)? {
                 let mut salvage = Self::default();
-                salvage.make_anew(subject, Recovery::Salvage, takes_lock)?;
+                salvage.make_anew(subject, found, Recovery::Salvage, takes_lock)?;
                 if salvage.refusal.is_none() {
                     plan = salvage;
                 }
@@ -331,7 +324,7 @@ impl Plan {
             let aside = found.findings.iter().filter(|finding| finding.remedy == Fix::SetAside);
             plan.aside.extend(aside.map(|finding| finding.file.clone()));
         }
-        if !is_copy && let Some(refusal) = plan.refuse_other_file_systems(env.as_ref(), path)? {
+        if !is_copy && let Some(refusal) = plan.refuse_other_file_systems(subject)? {
             plan = Self {
                 refusal: Some(refusal),
                 ..Self::default()
@@ -341,7 +334,7 @@ impl Plan {
     }
 
     /// Files are moved between the store's directory and the others, each in one step.
-    fn refuse_other_file_systems(&self, env: &dyn Env, root: &Path) -> Result<Option<Error>> {
+    fn refuse_other_file_systems(&self, subject: Subject<'_>) -> Result<Option<Error>> {
         let dirs: BTreeSet<_> = self
             .aside
             .iter()
@@ -349,8 +342,8 @@ impl Plan {
             .filter_map(|file| file.parent())
             .collect();
         for dir in dirs {
-            let is_same = env.can_rename(root, dir).map_err(|error| Error::io("look at", dir, error))?;
-            if !is_same {
+            let is_same = subject.env.can_rename(subject.path, dir);
+            if !is_same.map_err(|error| Error::io("look at", dir, error))? {
                 let what = format!(
                     "{} lies on another file system than the store, or in another mount, so that no file can be moved there: repair a copy \
                      (into, --into)",
@@ -364,13 +357,8 @@ impl Plan {
 
     /// Plans that queues, index and checkpoint are made anew, unless the store has to be left as it is. The writer that is going
     /// to do it tells what it would find.
-    fn make_anew(&mut self, subject: Subject<'_>, recovery: Recovery, takes_lock: bool) -> Result<()> {
-        let Subject {
-            env,
-            path,
-            config,
-            found,
-        } = subject;
+    fn make_anew(&mut self, subject: Subject<'_>, found: &VerifyReport, recovery: Recovery, takes_lock: bool) -> Result<()> {
+        let Subject { env, path, config } = subject;
         let too_many = || found.findings.first().filter(|_| found.contradictions.corrections.is_none());
         let first = first_to_mend(&found.findings).or_else(too_many);
         if let Some(first) = first.filter(|first| !(self.missing.is_known() && shows_missing_log(first))) {
@@ -380,15 +368,15 @@ impl Plan {
         // A writer refuses the store as it is. The copy has the missing segments, and what is set aside is out of its way.
         let is_filled = first.is_some() || !self.missing.is_empty();
         if is_filled || found.findings.iter().any(is_in_the_way) || found.contradictions.is_damaged() {
-            let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
-            return self.derive(subject, recovery, reader.log(), reader.recovery().clone());
+            let reader = subject.salvaged()?;
+            return self.derive(subject, found, recovery, reader.log(), reader.recovery().clone());
         }
         // The log looks damaged where a writer appends while its end is searched.
         let _lock = takes_lock
             .then(|| take_lock(env.as_ref(), path, config.lock_timeout))
             .transpose()?;
-        match find_for_rebuild(env, path, recovering(config, recovery)) {
-            Ok(opened) => self.derive(subject, recovery, &opened.log, opened.report),
+        match find_for_rebuild(env, path, subject.recovering(recovery)) {
+            Ok(opened) => self.derive(subject, found, recovery, &opened.log, opened.report),
             Err(refusal @ (Error::Corrupt { .. } | Error::Invalid { .. } | Error::Unsupported { .. })) => {
                 self.refusal = Some(refusal);
                 Ok(())
@@ -398,13 +386,14 @@ impl Plan {
     }
 
     /// Plans what follows from the recovery of the log.
-    fn derive(&mut self, subject: Subject<'_>, recovery: Recovery, log: &LogFiles, report: RecoveryReport) -> Result<()> {
-        let Subject {
-            env,
-            path,
-            config,
-            found,
-        } = subject;
+    fn derive(
+        &mut self,
+        subject: Subject<'_>,
+        found: &VerifyReport,
+        recovery: Recovery,
+        log: &LogFiles,
+        report: RecoveryReport,
+    ) -> Result<()> {
         self.recovery = Some(recovery);
         // Nothing is written into a file of a wrong length: the queue gets another one.
         let wrong = found
@@ -417,7 +406,7 @@ impl Plan {
         self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
             if !self.missing.extends_log() {
-                let named_end = end_of_named(env, path, config, log, report.log_end)?;
+                let named_end = end_of_named(subject, log, report.log_end)?;
                 let named_end = named_end.max(end_of_damaged(found, log, report.log_end)?);
                 self.cut = (report.log_end < named_end).then_some(report.log_end..named_end);
             }
@@ -425,7 +414,7 @@ impl Plan {
                 end > report.log_end || report.lost.iter().any(|lost| lost.start < end && start < lost.end)
             };
             let changed = log.starts().filter(|start| is_changed(log.end_of_segment(*start), *start));
-            let path_of = |start: i64| path.join(COMMIT_LOG_DIR).join(segment_name(start.unsigned_abs()));
+            let path_of = |start: i64| subject.path.join(COMMIT_LOG_DIR).join(segment_name(start.unsigned_abs()));
             self.segments.extend(changed.map(path_of));
             self.segments.sort_unstable();
             self.segments.dedup();
@@ -543,14 +532,12 @@ fn corrected_segments(corrections: &[Correction]) -> Vec<PathBuf> {
 /// Returns true if a part of the log is missing: no segment is there, or the mark, a queue entry or an index item names a message past the end
 /// of the log. Otherwise a salvage loses nothing: it removes the rest of an earlier repair that was ended.
 fn is_log_missing(subject: Subject<'_>) -> Result<bool> {
-    let Subject { env, path, config, .. } = subject;
-    let reader = MessageReader::open(env, path, recovering(config, Recovery::Salvage))?;
-    let missing = MissingLog::find(env, path, config, &reader)?;
+    let missing = subject.find_missing()?;
     Ok(!missing.is_known() || !missing.is_empty())
 }
 
 /// Returns the end of the last message from `log_end` on that the queue files name; 0 if they name none.
-fn end_of_named(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, log: &LogFiles, log_end: i64) -> Result<i64> {
+fn end_of_named(Subject { env, path, config }: Subject<'_>, log: &LogFiles, log_end: i64) -> Result<i64> {
     let queues = ConsumeQueueStore::load(Arc::clone(env), path, config.mapped_file_size_consume_queue)?;
     let mut end = 0;
     for (_, _, queue) in queues.file_queues() {
