@@ -21,6 +21,10 @@ PY := $(VENV)/bin/python
 NATIVE := python/mqstore/_native.abi3.so
 # Directories count too: a file added or removed changes them.
 SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
+# The Rust tests that are too long for `make test`.
+SLOW_RUST := crashes::every_step_is_needed
+# The versions of RocketMQ in one half of the tests against it.
+RECENT := 5.3.3 or 5.5.1
 HAVE := $(wildcard python tests/conftest.py tests/data tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
@@ -44,12 +48,15 @@ run: java $(NATIVE) ## the main job: write 7,865 real events, resolve and fetch 
 test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust, Python and Spark tests, in less than ten minutes; names what it leaves out
 	@echo "== Rust tests"
 	@cargo test
-	@echo "== Python and Spark tests"
-	@$(PY) -m pytest -m "not slow" tests/python tests/torture tests/mutants tests/spark
+	@echo "left out: $(SLOW_RUST); make slowtest runs it"
+	@echo "== Python tests, and beside them Spark tests"
+	@$(call side_by_side,$(PY) -m pytest -m "not slow" tests/python tests/torture tests/mutants,$(PY) -m pytest -m "not slow" tests/spark)
 
 slowtest: java $(VENV)/dev.stamp $(NATIVE) ## the tests that `make test` leaves out
-	@echo "== Slow Python and Spark tests"
-	@$(PY) -m pytest -m slow tests/python tests/torture tests/spark
+	@echo "== Slow Rust tests"
+	@cargo test --test it -- --ignored --exact $(SLOW_RUST)
+	@echo "== Slow Python tests, and beside them slow Spark tests"
+	@$(call side_by_side,$(PY) -m pytest -m slow tests/python tests/torture,$(PY) -m pytest -m slow tests/spark)
 	@echo "== Spark tests over Spark Connect"
 	@TEST_REMOTE=1 $(PY) -m pytest -m matrix tests/spark
 
@@ -77,7 +84,7 @@ check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clip
 
 interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against RocketMQ's own classes; needs Maven
 	@command -v mvn >/dev/null || { echo "Maven is missing: install it (Debian: apt-get install maven)" >&2; exit 1; }
-	@$(PY) -m pytest tests/interop
+	@$(call side_by_side,$(PY) -m pytest -k "not ($(RECENT))" tests/interop,$(PY) -m pytest -k "$(RECENT)" tests/interop)
 
 mutants: ## remove one ordering step or check at a time and see a test fail: those without a current verdict, or ALL=1
 	@status=0; $(PYTHON) tests/mutants/run.py $(if $(ALL),,--missing) || status=$$?; $(PYTHON) tests/torture/report.py; exit $$status
@@ -145,6 +152,10 @@ $(VENV)/pyspark-%/stamp: pyproject.toml
 $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	@$(call install,["project"]["optional-dependencies"]["bench"])
 	@touch $@
+
+# Runs $(1) and $(2) at the same time: each uses one processor most of the time. The output of $(2) follows that of $(1).
+side_by_side = log=$$(mktemp); $(2) > $$log 2>&1 & second=$$!; trap 'kill $$second 2> /dev/null || true; rm -f $$log' EXIT; \
+	trap 'exit 130' INT; status=0; $(1) || status=$$?; wait $$second || status=$$?; cat $$log; exit $$status
 
 # Runs $(1) and shows what it said only if it fails.
 quietly = $(1) > $(VENV)/log.txt 2>&1 || { cat $(VENV)/log.txt >&2; exit 1; }

@@ -126,6 +126,7 @@ fn a_crash_at_any_call_of_any_small_history_keeps_what_was_acked() {
 }
 
 #[test]
+#[ignore = "takes a minute on two cores: make slowtest runs it"]
 fn every_step_is_needed() {
     let steps = steps::all();
     let survivors = Mutex::new(Vec::new());

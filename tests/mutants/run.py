@@ -37,7 +37,8 @@ STEPS = Mutant("every_step_is_needed", "A step is left out.", TARGET, ["every_st
 QUICK = {"CARGO_PROFILE_TEST_OPT_LEVEL": "0", "CARGO_PROFILE_TEST_DEBUG": "none"}
 #: A mutant that hangs is caught, too.
 TIMEOUT_S = 300
-STEPS_TIMEOUT_S = 1800
+#: For all tests without a mutant, and for all steps.
+LONG_TIMEOUT_S = 1800
 #: One that gathers without end is, too, before the machine has no memory left.
 MEMORY = 4 << 30
 
@@ -160,7 +161,7 @@ def build(target: str, profile: dict[str, str] = QUICK) -> Path:
 def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
     """A test that fails anyway kills nothing, nor does one that is not there."""
     filters = sorted({test for mutant in mutants for test in mutant.tests})
-    tested = run(binary, filters)
+    tested = run(binary, filters, LONG_TIMEOUT_S)
     if tested.failed or tested.timed_out:
         raise SystemExit(f"{tested.failed or filters} fails without a mutant:\n{tested.output[-4000:]}")
     for mutant in mutants:
@@ -171,7 +172,7 @@ def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
 
 def leave_steps_out(binary: Path, now: str) -> list[Verdict]:
     """Returns a verdict for each step, from the lines that the test prints."""
-    tested = run(binary, [STEPS.name], STEPS_TIMEOUT_S)
+    tested = run(binary, ["--ignored", STEPS.name], LONG_TIMEOUT_S)
     told = re.finditer(
         r"^without (?P<step>\w+)[^:\n]*: (?:seed (?P<seed>\d+), (?P<images>\d+) images, (?P<by>[^:\n]+).*|nothing breaks.*)$",
         tested.output,

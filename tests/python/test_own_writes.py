@@ -297,7 +297,7 @@ store.close()
 
 
 @pytest.mark.parametrize("kind", ["rows", "table"])
-@pytest.mark.parametrize(("length", "size"), [("long", 100_000), ("short", 5_000)])
+@pytest.mark.parametrize(("length", "size"), [pytest.param("long", 100_000, marks=pytest.mark.slow), ("short", 5_000)])
 def test_ctrl_c_ends_a_batch_and_says_how_many_rows_are_stored(tmp_path: Path, kind: str, length: str, size: int) -> None:
     """A long batch stops. A short one is over before the core asks for signals (every 50 ms): all its rows are stored."""
     command = [sys.executable, "-c", INTERRUPTED_BATCH, tmp_path / "store", kind, length, str(size)]

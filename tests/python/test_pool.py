@@ -412,6 +412,7 @@ def test_a_fork_that_ends_as_an_interpreter_does_harms_nobody(path: Path) -> Non
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_forks_while_four_threads_append_harm_nobody(path: Path) -> None:
     with mqstore.open(path, "x", **POOL) as store:
         over, counts = threading.Event(), [0] * 4

@@ -155,7 +155,7 @@ with mqstore.open(sys.argv[1], "a") as again:
 
 def test_closing_ends_the_waits_of_other_threads(slow_sync: Path, path: Path) -> None:
     code = """
-say(2)
+say(1)
 ends = []
 def wait():
     store.wait_durable(offset)

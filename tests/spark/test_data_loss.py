@@ -204,6 +204,7 @@ def test_a_snapshot_refuses_a_store_that_lost_something_or_is_another(store: Pat
         snapshot.open(whole=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "complaint"), [(expire_half, "expired|NotFoundError"), (replace, "not the store that the job was planned with")]
 )

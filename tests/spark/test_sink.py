@@ -505,6 +505,7 @@ def session(master):
 """
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_leaves_nothing_in_the_store(tmp_path: Path) -> None:
     code = (
         SESSION

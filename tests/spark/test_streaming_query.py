@@ -69,6 +69,7 @@ def test_spark_tells_what_is_wrong_with_the_options_of_a_stream(
     assert "UnboundLocalError" not in str(told.value)
 
 
+@pytest.mark.slow
 def test_spark_reads_each_message_once_though_batches_fail_before_and_after_they_are_written(
     spark: SparkSession, store: mqstore.Store, tmp_path: Path
 ) -> None:
