@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -189,9 +190,13 @@ def java(project: Path, target: Path, version: str, *settings: str, compiled_in_
     """Compiles a project against a version, unless that was done, and gives the command that starts a class of it."""
     classpath = target / "classpath"
     sources = [project / "pom.xml", *(path for path in (project / "src").rglob("*") if path.is_file())]
-    if not classpath.exists() or classpath.stat().st_mtime < max(path.stat().st_mtime for path in sources):
-        maven(project, version, *settings)
-        classpath.touch()
+    HERE.joinpath("target").mkdir(exist_ok=True)
+    with open(HERE / "target" / "lock", "w") as lock:
+        # Two processes of Maven damage each other's downloads. Another run of pytest may be compiling now.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not classpath.exists() or classpath.stat().st_mtime < max(path.stat().st_mtime for path in sources):
+            maven(project, version, *settings)
+            classpath.touch()
     options = [
         "-Xmx512m",
         f"-Duser.home={target}",
