@@ -235,13 +235,16 @@ fn count_threads(request: VerifyRequest, queues: usize) -> usize {
     request.threads.clamp(1, most.max(1))
 }
 
-/// Adds what the reader knows of missing messages, unless an error explains it.
+/// Adds what the reader knows of missing messages, unless an error explains it. An end of the log that no damaged stretch explains is damage
+/// that only an open looks for, such as a body that differs from its checksum.
 fn add_missing(env: &dyn Env, reader: &MessageReader, context: &mut Context<'_>) -> Result<()> {
     let has_error = |ids: &[FindingId]| ids.iter().any(|id| context.findings().has_error(*id));
     let ends_before_mark = mark_of_log(env, context.root)?.is_some_and(|flushed| flushed > context.bounds.end);
     let is_known = has_error(&DAMAGED_LOG) || (!ends_before_mark && has_error(&OTHER_SIGNS));
-    if let Some(missing) = reader.recovery().missing.as_ref().filter(|_| !is_known) {
-        let (path, position) = context.log.path_of(context.bounds.end);
+    let end = reader.physical_bounds().end;
+    let is_end_known = end >= context.bounds.end || context.is_damaged(end, Affected::default);
+    if let Some(missing) = reader.recovery().missing.as_ref().filter(|_| !is_known || !is_end_known) {
+        let (path, position) = context.log.path_of(end);
         context.add(Finding::new(FindingId::LogEndsEarly, &path, position, missing.clone()));
     }
     Ok(())

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, Check, FLUSHED_MARK_FILE, has_lost_bytes};
 use crate::interrupt;
-use crate::log::LogRecord;
+use crate::log::{LogFiles, LogRecord};
 use crate::recovery::opened::Opened;
 use crate::recovery::plan::RecoveryReport;
 
@@ -134,23 +134,29 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
 
 /// Returns the sign that messages are missing; `None` without one. A store with an `abort` file may have a live writer, whose queues run
 /// ahead of the log that was read. Then only a hole in the log, the mark of what was flushed, our own stamp, and, if no writer has the
-/// store open, signs of a log without its end are looked at.
+/// store open, signs of a log without its end are looked at. `cut_off` is what [`find_cut_off`] has found.
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
+pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport, cut_off: Option<CutOff>) -> Result<Option<String>> {
     let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
-    if lost > 0 {
-        return Ok(Some(format!("{lost} bytes inside the log are damaged, and were passed over")));
-    }
     let exit = RowExit::of_reader(opened);
-    let mut rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
-    let agreed = rows.try_for_each(|row| row.reader.map_or(Ok(()), |rule| rule(opened, report)));
-    match agreed {
-        Ok(()) => Ok(None),
-        Err(error @ Error::Corrupt { .. }) => Ok(Some(error.to_string())),
-        Err(error) => Err(error),
-    }
+    let mut rows = OUTCOMES
+        .iter()
+        .filter(|row| row.exit == RowExit::Any || row.exit == exit)
+        .filter(|row| lost == 0 || row.refuses_salvage);
+    let sign = match rows.try_for_each(|row| row.reader.map_or(Ok(()), |rule| rule(opened, report))) {
+        Ok(()) => None,
+        Err(error @ Error::Corrupt { .. }) => Some(error),
+        Err(error) => return Err(error),
+    };
+    let sign = match cut_off {
+        Some(cut_off) => Some(cut_off.describe(opened.log, report, sign)),
+        None => sign.map(|sign| sign.to_string()),
+    };
+    let passed_over = (lost > 0).then(|| format!("{lost} bytes inside the log are damaged, and were passed over"));
+    let signs: Vec<String> = passed_over.into_iter().chain(sign).collect();
+    Ok((!signs.is_empty()).then(|| signs.join("; ")))
 }
 
 /// Refuses a log that ends at an unreadable page, or of which a segment is cut short, empty or missing.
@@ -213,18 +219,57 @@ fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
         && opened.records.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
-/// What shows that the log of a crashed store ends before whole messages, which its next writer removes; `None` if nothing does.
-/// A record that is torn at the end of the log, as a crash leaves it, is followed by none. Beside a live writer the log only
-/// grows.
+/// Whole messages after the end of the log of a crashed store. Only a salvage reads them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CutOff {
+    /// The start of the first of them.
+    first: i64,
+    /// The end of the last bytes that were written after it.
+    written_until: i64,
+}
+
+impl CutOff {
+    /// Says where the log ends and what follows, with another sign of missing messages.
+    fn describe(self, log: &LogFiles, report: &RecoveryReport, sign: Option<Error>) -> String {
+        let follow = format!(
+            "whole messages follow in {} bytes, the first at {}: they are not read",
+            self.written_until - self.first,
+            self.first
+        );
+        let end_of_log = |removed: &str| {
+            let reason = format!(
+                "the log ends here ({}), and {follow}{removed}{SALVAGE_ADVICE}",
+                report.stop_reason
+            );
+            log.corrupt(report.log_end, reason)
+        };
+        let Some(sign) = sign else {
+            return end_of_log(", and the next start of a writer removes them").to_string();
+        };
+        let end = log.path_of(report.log_end);
+        let is_at_end = matches!(&sign, Error::Corrupt { path, offset, .. } if *path == end.0 && *offset == end.1);
+        if is_at_end {
+            format!("{sign}; {follow}{SALVAGE_ADVICE}")
+        } else {
+            format!("{}; {sign}", end_of_log(""))
+        }
+    }
+}
+
+/// The way to read what follows the end of the log.
+const SALVAGE_ADVICE: &str = "; open the store with recovery=\"salvage\" to read what is whole on both sides";
+
+/// Finds the whole messages after the end of the log of a crashed store. A record that is torn at the end of the log, as a crash leaves it,
+/// is followed by none. Beside a live writer the log only grows.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Corrupt`] as [`RecordStarts::next_record`](crate::log::RecordStarts::next_record).
-pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<String>> {
+pub(super) fn find_cut_off(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<CutOff>> {
     let (log, end) = (opened.log, report.log_end);
     if opened.records.found.is_clean() || opened.is_written_to() || opened.intent.is_salvage() {
         return Ok(None);
     }
-    let Some(next) = opened
+    let Some(first) = opened
         .record_starts()
         .next_record(end, end.saturating_add(1), report.last_store_time)?
     else {
@@ -236,12 +281,8 @@ pub(super) fn find_cut(opened: &Opened<'_>, report: &RecoveryReport) -> Result<O
     {
         return Ok(None);
     }
-    let reason = format!(
-        "the log ends here ({}), and whole messages follow, the first at {next}: they are not read, and the next start of a writer removes \
-         them; open the store with recovery=\"salvage\" to read what is whole on both sides",
-        report.stop_reason
-    );
-    Ok(Some(log.corrupt(end, reason).to_string()))
+    let written_until = log.written_until(first)?;
+    Ok(Some(CutOff { first, written_until }))
 }
 
 /// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open
@@ -265,13 +306,15 @@ fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     Err(opened.log.corrupt(at, reason))
 }
 
+/// The way to read a log with a gap. Damage may end the log of a crashed store before it.
+const GAP_ADVICE: &str = "; mode \"r\" reads the messages before and after the gap, with recovery=\"salvage\" past damage, too";
+
 /// Refuses a log with a segment that is cut short before others, or missing between others.
 fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
     let log = opened.log;
     if let Some((path, len)) = log.cut_short().first() {
         let reason = format!(
-            "the segment ends here, {} bytes were expected, and later segments are there: copy it again; mode \"r\" reads the messages \
-             before and after the gap",
+            "the segment ends here, {} bytes were expected, and later segments are there: copy it again{GAP_ADVICE}",
             log.segment_size()
         );
         return Err(Error::Corrupt {
@@ -281,9 +324,8 @@ fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
         });
     }
     log.first_hole().map_or(Ok(()), |hole| {
-        let reason =
-            "this segment is missing, and later ones are there: put it back; mode \"r\" reads the messages before and after it";
-        Err(log.corrupt(hole, reason.to_owned()))
+        let reason = format!("this segment is missing, and later ones are there: put it back{GAP_ADVICE}");
+        Err(log.corrupt(hole, reason))
     })
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::IndexGeometry;
 use crate::log::{KeptIndex, LastWriter};
 use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
-use crate::recovery::decision::{expect_recoverable, find_cut, find_missing};
+use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
 use crate::recovery::opened::{Exit, Intent, Opened, Opener};
 use crate::recovery::plan::{RecoveryPlan, RecoveryReport, plan};
@@ -89,10 +89,10 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
         count_lost_by_brokers(&files, &plan)?
     };
     // The plan leaves out the queue entries past the end, which show where records start.
-    let cut = find_cut(&opened, &plan.report)?;
+    let cut_off = find_cut_off(&opened, &plan.report)?;
     let mut report = plan.apply_in_memory(&opened)?;
     (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
-    report.missing = find_missing(&opened, &report)?.or(cut);
+    report.missing = find_missing(&opened, &report, cut_off)?;
     if report.clean_exit {
         files.log.settle(report.log_end);
     }
@@ -152,7 +152,7 @@ pub(crate) fn open_for_writing(
     let mut report = plan.apply_in_memory(&opened)?;
     files.queues.expect_directories()?;
     expect_recoverable(&opened, &report)?;
-    report.missing = find_missing(&opened, &report)?;
+    report.missing = find_missing(&opened, &report, None)?;
     let written_until = files.log.written_until(report.log_end)?;
     report.bytes_cut = (written_until - report.log_end) as u64;
     let plan = WritePlan::new(&Facts {

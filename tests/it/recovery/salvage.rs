@@ -1,8 +1,9 @@
 //! `recovery="salvage"`: what is whole is kept on both sides of any damage, and the log is one chain again.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::Path;
 
+use mqstore::check::{FindingId, VerifyRequest};
 use mqstore::config::{Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{BLANK_SIZE, Check, Message, Record, read_record};
@@ -12,6 +13,7 @@ use tempfile::TempDir;
 
 use super::{Crashed, SEGMENT, contents, edit, hits, names, real};
 use crate::store_writer::StoreWriter;
+use crate::verifying::{told, verified_by};
 
 /// What the queue still gives: a body, or that the message is lost.
 fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
@@ -153,6 +155,72 @@ fn a_reader_that_salvages_reads_both_sides_and_changes_nothing() {
     );
     assert!(matches!(reader.message_in_queue("orders", 0, 50), Err(Error::Corrupt { .. })));
     assert!(contents(store.path()) == before);
+}
+
+/// Shortens a segment that later ones follow.
+fn cut_short(store: &Crashed, start: i64) {
+    let file = OpenOptions::new().write(true).open(store.segment(start).0).unwrap();
+    file.set_len(SEGMENT as u64 / 2).unwrap();
+}
+
+#[test]
+fn salvage_is_named_whatever_number_of_damages_a_crashed_log_has() {
+    for damaged in [vec![100], vec![100, 200], vec![100, 200, 250]] {
+        for is_cut_short in [false, true] {
+            let store = Crashed::new(300, false);
+            for n in &damaged {
+                store.damage(*n);
+            }
+            if is_cut_short {
+                cut_short(&store, SEGMENT);
+            }
+            let salvaged = store.reader_with(Recovery::Salvage);
+            let (first, end) = (store.offsets[101], salvaged.physical_bounds().end);
+            let missing = store.reader().recovery().missing.clone().unwrap();
+            let follow = format!(
+                "whole messages follow in {} bytes, the first at {first}: they are not read",
+                end - first
+            );
+            let (path, at) = store.segment(store.offsets[100]);
+            assert!(
+                missing.starts_with(&format!("{} at byte {at}: ", path.display())),
+                "{missing}"
+            );
+            assert!(missing.contains(&follow), "{missing}");
+            assert!(missing.contains("recovery=\"salvage\" to read what is whole"), "{missing}");
+            let passed_over = salvaged.recovery().missing.clone().unwrap();
+            assert!(passed_over.contains("bytes inside the log are damaged"), "{passed_over}");
+            for text in [missing, passed_over] {
+                assert_eq!(text.contains("the segment ends here"), is_cut_short, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn quick_verify_names_the_damage_that_ends_a_crashed_log_before_a_gap() {
+    let store = Crashed::new(300, false);
+    store.damage(100);
+    cut_short(&store, SEGMENT);
+    for deep in [false, true] {
+        let request = VerifyRequest {
+            deep,
+            ..VerifyRequest::default()
+        };
+        let report = verified_by(&real(), store.path(), request).unwrap();
+        let (path, at) = store.segment(store.offsets[100]);
+        let at_damage = report
+            .findings
+            .iter()
+            .filter(|finding| (&finding.file, finding.offset) == (&path, at as u64));
+        let found: Vec<_> = at_damage.map(|finding| finding.id).collect();
+        let expected = if deep {
+            FindingId::LogDamagedRecord
+        } else {
+            FindingId::LogEndsEarly
+        };
+        assert_eq!(found, [expected], "{}", told(&report));
+    }
 }
 
 #[test]
