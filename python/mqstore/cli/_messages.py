@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import click
@@ -135,14 +136,23 @@ def expect_queue(store: mqstore.Store, topic: str, queue_id: int) -> None:
             _ = store.topics[topic].queues[queue_id]
 
 
-def scanned(store: mqstore.Store, out: Output, number: int | None = None, **conditions: Any) -> Iterator[Row]:
-    """The messages that meet the conditions of `Store.scan`, in the order of the log: all, the first or the last ones."""
+def scanned(
+    store: mqstore.Store,
+    out: Output,
+    number: int | None = None,
+    wanted: Callable[[Row], bool] | None = None,
+    **conditions: Any,
+) -> Iterator[Row]:
+    """Yields the messages that are wanted and meet the conditions of `Store.scan`, in the order of the log: all, the first or the
+    last ones.
+    """
     from base64 import b64decode
 
     from mqstore._native import _json_lines
 
     is_last = number is not None and number < 0
-    limit = None if number is None else abs(number)
+    most = None if number is None else abs(number)
+    limit = most if wanted is None else None
     with from_the_command_line():
         batches = out.counting(store.scan(decode_body=True, limit=limit, reverse=is_last, progress=out.progress, **conditions))
 
@@ -154,7 +164,8 @@ def scanned(store: mqstore.Store, out: Output, number: int | None = None, **cond
                     row["body"] = b64decode(row["body"])
                 yield row
 
-    yield from reversed(list(rows())) if is_last else rows()
+    chosen = islice(filter(wanted, rows()), most)
+    yield from reversed(list(chosen)) if is_last else chosen
     expect_none_absent(store, batches.absent_topics)
 
 

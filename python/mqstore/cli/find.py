@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import click
 import mqstore
 from mqstore._facts import facts_of, file_queues
 from mqstore._rows import json_time
-from mqstore._transactions import fate_of
+from mqstore._transactions import ROLLBACK, TYPE, fate_of
 from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent, note_elsewhere, print_messages, row_of, scanned
 from mqstore.cli._output import Output, Row
@@ -25,7 +26,7 @@ ONE_MS = timedelta(milliseconds=1)
 
 @command(examples="find /data/store --topic orders --key o-1 --since -2h --json")
 @on_store
-@click.option("--key", metavar="KEY", help="With this key or unique key; fast with --topic.")
+@click.option("--key", metavar="KEY", help="With this key or unique key, half messages too; fast with --topic.")
 @click.option("--id", "message_id", metavar="ID", help="With this offset id or unique key, half messages too.")
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
 @count
@@ -55,7 +56,7 @@ def find(
     else:
         only_all = "--all is no condition: " if conditions else ""
         raise click.UsageError(f"{only_all}give a condition, such as --key or --since; cat prints all messages of a topic")
-    everything = message_id is not None or "transactions" in conditions
+    everything = message_id is not None or key is not None or "transactions" in conditions
     print_messages(out, rows, body_as, lambda: f"no message is found: {_looked_at(store, out, conditions, everything)}")
 
 
@@ -67,12 +68,19 @@ def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
     if message is not None:
         yield _with_fate(store, out, row_of(message), message)
         return
-    for row in scanned(store, out, keys=message_id, transactions="all"):
+    yield from _with_fates(store, out, scanned(store, out, keys=message_id, transactions="all"))
+
+
+def _with_fates(store: mqstore.Store, out: Output, rows: Iterable[Row]) -> Iterator[Row]:
+    for row in rows:
         yield _with_fate(store, out, row, store.message_at(row["physical_offset"]))
 
 
 def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Message) -> Row:
-    """Returns the row with the state of its transaction, and says on stderr what that means."""
+    """Returns the row with the state of its transaction, and says on stderr what that means.
+
+    Also says on stderr that consumers do not get a message because its queue lacks it.
+    """
     fate, place = None, f"the message at physical offset {message.physical_offset}"
     try:
         fate = fate_of(store, message, out.counting)
@@ -80,7 +88,22 @@ def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Mes
         out.lack(f"{place} belongs to a transaction whose state cannot be read: {without_advice(str(error))}")
     if fate is not None:
         out.note(f"{place} is {fate.text}")
+    if message.transaction not in ("prepared", "rollback") and not _is_in_queue(store, message):
+        out.note(f"{place} is in the log, and no entry of its queue leads to it: consumers do not get it")
     return {**row, "transaction": fate and fate.state}
+
+
+def _is_in_queue(store: mqstore.Store, message: mqstore.Message) -> bool:
+    """Returns whether the entry at the queue offset of a message leads to it; True where the queues are not read."""
+    if message.topic not in store.topics:
+        return False
+    with suppress(mqstore.NotFoundError, mqstore.CorruptError):
+        try:
+            found = store.topics[message.topic].queues[message.queue_id][message.queue_offset]
+        except mqstore.UnsupportedFormatError:
+            return True
+        return found.physical_offset == message.physical_offset
+    return False
 
 
 def _looked_at(store: mqstore.Store, out: Output, conditions: dict[str, Any], everything: bool) -> str:
@@ -109,13 +132,19 @@ def _offset_at(queue: mqstore.Queue, time: datetime | None, otherwise: int) -> i
 
 
 def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, conditions: dict[str, Any]) -> Iterator[Row]:
-    """By the index where a topic is given. Further conditions are for what is between the first and the last such message."""
+    """By the index where a topic is given. Further conditions are for what is between the first and the last such message.
+
+    Each way finds what has the key in the log, also where no queue leads to it. Rolled-back messages, of which the index has no
+    key, are found with --all only.
+    """
     topics = conditions.get("topics", ())
     since, until = conditions.get("time", (None, None))
     last = until and until - ONE_MS
-    # The index has no keys of rolled-back messages, and a query takes no stretch of time in which nothing can lie.
+    wanted = None if "transactions" in conditions else _is_not_rolled_back
+    search = functools.partial(scanned, store, out, number, wanted, keys=key, **{**conditions, "transactions": "all"})
+    # A query takes no stretch of time in which nothing can lie.
     if not topics or "transactions" in conditions or (since and last and last < since):
-        yield from scanned(store, out, number, keys=key, **conditions)
+        yield from _with_fates(store, out, search())
         return
     note_elsewhere(store, out, "keys")
     with from_the_command_line():
@@ -123,10 +152,14 @@ def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, con
     found = sorted((message for answer in answers for message in answer), key=lambda message: message.physical_offset)
     if found and conditions.keys() - {"topics", "time"}:
         between = (found[0].physical_offset, found[-1].physical_offset + 1)
-        yield from scanned(store, out, number, keys=key, physical=between, **conditions)
+        yield from _with_fates(store, out, search(physical=between))
         return
-    chosen = found[number:] if number is not None and number < 0 else found[:number]
-    yield from map(row_of, chosen)
+    for message in found[number:] if number is not None and number < 0 else found[:number]:
+        yield _with_fate(store, out, row_of(message), message)
     expect_none_absent(
         store, [topic for topic, answer in zip(topics, answers, strict=True) if not answer and topic not in store.topics]
     )
+
+
+def _is_not_rolled_back(row: Row) -> bool:
+    return bool(row["sys_flag"] & TYPE != ROLLBACK)

@@ -184,8 +184,11 @@ RANGE = "stored from 2026-11-22 03:46:21.131 to 2026-11-22 03:47:01.999"
     ("words", "looked_at"),
     [
         (("--id", "0A"), f"looked at 2612 messages in queues and all records that are in no queue, {RANGE}"),
-        (("--key", "no"), f"looked at 2612 messages in queues, {RANGE}"),
-        (("--key", "no", "--topic", "orders", "--topic", "bulk"), f"looked at 1460 messages in queues, {RANGE}"),
+        (("--key", "no"), f"looked at 2612 messages in queues and all records that are in no queue, {RANGE}"),
+        (
+            ("--key", "no", "--topic", "orders", "--topic", "bulk"),
+            f"looked at 1460 messages in queues and all records that are in no queue, {RANGE}",
+        ),
         (
             ("--tag", "no", "--since", "2026-11-22 03:46:30", "--until", "2026-11-22 03:46:58"),
             "looked at 271 messages in queues, stored from 2026-11-22 03:46:30.000 to 2026-11-22 03:46:58.000",
@@ -211,3 +214,45 @@ def test_find_without_a_hit_says_that_a_part_was_not_covered(broker: Path, tmp_p
         assert ran.err.endswith("; a part of the log was not covered\n")
     mqstore.open(tmp_path / "empty", "x").close()
     assert run("find", tmp_path / "empty", "--id", "0A").err == "mqstore: no message is found: the log has no message\n"
+
+
+def found(run: Callable[..., Any], *words: object) -> tuple[list[tuple[int, str | None]], str]:
+    """The physical offset and the state of the transaction of each message that is found, and what stderr says."""
+    ran = run("find", *words, "--json")
+    return [(row["physical_offset"], row["transaction"]) for row in ran.rows], ran.err
+
+
+@pytest.mark.parametrize("words", [(), ("--tag", "t"), ("-n", "5"), ("-n", "-5")], ids=" ".join)
+def test_find_by_key_finds_half_messages_with_and_without_their_topic(
+    words: tuple[str, ...], tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("other", b"x", keys=["o-2"])
+        half, rolled_back, sent = (
+            store.append("orders", b"x", keys=["o-1"], tags="t", sys_flag=kind).physical_offset
+            for kind in (PREPARED, ROLLBACK, 0)
+        )
+    for topic in ((), ("--topic", "orders")):
+        rows, err = found(run, tmp_path / "store", *topic, "--key", "o-1", *words)
+        assert rows == [(half, "open"), (sent, None)]
+        assert err.count("do not get it") == err.count("is a half message whose transaction is open") == 1
+        rows, err = found(run, tmp_path / "store", *topic, "--key", "o-1", *words, "--all")
+        assert rows == [(half, "open"), (rolled_back, "rolled_back"), (sent, None)]
+
+
+@pytest.mark.parametrize("entry", [bytes(20), b"\0\0\0\0\0\7\7\7"], ids=["zeros", "another place"])
+def test_find_reports_that_no_queue_entry_leads_to_a_message(
+    entry: bytes, copied: Callable[[str], Path], run: Callable[..., Any]
+) -> None:
+    path = copied("498_mixed")
+    with mqstore.open(path) as store:
+        message = store.topics["orders"].queues[0][3]
+    with next((path / "consumequeue" / "orders" / "0").iterdir()).open("r+b") as entries:
+        entries.seek(3 * 20)
+        entries.write(entry)
+    by_key = ("--key", message.keys[0])
+    for words in (by_key, ("--topic", "orders", *by_key), (*by_key, "--all"), ("--id", message.message_id)):
+        rows, err = found(run, path, *words)
+        assert rows == [(message.physical_offset, None)]
+        said = "is in the log, and no entry of its queue leads to it: consumers do not get it"
+        assert err == f"mqstore: the message at physical offset {message.physical_offset} {said}\n"

@@ -48,7 +48,7 @@ def store(mqstore_broker: Broker) -> Path:
 
 def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
     more: dict[str, list[object]] = {
-        "find": ["--key", "o-1"],
+        "find": ["--tag", "paid"],
         "cat": ["orders"],
         "get": [0],
         "dump": [0],
