@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import mqstore
 from mqstore._broker_topics import SCHEDULE_TOPIC
 from mqstore._rows import rows_of
+from mqstore._settings import why_missing
 
 
 class Delivery(NamedTuple):
@@ -24,7 +24,7 @@ class Delivery(NamedTuple):
 
 
 def delivery_of(store: mqstore.Store) -> Delivery:
-    """Reads how far a broker has delivered delayed messages. Without `config/topics.json` no broker has written the store."""
+    """Reads how far a broker has delivered delayed messages. In a store that no broker has written, none of them is delivered."""
     try:
         return Delivery({row["level"]: row["offset"] for row in rows_of(store.delay_offsets())})
     except mqstore.CorruptError as error:
@@ -32,11 +32,8 @@ def delivery_of(store: mqstore.Store) -> Delivery:
     except mqstore.UnsupportedFormatError as error:
         return Delivery({}, str(error))
     except mqstore.NotFoundError as error:
-        if aside := set_aside(store, "delayOffset.json"):
-            return Delivery({}, f"a repair has set the damaged delayOffset.json aside: {aside}", True)
-        if Path(store.path, "config", "topics.json").exists():
-            return Delivery({}, "delayOffset.json is missing", True)
-        return Delivery({}, str(error))
+        why = why_missing(store, "delayOffset.json")
+        return Delivery({}, str(error) if why is None else why, why is not None)
 
 
 def undelivered(store: mqstore.Store, delivery: Delivery) -> dict[int, mqstore.QueueSlice]:
@@ -46,8 +43,3 @@ def undelivered(store: mqstore.Store, delivery: Delivery) -> dict[int, mqstore.Q
     topic = store.topics[SCHEDULE_TOPIC]
     queues = {queue_id + 1: topic.queues[queue_id] for queue_id in topic.queue_ids}
     return {level: queue[max(delivery.offsets.get(level, 0), queue.min_offset) :] for level, queue in queues.items()}
-
-
-def set_aside(store: mqstore.Store, name: str) -> Path | None:
-    """Returns the file of `config` that the last repair has set aside, if one has."""
-    return max(Path(store.path).glob(f"mqstore-backup-*/config/{name}"), default=None)

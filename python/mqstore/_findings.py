@@ -8,14 +8,19 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import mqstore
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_GROUP
+from mqstore._delays import delivery_of, undelivered
+from mqstore._facts import file_queues
+from mqstore._lost_queues import has_queue
 from mqstore._rows import rows_of
+from mqstore._settings import missing_settings, why_missing
 from mqstore._timers import count_timers
-from mqstore._transactions import Counting, open_halves
+from mqstore._transactions import open_halves
 
 #: A finding with the names of `Finding.to_dict`.
 Row: TypeAlias = dict[str, Any]
@@ -27,29 +32,46 @@ UNKNOWN: Row = dict.fromkeys(("topic", "queue_id", "queue_offset", "physical_off
 _WITHOUT_WRITER = re.compile(r"(with no writer running|before anything is started on it): mqstore .*")
 #: Fixes that ask for nothing now.
 _NO_ACTION = ("the next open for writing sets it right", "do first what ")
+#: The command at the end of a fix, and words after it.
+_COMMAND = re.compile(r"(?P<command>mqstore (?:repair|rebuild|copy) .*? (?:--yes|--skip-damaged))(?P<more> .*)?$")
+#: The fix of all that is wrong where the log has no segment, or only empty ones.
+_LOG_GONE = (
+    "put back commitlog/ from a backup: no segment of it is left, and queues and index hold no message; without a backup, all "
+    "messages are lost, and a new store begins in an empty directory"
+)
+#: Findings that a broker may have while it runs.
+_OF_RUNNING = ("consumer.past_end", "consumer.expired_unread", "transaction.not_read", "timer.not_read")
 
 
-def findings_of(store: mqstore.Store, found: mqstore.VerifyReport, counting: Counting) -> list[Row]:
+def findings_of(store: mqstore.Store, found: mqstore.VerifyReport) -> list[Row]:
     """Returns all findings, the worst first: errors, warnings, notes; of the notes dead letters, open transactions, delayed
     messages, timers and lag come last, in this order.
     """
     rows = rows_of_findings(found.findings, store.path)
     if cut := list(_of_crash(store)):
         # It says the same with its place.
-        rows = _beside_writer([*cut, *(row for row in rows if row["id"] != "log.ends_early")], store.path)
-    consumers = list(_of_consumers(store))
+        rows = [*cut, *(row for row in rows if row["id"] != "log.ends_early")]
+    verified = list(rows)
+    rows += _of_settings(store)
+    consumers = list(_of_consumers(store, verified))
     rows += [row for row in consumers if row["id"] != "consumer.lag"]
-    rows += [*_of_dead(store), *_of_transactions(store, counting), *_of_delayed(store), *_of_timers(store, counting)]
+    rows += [*_of_dead(store), *_of_transactions(store, verified), *_of_delayed(store, verified), *_of_timers(store, verified)]
     rows += [row for row in consumers if row["id"] == "consumer.lag"]
-    return sorted(rows, key=lambda row: SEVERITIES.index(row["severity"]))
+    # A finding about what a file of settings counts says what the damage means.
+    known = {row["file"] for row in rows if row["id"].endswith(".not_read")}
+    rows = [row for row in rows if row["id"] != "config.unreadable" or row["file"] not in known]
+    return sorted(_beside_writer(rows, store.path), key=lambda row: SEVERITIES.index(row["severity"]))
 
 
 def rows_of_findings(findings: Iterable[mqstore.Finding], path: str) -> list[Row]:
-    """Returns findings of `verify` as dicts. Those about the index name its file."""
+    """Returns findings of `verify` as dicts. Those about the index name its file. Without a log no repair is a fix."""
     rows = [finding.to_dict() for finding in findings]
+    has_log = any(file.stat().st_size for file in Path(path, "commitlog").glob("[0-9]*") if file.is_file())
     for row in rows:
         if row["id"].startswith("index.") and "index" not in row["message"]:
             row["message"] = f"index file {Path(row['file']).name}: {row['message']}"
+        if not has_log and row["severity"] == "error" and _COMMAND.search(row["fix"]):
+            row["fix"] = _LOG_GONE
     return _beside_writer(rows, path)
 
 
@@ -70,10 +92,41 @@ def is_ok(findings: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def do_next(findings: Iterable[Mapping[str, Any]]) -> str | None:
-    """Returns the first step of the most urgent fix, or None where nothing has to be done."""
-    fixes = (row["fix"] for row in findings if row["fix"] and not row["fix"].startswith(_NO_ACTION))
-    urgent = next(fixes, None)
-    return None if urgent is None else re.split(r"; (?=if |mqstore )", urgent, maxsplit=1)[0]
+    """Returns the first step of the most urgent fix, or None where nothing has to be done. A command is at its end, and runs as
+    it is.
+    """
+    if (urgent := _urgent(findings)) is None:
+        return None
+    step: str = urgent["fix"].partition("; mqstore ")[0]
+    found = _COMMAND.search(step)
+    if found is None:
+        return step
+    before = re.sub(r"(, )?(with no writer running|before anything is started on it): $", r"\1", step[: found.start()])
+    return before.removesuffix(", ") + (": " if before else "") + _with_target(found["command"])
+
+
+def next_line(findings: Iterable[Mapping[str, Any]]) -> str | None:
+    """Returns the line with the next step, which says if it must be done before a broker, or another writer, starts."""
+    rows = list(findings)
+    if (urgent := _urgent(rows)) is None:
+        return None
+    is_needed = _COMMAND.search(urgent["fix"]) or (urgent["severity"] != "note" and urgent["id"] not in _OF_RUNNING)
+    is_before_start = is_needed and "stop the writer" not in urgent["fix"]
+    return f"do next{', before a broker or another writer starts' if is_before_start else ''}: {do_next(rows)}"
+
+
+def _urgent(findings: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Returns the first finding that asks for something."""
+    return next((row for row in findings if row["fix"] and not row["fix"].startswith(_NO_ACTION)), None)
+
+
+def _with_target(command: str) -> str:
+    """Returns a command with a directory that does not exist beside the store in the place of NEW."""
+    words = shlex.split(command)
+    if "NEW" in words:
+        beside = (f"{words[2].rstrip('/')}.repaired{number or ''}" for number in count())
+        words[words.index("NEW")] = next(path for path in beside if not Path(path).exists())
+    return shlex.join(words)
 
 
 def _finding(
@@ -86,23 +139,26 @@ def _finding(
 class _Reads:
     """Registers reads, as a `Counting`, and reports what they have skipped as a finding."""
 
-    def __init__(self, counting: Counting) -> None:
-        self._counting = counting
+    def __init__(self) -> None:
         self._reads: list[Any] = []
 
     def __call__(self, read: Any) -> Any:
         self._reads.append(read)
-        return self._counting(read)
+        return read
 
-    def of_skipped(self, id: str, messages: str, counted: str) -> Iterator[Row]:
-        """Yields the warning that `messages` were skipped and the number of `counted` may be wrong, if any was."""
+    def of_skipped(self, id: str, messages: str, counted: str, store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
+        """Yields the finding that `messages` were skipped and the number of `counted` may be wrong, if any was. It is a note if
+        a salvage has lost them, because nothing brings them back.
+        """
         if skipped := sum(read.skipped for read in self._reads):
+            is_damaged = _first_error(verified) is not None
+            is_salvaged = not is_damaged and any(row["id"] == "log.lost_messages" for row in verified)
             yield _finding(
                 id,
-                "warning",
+                "note" if is_salvaged else "warning",
                 f"{skipped} {messages} were lost or are damaged",
                 f"the number of {counted} here may be too low or too high",
-                "",
+                "" if is_damaged or is_salvaged else f"read the bodies, too: mqstore verify {_named(store)}",
             )
 
 
@@ -128,9 +184,42 @@ def _of_crash(store: mqstore.Store) -> Iterator[Row]:
             )
 
 
-def _of_consumers(store: mqstore.Store) -> Iterator[Row]:
+def _first_error(verified: Iterable[Row]) -> Row | None:
+    """Returns the first error about the log or its queues, whose fix may bring messages back."""
+    errors = (row for row in verified if row["severity"] == "error")
+    return next((row for row in errors if row["id"].startswith(("log.", "queue.", "checkpoint."))), None)
+
+
+def _restored(store: mqstore.Store, file: str, verified: Iterable[Row], started: str) -> str:
+    """Returns the fix of a file of settings that is damaged or missing, with what a broker that starts without it does."""
+    is_set_aside = any((row["id"], row["file"]) == ("config.unreadable", file) for row in verified)
+    without = f"with no writer running: mqstore repair {_named(store)} --yes" if is_set_aside else f"start the broker: {started}"
+    return f"restore the file from a backup; without a backup, {without}"
+
+
+def _of_settings(store: mqstore.Store) -> Iterator[Row]:
+    """Settings of a broker that are missing, apart from those that other findings are about."""
+    for name, why in missing_settings(store).items():
+        if name not in ("consumerOffset.json", "delayOffset.json"):
+            file = f"{store.path}/config/{name}"
+            yield _finding(
+                "config.missing",
+                "warning",
+                why,
+                "a broker that starts without topics.json deletes the queues of its topics in time"
+                if name == "topics.json"
+                else "a broker starts without these settings",
+                _restored(store, file, [], "it writes a new one, to which its operator adds these settings again"),
+                file=file,
+                offset=0,
+                last_offset=0,
+            )
+
+
+def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
     file = f"{store.path}/config/consumerOffset.json"
-    unknown = ("the progress of the consumer groups is unknown here", "restore the file from a backup")
+    started = "it writes a new one, and each group begins where its clients say (consumeFromWhere)"
+    unknown = ("the progress of the consumer groups is unknown here", _restored(store, file, verified, started))
     try:
         rows = rows_of(store.lag())
     except mqstore.UnsupportedFormatError:
@@ -138,17 +227,20 @@ def _of_consumers(store: mqstore.Store) -> Iterator[Row]:
         return
     except mqstore.NotFoundError:
         # Without groups there is no file.
-        if aside := sorted(Path(store.path).glob("mqstore-backup-*/config/consumerOffset.json")):
-            message = f"a repair has set the damaged file aside: {aside[-1]}"
-            yield _finding("consumer.not_read", "warning", message, *unknown, file=file)
+        if why := why_missing(store, "consumerOffset.json"):
+            yield _finding("consumer.not_read", "warning", why, *unknown, file=file)
         return
     except mqstore.CorruptError as error:
         at = error.offset
-        yield _finding("consumer.not_read", "warning", error.reason, *unknown, file=file, offset=at, last_offset=at)
+        reason = error.reason.partition(";")[0]
+        yield _finding("consumer.not_read", "warning", reason, *unknown, file=file, offset=at, last_offset=at)
         return
+    # Verify reports the queues that are lost.
+    topics = {row["topic"] for row in verified if row["id"].startswith("queue.") and row["severity"] == "error"}
     for row in rows:
-        if row["offset"] is not None and row["min_offset"] is not None:
-            yield from _of_offset(store, row, file)
+        is_lost = row["topic"] in topics and not has_queue(store, row["topic"], row["queue_id"])
+        if row["offset"] is not None and row["min_offset"] is not None and not is_lost:
+            yield from _of_offset(store, row, file, verified)
     lags = Counter[str]()
     for row in rows:
         lags[row["group"]] += row["lag"] or 0
@@ -164,16 +256,19 @@ def _of_consumers(store: mqstore.Store) -> Iterator[Row]:
             )
 
 
-def _of_offset(store: mqstore.Store, row: Row, file: str) -> Iterator[Row]:
+def _of_offset(store: mqstore.Store, row: Row, file: str, verified: list[Row]) -> Iterator[Row]:
     where = f"group {row['group']}, {row['topic']}/{row['queue_id']}"
     places = {"file": file, "offset": 0, "last_offset": 0, "topic": row["topic"], "queue_id": row["queue_id"]}
     if row["offset"] > row["max_offset"]:
+        first = _first_error(verified)
         yield _finding(
             "consumer.past_end",
             "warning",
             f"{where}: the offset {row['offset']} is past the end of the queue, {row['max_offset']}",
             "messages were lost, or config/ is of another store",
-            "reset the offset of the group before it consumes again",
+            "reset the offset of the group before it consumes again"
+            if first is None
+            else f"do first what {first['id']} asks for",
             **places,
         )
     elif row["offset"] < row["min_offset"]:
@@ -202,8 +297,8 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
             )
 
 
-def _of_transactions(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
-    number, reads = 0, _Reads(counting)
+def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
+    number, reads = 0, _Reads()
     try:
         number = sum(1 for _ in open_halves(store, reads))
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
@@ -225,15 +320,28 @@ def _of_transactions(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
             "their messages are in no queue; a broker asks their producers while it runs",
             f"mqstore transactions {_named(store)}",
         )
-    yield from reads.of_skipped("transaction.not_read", "half or op messages", "open transactions")
+    yield from reads.of_skipped("transaction.not_read", "half or op messages", "open transactions", store, verified)
 
 
-def _of_delayed(store: mqstore.Store) -> Iterator[Row]:
-    delivered: dict[int, int] = {}
-    # Without the broker's progress all messages count as waiting. Verify reports a file that cannot be read.
-    with suppress(mqstore.NotFoundError, mqstore.CorruptError):
-        delivered = {row["level"] - 1: row["offset"] for row in rows_of(store.delay_offsets())}
-    if number := _length(store, SCHEDULE_TOPIC, delivered):
+def _of_delayed(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
+    delivery, number, reads = delivery_of(store), 0, _Reads()
+    with suppress(mqstore.UnsupportedFormatError):
+        for messages in undelivered(store, delivery).values():
+            number += sum(map(len, reads(messages.batches(["queue_offset"], errors="skip"))))
+    if number and delivery.is_lost:
+        file = f"{store.path}/config/delayOffset.json"
+        yield _finding(
+            "delayed.not_read",
+            "warning",
+            f"it is unknown how many of {number} delayed messages wait: {delivery.unknown}",
+            "a broker that starts without this file delivers each delay level from its begin: consumers get messages again",
+            _restored(store, file, verified, "it writes a new one, and delivers them all"),
+            file=file,
+            offset=delivery.byte,
+            last_offset=delivery.byte,
+            topic=SCHEDULE_TOPIC,
+        )
+    elif number:
         yield _finding(
             "delayed.waiting",
             "note",
@@ -242,10 +350,11 @@ def _of_delayed(store: mqstore.Store) -> Iterator[Row]:
             f"mqstore delayed {_named(store)} -n 10",
             topic=SCHEDULE_TOPIC,
         )
+    yield from reads.of_skipped("delayed.not_read", "delayed messages", "delayed messages", store, verified)
 
 
-def _of_timers(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
-    reads = _Reads(counting)
+def _of_timers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
+    reads = _Reads()
     number = count_timers(store, reads)
     if number:
         yield _finding(
@@ -256,19 +365,12 @@ def _of_timers(store: mqstore.Store, counting: Counting) -> Iterator[Row]:
             f"mqstore cat {_named(store)} {TIMER_TOPIC} -n 10",
             topic=TIMER_TOPIC,
         )
-    yield from reads.of_skipped("timer.not_read", "timer messages", "timers")
+    yield from reads.of_skipped("timer.not_read", "timer messages", "timers", store, verified)
 
 
-def _length(store: mqstore.Store, topic: str, done: dict[int, int] | None = None) -> int:
-    """Returns how many messages the queues of a topic have, from an offset on for some queue ids; 0 without readable queues."""
-    if topic not in store.topics:
-        return 0
-    begins = done or {}
-    with suppress(mqstore.UnsupportedFormatError):
-        queues = store.topics[topic].queues
-        each = ((queue_id, queues[queue_id]) for queue_id in store.topics[topic].queue_ids)
-        return sum(max(0, queue.max_offset - max(begins.get(queue_id, 0), queue.min_offset)) for queue_id, queue in each)
-    return 0
+def _length(store: mqstore.Store, topic: str) -> int:
+    """Returns how many messages the queues of a topic have; 0 without readable queues."""
+    return sum(len(queue) for _, queue in file_queues(store, topic))
 
 
 def _named(store: mqstore.Store) -> str:

@@ -6,8 +6,9 @@ import os
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import mqstore
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -36,8 +37,19 @@ def lost_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> Count
     return found
 
 
+def empty_lost(store: mqstore.Store, rows: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
+    """Sets the bounds and the lag of rows of `Store.lag` to None where the queue is lost, and returns the `lost_queues`."""
+    consumed = list(rows)
+    topics = {row["topic"] for row in consumed}
+    lost = lost_queues(store, lambda topic: topic in topics)
+    for row in consumed:
+        if (row["topic"], row["queue_id"]) in lost:
+            row.update(dict.fromkeys(("min_offset", "max_offset", "lag")))
+    return lost
+
+
 def lost_in_words(store: mqstore.Store, lost: Counter[tuple[str, int]]) -> str | None:
-    """Returns the sentence that an answer from queues lacks these messages, and the commands that help, or None without any."""
+    """Returns the sentence that an answer from queues does not count these messages, with the commands that help, or None."""
     if not lost:
         return None
     path, topics = shlex.quote(store.path), Counter[str]()

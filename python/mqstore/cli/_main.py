@@ -161,9 +161,10 @@ def command(*, examples: tuple[str, ...] | str, name: str | None = None) -> Call
 def commands() -> None:
     """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
 
-    STORE is the directory of a store. Only import, copy, repair, rebuild and demo write one. Exit codes: 0 the answer is
-    whole; 1 it is not: nothing was found, a name is not there, messages were skipped, the store is incomplete, or something is
-    wrong with it; 2 usage; 3 the store cannot be read.
+    STORE is the directory of a store. If something may be wrong with it, begin with doctor, which names the next command.
+    Only import, copy, repair, rebuild and demo write a store. Exit codes: 0 the answer is whole; 1 it is not: nothing was
+    found, a name is not there, messages were skipped, a queue is lost, the store is incomplete, or something is wrong with it;
+    2 usage; 3 the store cannot be read.
     """
 
 

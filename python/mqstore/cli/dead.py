@@ -30,6 +30,8 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
     from_topic. Those in %DLQ% were given up: because it failed as often as its group allows, or because it said so. Those in
     %RETRY% are delivered again; unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send
     them again: mqstore export STORE dead.jsonl --topic %DLQ%billing --decode-body
+
+    Exit code 1 where nothing is found, and where such a queue is lost.
     """
     topics = [name for name in store.topics if name.startswith((DEAD, RETRY))]
     nothing = "no message was given up, and none was sent back"

@@ -39,8 +39,9 @@ def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) 
 
     due_time says until when; the first one that is due comes first. topic and queue_id say where each will go, queue_offset
     where it waits: in queue level - 1 of SCHEDULE_TOPIC_XXXX. How far the broker has come is in config/delayOffset.json
-    (every 10 s); where that is missing, all that stand there count. Messages that consumers failed on wait there, too, for
-    %RETRY%. Timers of 5.x with a time of their own are not listed, but counted on stderr.
+    (every 10 s); where that is missing or damaged, all are listed, with exit code 1 in the store of a broker. Messages that
+    consumers failed on wait there, too, for %RETRY%. Timers of 5.x with a time of their own are counted on stderr. Exit code
+    1 also where a queue is lost.
     """
     note_elsewhere(store, out, "timers")
     nothing = "no message waits for its delivery"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mqstore
-from mqstore._findings import do_next, findings_of, is_ok
+from mqstore._findings import do_next, findings_of, is_ok, next_line
 from mqstore._rows import visible
 from mqstore.cli._findings import print_findings, without_advice_in
 from mqstore.cli._main import FINDINGS, command
@@ -18,19 +18,20 @@ from mqstore.cli._store import on_store
 def doctor(store: mqstore.Store, out: Output) -> None:
     """Says what is wrong with a store and what to do next.
 
-    It finds what verify --quick finds, what the next start after a crash would lose, and what waits for somebody: consumers,
-    dead letters, transactions. It reads the log, without the checksums of bodies, and changes nothing. Exit code 1 for an
-    error or a warning.
+    It finds what verify --quick finds, what the next start after a crash would lose, and what waits: messages for consumers,
+    dead letters, transactions, delayed messages. The last line is the next step, and says if it comes before the start of a
+    broker. A command there runs as it is. Then ask again, until the exit code is 0 or the step names what is lost. It reads
+    the log, without the checksums of bodies, and changes nothing. Exit code 1 for an error or a warning.
     """
     verified = store.verify(deep=False, progress=out.progress)
-    found = without_advice_in(findings_of(store, verified, out.counting))
-    ok, step = is_ok(found), do_next(found)
+    found = without_advice_in(findings_of(store, verified))
+    ok = is_ok(found)
     if out.as_json:
-        out.object({"ok": ok, "findings": found, "do_next": step})
+        out.object({"ok": ok, "findings": found, "do_next": do_next(found)})
     else:
         print_findings(out, found)
         out.line("nothing is wrong; verify also compares bodies with their checksums" if ok else "something is wrong")
-        if step is not None:
-            out.line(f"do next: {visible(step)}")
+        if (line := next_line(found)) is not None:
+            out.line(visible(line))
     if not ok:
         raise click.exceptions.Exit(FINDINGS)

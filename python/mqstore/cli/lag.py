@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mqstore
-from mqstore._lost_queues import lost_in_words, lost_queues
+from mqstore._lost_queues import empty_lost, lost_in_words
 from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
 from mqstore.cli._main import command
@@ -21,16 +21,11 @@ def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
 
     A row a queue, of all groups or of GROUP. offset is what the group gets next, as the broker wrote it to
     config/consumerOffset.json (every 5 s). An offset below min_offset: messages expired unread. One above max_offset: it
-    comes from another store, or messages were lost.
+    comes from another store, or messages were lost. Without bounds and lag: the queue is lost, and the exit code is 1.
     """
     rows = rows_of(store.lag())
     nothing = "no group has consumed from this store"
     if group is not None:
         nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"
         rows = [row for row in rows if row["group"] == group]
-    consumed = {row["topic"] for row in rows}
-    lost = lost_queues(store, lambda topic: topic in consumed)
-    for row in rows:
-        if (row["topic"], row["queue_id"]) in lost:
-            row.update(dict.fromkeys(("min_offset", "max_offset", "lag")))
-    out.table(rows, nothing, missing=lost_in_words(store, lost))
+    out.table(rows, nothing, missing=lost_in_words(store, empty_lost(store, rows)))

@@ -79,7 +79,7 @@ def report(
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning), mqstore.open(store, errors="skip") as opened:
             return report(opened, deep=deep, progress=progress)
     verified = store.verify(deep=deep, progress=progress)
-    found = findings_of(store, verified, lambda read: read)
+    found = findings_of(store, verified)
     used = _sections.used_of(store)
     lag = _sections.lag_of(store)
     rows = [] if isinstance(lag, str) else lag

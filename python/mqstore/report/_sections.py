@@ -10,7 +10,8 @@ from typing import Any
 
 import mqstore
 from mqstore._facts import facts_of
-from mqstore._findings import do_next
+from mqstore._findings import next_line
+from mqstore._lost_queues import empty_lost
 from mqstore._rows import each_row, rows_of, visible
 from mqstore.report import _figures
 from mqstore.report._figures import NAMED, amount, size
@@ -115,8 +116,8 @@ def findings_section(
         f"{looked}An error means that messages are lost or not found, or that a broker will do harm. A warning costs time, or is "
         "set right by the next open. A note needs nothing."
     )
-    if (step := do_next(findings)) is not None:
-        text += f" Do next: {step}"
+    if (line := next_line(findings)) is not None:
+        text += f" D{line[1:]}"
     rows = [
         [
             finding["severity"],
@@ -322,11 +323,13 @@ def recovery_section(store: mqstore.Store) -> Section:
 def lag_of(store: mqstore.Store) -> list[dict[str, Any]] | str:
     """The rows of `Store.lag`, or why there are none."""
     try:
-        return rows_of(store.lag())
+        rows = rows_of(store.lag())
     except mqstore.NotFoundError:
         return "The store has no progress of consumers: config/consumerOffset.json is missing."
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
         return str(error)
+    empty_lost(store, rows)
+    return rows
 
 
 def needs_of(store: mqstore.Store, lag: Iterable[Mapping[str, Any]]) -> list[tuple[int, str]]:

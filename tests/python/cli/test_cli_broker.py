@@ -296,3 +296,28 @@ NOTHING = {
     "delayed": "no message waits for its delivery",
     "transactions": "no transaction is open",
 }
+
+
+@pytest.mark.parametrize("text", ["", '{"offsetTable":{1:2', '{"offsetTable":{"x":1}}', None])
+def test_delayed_messages_count_as_unknown_without_the_progress_of_their_delivery(
+    text: str | None, broker: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    file = path / "config" / "delayOffset.json"
+    whole = file.read_text()
+    file.with_name("delayOffset.json.bak").unlink()
+    file.unlink() if text is None else file.write_text(text)
+    ran = run("delayed", path, "--json")
+    assert (ran.code, len(ran.objects)) == (1, 110)
+    assert "it is unknown which messages of SCHEDULE_TOPIC_XXXX were delivered" in ran.err.splitlines()[-1]
+    ran = run("doctor", path, "--json")
+    findings = {
+        finding["id"]: finding for finding in ran.objects[0]["findings"] if finding["id"].startswith(("delayed", "config"))
+    }
+    assert (ran.code, list(findings)) == (1, ["delayed.not_read"])
+    said = findings["delayed.not_read"]
+    assert said["message"].startswith("it is unknown how many of 110 delayed messages wait: delayOffset.json ")
+    assert said["meaning"].startswith("a broker that starts without this file delivers each delay level from its begin: ")
+    assert said["fix"].startswith("restore the file from a backup; without a backup, ")
+    file.write_text(whole)
+    assert (run("delayed", path, "--json"), run("doctor", path).code) == (run("delayed", broker, "--json"), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -96,12 +97,13 @@ def test_doctor_reports_that_open_transactions_were_not_counted(mqstore_broker: 
 def test_doctor_ends_with_the_most_urgent_step(stores: dict[str, Path], events: Path, run: Callable[..., Any]) -> None:
     steps = {
         "whole": f"mqstore dead {stores['whole']} flaky-group",
-        "torn": f"before anything is started on it: mqstore repair {stores['torn']} --into NEW --yes keeps what is whole on both "
-        "sides, in a copy",
-        "incomplete": "put back the part of the log that is missing",
+        "torn": f"mqstore repair {stores['torn']} --into {stores['torn']}.repaired --yes",
+        "incomplete": "put back the part of the log that is missing; if it is lost: mqstore repair "
+        f"{stores['incomplete']} --into {stores['incomplete']}.repaired --yes",
     }
     for name, step in steps.items():
-        assert run("doctor", stores[name]).out.splitlines()[-1] == f"do next: {step}"
+        when = "" if name == "whole" else ", before a broker or another writer starts"
+        assert run("doctor", stores[name]).out.splitlines()[-1] == f"do next{when}: {step}"
         assert run("doctor", stores[name], "--json").objects[0]["do_next"] == step
     assert "do next" not in run("doctor", events).out
     assert run("doctor", events, "--json").rows[0]["do_next"] is None
@@ -141,3 +143,77 @@ def test_missing_messages_are_described_once(command: str, stores: dict[str, Pat
         assert line.startswith(f"mqstore: {stores[name]} is incomplete: {place}")
         assert words not in line
         assert words in ran.out
+
+
+def test_the_next_step_names_a_directory_that_does_not_exist(stores: dict[str, Path], run: Callable[..., Any]) -> None:
+    path = stores["torn"]
+    path.with_name(f"{path.name}.repaired").mkdir()
+    [told] = run("doctor", path, "--json").objects
+    assert told["do_next"] == f"mqstore repair {path} --into {path}.repaired1 --yes"
+
+
+def test_offsets_of_a_lost_queue_are_not_to_be_reset(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    shutil.rmtree(path / "consumequeue" / "orders")
+    ids = {finding["id"] for finding in run("doctor", path, "--json").objects[0]["findings"]}
+    assert ids & {"queue.topic_missing", "consumer.past_end"} == {"queue.topic_missing"}
+
+
+def test_offsets_past_a_lost_end_of_the_log_wait_for_its_repair(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    for segment in (path / "commitlog").iterdir():
+        segment.unlink()
+    [answer] = run("doctor", path, "--json").objects
+    [fix] = {finding["fix"] for finding in answer["findings"] if finding["id"] == "consumer.past_end"}
+    assert fix == "do first what queue.entry_past_end asks for"
+
+
+def test_doctor_counts_damaged_delayed_messages_until_they_are_salvaged(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
+    delayed = [mqstore_broker.send("reminders", b"pay", delay_level=3) for _ in range(3)]
+    mqstore_broker.close()
+    path = mqstore_broker.path
+    with next(Path(path, "commitlog").iterdir()).open("r+b") as segment:
+        segment.seek(delayed[1].physical_offset + 4)  # the magic code
+        segment.write(b"\xff")
+
+    def delayed_findings(path: str) -> tuple[int, str, dict[str, tuple[str, str]]]:
+        ran = run("doctor", path, "--json")
+        findings = ran.objects[0]["findings"]
+        return ran.code, ran.err, {row["id"]: (row["severity"], row["message"]) for row in findings if "delayed" in row["id"]}
+
+    lost, waiting = "1 delayed messages were lost or are damaged", ("note", "2 messages wait for their delivery")
+    assert delayed_findings(path) == (1, "", {"delayed.not_read": ("warning", lost), "delayed.waiting": waiting})
+    assert run("repair", path, "--into", f"{path}.repaired", "--yes").code == 0
+    assert delayed_findings(f"{path}.repaired") == (0, "", {"delayed.not_read": ("note", lost), "delayed.waiting": waiting})
+
+
+def test_doctor_reports_settings_that_a_repair_has_set_aside(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    file = path / "config" / "topics.json"
+    whole = file.read_bytes()
+    file.write_bytes(b"")
+    file.with_name("topics.json.bak").unlink()
+    assert run("repair", path, "--yes").code == 0
+    ran = run("doctor", path, "--json")
+    [finding] = (finding for finding in ran.objects[0]["findings"] if finding["id"] == "config.missing")
+    assert (ran.code, finding["file"]) == (1, str(file))
+    assert "deletes the queues of its topics" in finding["meaning"]
+    file.write_bytes(whole)
+    assert run("doctor", path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [("consumerOffset.json", "consumer.not_read"), ("delayOffset.json", "delayed.not_read"), ("topics.json", "config.missing")],
+)
+def test_doctor_reports_settings_that_a_repair_has_not_copied(
+    name: str, id: str, broker: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path, new = Path(shutil.copytree(broker, tmp_path / "store")), tmp_path / "new"
+    (path / "config" / name).write_bytes(b"")
+    (path / "config" / f"{name}.bak").unlink()
+    assert run("repair", path, "--into", new, "--yes").code == 0
+    ran = run("doctor", new, "--json")
+    findings = {finding["id"]: finding["message"] for finding in ran.objects[0]["findings"] if finding["severity"] == "warning"}
+    assert (ran.code, list(findings)) == (1, [id])
+    assert f"{name} is missing" in findings[id]

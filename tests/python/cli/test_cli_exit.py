@@ -261,7 +261,8 @@ def test_doctor_reports_offsets_that_a_repair_has_set_aside(broker: Path, tmp_pa
     assert not file.exists()
     [told] = run("doctor", path, "--json").objects
     [finding] = (finding for finding in told["findings"] if finding["id"] == "consumer.not_read")
-    assert (finding["severity"], finding["fix"]) == ("warning", "restore the file from a backup")
+    assert finding["severity"] == "warning"
+    assert finding["fix"].startswith("restore the file from a backup; without a backup, start the broker: ")
     file.write_bytes(whole)
     [told] = run("doctor", path, "--json").objects
     assert "consumer.not_read" not in {finding["id"] for finding in told["findings"]}
