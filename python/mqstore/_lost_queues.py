@@ -19,7 +19,9 @@ from mqstore._rows import rows_of, visible
 _NOT_READ = (mqstore.NotFoundError, mqstore.CorruptError, mqstore.UnsupportedFormatError)
 
 
-def lost_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> Counter[tuple[str, int]]:
+def lost_queues(
+    store: mqstore.Store, is_wanted: Callable[[str], bool], progress: Callable[[int, int], object] | None = None
+) -> Counter[tuple[str, int]]:
     """Returns how many messages the log has of each queue that was used and has no file, of the topics that `is_wanted` accepts.
 
     A queue was used if a group has consumed from it, if it is a delay level of `config/delayOffset.json`, if `timerlog/` has a
@@ -32,16 +34,19 @@ def lost_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> Count
     if missing and not parts_elsewhere(store, "queues"):
         topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
         columns = ["topic", "queue_id"]
-        for batch in store.scan(topics=topics, queues=ids, transactions="all", columns=columns, errors="skip"):
+        batches = store.scan(topics=topics, queues=ids, transactions="all", columns=columns, errors="skip", progress=progress)
+        for batch in batches:
             found.update(place for place in batch if place in missing)
     return found
 
 
-def empty_lost(store: mqstore.Store, rows: Iterable[dict[str, Any]]) -> Counter[tuple[str, int]]:
+def empty_lost(
+    store: mqstore.Store, rows: Iterable[dict[str, Any]], progress: Callable[[int, int], object] | None = None
+) -> Counter[tuple[str, int]]:
     """Sets the bounds and the lag of rows of `Store.lag` to None where the queue is lost, and returns the `lost_queues`."""
     consumed = list(rows)
     topics = {row["topic"] for row in consumed}
-    lost = lost_queues(store, lambda topic: topic in topics)
+    lost = lost_queues(store, lambda topic: topic in topics, progress)
     for row in consumed:
         if (row["topic"], row["queue_id"]) in lost:
             row.update(dict.fromkeys(("min_offset", "max_offset", "lag")))

@@ -38,7 +38,7 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
     if group is not None:
         nothing = f"{nothing} by group {visible(group)}{there_is(group, map(_group, topics))}"
         topics = [name for name in topics if _group(name) == group]
-    lost = lost_queues(store, lambda name: name.startswith((DEAD, RETRY)) and group in (None, _group(name)))
+    lost = lost_queues(store, lambda name: name.startswith((DEAD, RETRY)) and group in (None, _group(name)), out.progress)
     out.table(_counts(store, out, topics), nothing, missing=lost_in_words(store, lost))
 
 

@@ -50,7 +50,7 @@ def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) 
         nothing = "no message waits for the end of a delay level"
     delays = [_delay(text) for text in levels.split()]
     delivery = delivery_of(store)
-    lost = lost_queues(store, lambda topic: topic in (SCHEDULE_TOPIC, TIMER_TOPIC))
+    lost = lost_queues(store, lambda topic: topic in (SCHEDULE_TOPIC, TIMER_TOPIC), out.progress)
     if delivery.unknown is not None and not delivery.is_lost and SCHEDULE_TOPIC in store.topics:
         out.note(f"all messages of {SCHEDULE_TOPIC} count as waiting: {delivery.unknown}")
     missing = [text for text in (lost_in_words(store, lost), _unknown(store, delivery)) if text is not None]

@@ -28,4 +28,4 @@ def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
     if group is not None:
         nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"
         rows = [row for row in rows if row["group"] == group]
-    out.table(rows, nothing, missing=lost_in_words(store, empty_lost(store, rows)))
+    out.table(rows, nothing, missing=lost_in_words(store, empty_lost(store, rows, out.progress)))

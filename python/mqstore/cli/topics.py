@@ -9,6 +9,7 @@ import click
 
 import mqstore
 from mqstore._facts import file_queues
+from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore._rows import rows_of
 from mqstore.cli._main import command
 from mqstore.cli._messages import expect_topic
@@ -25,7 +26,8 @@ def topics(store: mqstore.Store, out: Output) -> None:
     read and write, and its permission (4 read, 2 write). queues and messages are empty where the queues are no files of this
     format (RocksDB, batch consume queues).
     """
-    out.table(_topics(store), f"{store.path} has no topic")
+    lost = lost_queues(store, lambda _: True, out.progress)
+    out.table(_topics(store), f"{store.path} has no topic", missing=lost_in_words(store, lost))
 
 
 def _topics(store: mqstore.Store) -> Iterator[Row]:
@@ -61,9 +63,12 @@ def queues(store: mqstore.Store, out: Output, topic: str | None) -> None:
     max_offset is the queue offset of the message that comes next. Batch consume queues, and queues in RocksDB, are not
     listed.
     """
-    if topic is not None:
+    lost = lost_queues(store, lambda name: topic in (None, name), out.progress)
+    if topic is not None and not lost:
         expect_topic(store, topic)
-    out.table(_bounds(store, topic), f"{store.path} has no queue that is a file of this format")
+    rows = _bounds(store, topic) if topic is None or topic in store.topics else ()
+    nothing = f"{store.path} has no queue that is a file of this format"
+    out.table(rows, nothing, missing=lost_in_words(store, lost))
 
 
 def _bounds(store: mqstore.Store, only: str | None) -> Iterator[Row]:

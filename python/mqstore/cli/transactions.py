@@ -27,7 +27,7 @@ def transactions(store: mqstore.Store, out: Output) -> None:
     if HALF_TOPIC in store.topics:
         note_elsewhere(store, out, "consumer_offsets")
     nothing = "every half message that can be read has an end in the log" if is_elsewhere else "no transaction is open"
-    lost = lost_queues(store, lambda topic: topic in (HALF_TOPIC, OP_TOPIC))
+    lost = lost_queues(store, lambda topic: topic in (HALF_TOPIC, OP_TOPIC), out.progress)
     out.table(map(_row, open_halves(store, out.counting)), nothing, missing=lost_in_words(store, lost))
 
 
