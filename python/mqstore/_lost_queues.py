@@ -6,7 +6,7 @@ import os
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,24 +20,42 @@ _NOT_READ = (mqstore.NotFoundError, mqstore.CorruptError, mqstore.UnsupportedFor
 
 
 def lost_queues(
-    store: mqstore.Store, is_wanted: Callable[[str], bool], progress: Callable[[int, int], object] | None = None
+    store: mqstore.Store,
+    is_wanted: Callable[[str], bool],
+    progress: Callable[[int, int], object] | None = None,
+    **conditions: Any,
 ) -> Counter[tuple[str, int]]:
     """Returns how many messages the log has of each queue that was used and has no file, of the topics that `is_wanted` accepts.
 
     A queue was used if a group has consumed from it, if it is a delay level of `config/delayOffset.json`, if `timerlog/` has a
     file, or if the topic is one of dead letters, which a broker creates for the first of them. The log is read once if such a
     queue has no file, and not at all otherwise. Messages of a deleted topic do not count: `config/topics.json` does not name it.
+    `conditions` are those of `Store.scan` for the messages.
     """
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         missing = {place for place in _used_queues(store) if is_wanted(place[0]) and not has_queue(store, *place)}
     found = Counter[tuple[str, int]]()
     if missing and not parts_elsewhere(store, "queues"):
         topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
-        columns = ["topic", "queue_id"]
-        batches = store.scan(topics=topics, queues=ids, transactions="all", columns=columns, errors="skip", progress=progress)
-        for batch in batches:
+        how: dict[str, Any] = {"transactions": "all", "columns": ["topic", "queue_id"], "errors": "skip", "progress": progress}
+        for batch in store.scan(topics=topics, queues=ids, **how, **conditions):
             found.update(place for place in batch if place in missing)
     return found
+
+
+def lost_in_scan(
+    store: mqstore.Store, conditions: Mapping[str, Any], progress: Callable[[int, int], object] | None = None
+) -> Counter[tuple[str, int]]:
+    """Returns how many messages with these conditions `Store.scan` does not return, because their queues are lost. Messages of a
+    topic without any queue are not among them: the scan takes those from the log.
+    """
+    more = dict(conditions)
+    names, queue_id, transactions = more.pop("topics", None), more.pop("queues", None), more.pop("transactions", None)
+    if transactions == "all":
+        return Counter()
+    topics = set(store.topics) & ({names} if isinstance(names, str) else set(names or store.topics))
+    lost = lost_queues(store, topics.__contains__, progress, **more)
+    return Counter({place: number for place, number in lost.items() if queue_id in (None, place[1])})
 
 
 def empty_lost(
@@ -63,7 +81,7 @@ def lost_in_words(store: mqstore.Store, lost: Counter[tuple[str, int]]) -> str |
     counts = ", ".join(f"{number} of {visible(topic)}" for topic, number in topics.items())
     shown = " ".join(f"--topic {shlex.quote(topic)}" for topic in topics)
     return (
-        f"{topics.total()} messages are not counted here: their queues are lost, and the log has them ({counts}); "
+        f"{topics.total()} messages are not in this answer: their queues are lost, and the log has them ({counts}); "
         f"mqstore find {path} {shown} --all shows them; with no writer running: mqstore rebuild {path} --yes"
     )
 

@@ -14,6 +14,7 @@ import click
 
 import mqstore
 from mqstore._facts import parts_elsewhere
+from mqstore._lost_queues import lost_in_scan, lost_in_words
 from mqstore._names import there_is
 from mqstore._rows import json_time, visible
 from mqstore.cli._main import Failure, from_the_command_line
@@ -166,6 +167,8 @@ def scanned(
 
     chosen = islice(filter(wanted, rows()), most)
     yield from reversed(list(chosen)) if is_last else chosen
+    if (missing := lost_in_words(store, lost_in_scan(store, conditions, out.progress))) is not None:
+        out.lack(missing)
     expect_none_absent(store, batches.absent_topics)
 
 

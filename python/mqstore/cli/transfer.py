@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._lost_queues import lost_in_scan, lost_in_words
 from mqstore.cli._main import Failure, command, from_the_command_line, text_of
 from mqstore.cli._messages import chosen_by, expect_none_absent, no_message_of
 from mqstore.cli._output import Output, Row, skipped_in_words
@@ -66,7 +67,7 @@ def export(
         how |= {"body_as": body_as, "decode_body": decode_body, "spreadsheet": spreadsheet}
         done = store.export(target, **how, **conditions)
         out.document(_facts(done, {"files": len(done.files)}))
-        _expect_whole(store, done)
+        _expect_whole(store, done, lost_in_words(store, lost_in_scan(store, conditions, out.progress)))
 
 
 @command(name="import", examples="import /data/store orders.parquet")
@@ -130,7 +131,7 @@ def copy(
         done = store.copy_to(target, **how, **conditions)
         left_out = sum(done.left_out.values())
         out.document(_facts(done, {"topics": len(done.topics), "left_out": left_out, "raised": done.raised}))
-        _expect_whole(store, done)
+        _expect_whole(store, done, lost_in_words(store, lost_in_scan(store, conditions, out.progress)))
 
 
 def _expect_a_topic(store: mqstore.Store, out: Output, topics: Sequence[str]) -> None:
@@ -141,13 +142,14 @@ def _expect_a_topic(store: mqstore.Store, out: Output, topics: Sequence[str]) ->
             expect_none_absent(store, batches.absent_topics)
 
 
-def _expect_whole(store: mqstore.Store, done: Exported | Copied) -> None:
+def _expect_whole(store: mqstore.Store, done: Exported | Copied, lost: str | None) -> None:
     """Fails, with a last line that says why, if messages are missing from what was written."""
     reasons = [skipped_in_words(done.skipped)] if done.skipped else []
     if store.recovery.missing is not None:
         reasons.append("the store is incomplete")
     if not reasons and not done.complete:
         reasons.append("messages expired while they were read")
+    reasons += [] if lost is None else [lost]
     reasons += [no_message_of(store, topic) for topic in done.absent_topics]
     if reasons:
         # What was written is printed first, also where stdout and stderr are one file.

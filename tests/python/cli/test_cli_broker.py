@@ -211,7 +211,7 @@ def test_an_answer_without_a_lost_queue_ends_with_1_and_its_remedy(
     shutil.rmtree(path / "consumequeue" / topic)
     ran = run(words[0], path, *words[1:])
     last = ran.err.splitlines()[-1]
-    assert (ran.code, f" {number} messages are not counted here: their queues are lost, " in last) == (1, True), ran
+    assert (ran.code, f" {number} messages are not in this answer: their queues are lost, " in last) == (1, True), ran
     find, rebuild = (shlex.split(command) for command in re.findall(r"mqstore ((?:find|rebuild) .*?)(?: shows them|$)", last))
     assert len(run(*find, "--json").rows) == number
     assert run(*rebuild).code == 0
@@ -229,6 +229,41 @@ def test_lag_in_a_lost_queue_is_null_and_not_0(broker: Path, tmp_path: Path, run
         (3, 15, 260),
     ]
     assert "(265 of orders)" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        (("cat", "orders"), 265),
+        (("cat", "orders/1"), 265),
+        (("tail", "orders/1"), 265),
+        (("find", "--since", "2026-11-22T03:46:22Z"), 200),
+        (("export", "all.jsonl"), 265),
+        (("copy", "copy", "--topic", "orders"), 265),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_messages_of_one_lost_queue_of_a_topic_are_reported(
+    words: tuple[str, ...], number: int, broker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    shutil.rmtree(path / "consumequeue" / "orders" / "1")
+    ran = run(words[0], path, *words[1:])
+    assert (ran.code, f" {number} messages are not in this answer: their queues are lost, " in ran.err) == (1, True), ran
+    assert run("rebuild", path, "--yes").code == 0
+    for name in ("all.jsonl", "copy"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+        (tmp_path / name).unlink(missing_ok=True)
+    again = run(words[0], path, *words[1:])
+    assert (again.code, again.err) == (0, "")
+
+
+def test_a_find_with_all_needs_no_queue(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    shutil.rmtree(path / "consumequeue" / "orders" / "1")
+    ran = run("find", path, "--topic", "orders", "--all", "--since", "2026-11-22T00:00Z", "--json")
+    assert (len(ran.rows), ran.err) == (1060, "")
 
 
 def test_a_deleted_topic_is_no_lost_queue(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
