@@ -6,14 +6,14 @@ import os
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import mqstore
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC
 from mqstore._facts import parts_elsewhere
-from mqstore._rows import rows_of, visible
+from mqstore._rows import visible
 
 #: Errors of settings that are missing, damaged, or in a database: they name no queue.
 _NOT_READ = (mqstore.NotFoundError, mqstore.CorruptError, mqstore.UnsupportedFormatError)
@@ -33,7 +33,7 @@ def lost_queues(
     `conditions` are those of `Store.scan` for the messages.
     """
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        missing = {place for place in _used_queues(store) if is_wanted(place[0]) and not has_queue(store, *place)}
+        missing = {place for place in _used_queues(store, is_wanted) if not has_queue(store, *place)}
     found = Counter[tuple[str, int]]()
     if missing and not parts_elsewhere(store, "queues"):
         topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
@@ -93,20 +93,20 @@ def has_queue(store: mqstore.Store, topic: str, queue_id: int) -> bool:
     return True
 
 
-def _used_queues(store: mqstore.Store) -> Iterator[tuple[str, int]]:
-    """Yields the topic and id of each queue that had a message, by the settings of the broker."""
-    configs = None
+def _used_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> set[tuple[str, int]]:
+    """Returns the topic and id of each queue that had a message, by the settings of the broker, of the topics that are wanted."""
+    used: set[tuple[str, int]] = set()
+    queues: dict[str, int] | None = None
     with suppress(*_NOT_READ):
-        configs = {row["topic"]: row["write_queue_nums"] or 0 for row in rows_of(store.topic_configs())}
-        for topic, queues in configs.items():
-            if topic.startswith(DEAD):
-                yield from ((topic, queue_id) for queue_id in range(queues))
+        queues = {row.topic: row.write_queue_nums or 0 for row in store.topic_configs()}
+        used.update((topic, each) for topic, number in queues.items() if topic.startswith(DEAD) for each in range(number))
     with suppress(*_NOT_READ):
-        for row in rows_of(store.consumer_offsets()):
-            if row["offset"] > 0 and (configs is None or row["topic"] in configs):
-                yield row["topic"], row["queue_id"]
+        rows = store.consumer_offsets()
+        # There may be many: 1,000 groups with 1,000 queues.
+        used.update((topic, each) for _, topic, each, offset in rows if offset and (queues is None or topic in queues))
     with suppress(*_NOT_READ):
-        yield from ((SCHEDULE_TOPIC, row["level"] - 1) for row in rows_of(store.delay_offsets()))
+        used.update((SCHEDULE_TOPIC, row.level - 1) for row in store.delay_offsets())
     with suppress(FileNotFoundError, NotADirectoryError):
         if os.listdir(os.path.join(store.path, "timerlog")):
-            yield TIMER_TOPIC, 0
+            used.add((TIMER_TOPIC, 0))
+    return {(topic, queue_id) for topic, queue_id in used if is_wanted(topic)}

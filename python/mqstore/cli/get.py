@@ -7,6 +7,7 @@ import sys
 import click
 
 import mqstore
+from mqstore._lost_queues import has_queue, lost_in_words, lost_queues
 from mqstore.cli._main import Failure, command
 from mqstore.cli._messages import body_as, expect_topic, json_body, place, row_of, shown_body
 from mqstore.cli._output import Output
@@ -23,7 +24,7 @@ def get(store: mqstore.Store, out: Output, where: str, body_only: bool, body_as:
 
     OFFSET is a physical one: a place in the log. The body is decompressed where its producer compressed it.
     """
-    message = store.message_at(int(where)) if where.isdigit() else _in_queue(store, where)
+    message = store.message_at(int(where)) if where.isdigit() else _in_queue(store, out, where)
     if body_only:
         sys.stdout.buffer.write(message.decoded_body)
         return
@@ -32,10 +33,14 @@ def get(store: mqstore.Store, out: Output, where: str, body_only: bool, body_as:
     out.document(row)
 
 
-def _in_queue(store: mqstore.Store, where: str) -> mqstore.Message:
+def _in_queue(store: mqstore.Store, out: Output, where: str) -> mqstore.Message:
     topic, queue_id, offset = place(store, where)
     if queue_id is None or offset is None:
         raise click.BadParameter(f"{where!r} names no message: expected a physical offset or TOPIC/QUEUE@OFFSET")
+    if not has_queue(store, topic, queue_id):
+        lost = lost_queues(store, lambda name: name == topic, out.progress)
+        if (topic, queue_id) in lost and (missing := lost_in_words(store, lost)) is not None:
+            raise Failure(missing)
     expect_topic(store, topic)
     queue = store.topics[topic].queues[queue_id]
     if not queue.min_offset <= offset < queue.max_offset:

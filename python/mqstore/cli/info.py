@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mqstore
 from mqstore._facts import facts_of
+from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore.cli._main import command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
@@ -20,4 +21,7 @@ def info(store: mqstore.Store, out: Output) -> None:
     store's own files tell of messages that are not in its log: missing then says which. messages_lost and bytes_lost stood in
     a segment that is missing or cut short, or with --salvage where the log is damaged.
     """
+    lost = lost_in_words(store, lost_queues(store, lambda _: True, out.progress))
     out.document(facts_of(store) | {"missing": missing_of(store)})
+    if lost is not None:
+        out.lack(lost)

@@ -234,6 +234,8 @@ def test_lag_in_a_lost_queue_is_null_and_not_0(broker: Path, tmp_path: Path, run
 @pytest.mark.parametrize(
     ("words", "number"),
     [
+        (("info",), 265),
+        (("get", "orders/1@5"), 265),
         (("cat", "orders"), 265),
         (("cat", "orders/1"), 265),
         (("tail", "orders/1"), 265),
