@@ -565,12 +565,13 @@ class Store:
 
         `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None
         for open. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the
-        most messages in the answer, the newest ones; None, the default, for all. `complete` of the answer says whether these
-        are all that match. The answer holds places and reads each message when it is asked for. `errors`, "raise" or "skip", says what to do where a message that could match is damaged; by default as in
-        `open`. Where recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log
-        is walked, and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
-        An item of the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not
-        tell; `verify` does.
+        most messages in the answer, the newest ones; None, the default, for all. `complete` of the answer says whether
+        these are all that match. The answer holds places and reads each message when it is asked for. `errors`, "raise" or
+        "skip", says what to do where a message that could match is damaged; by default as in `open`. Where
+        recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log is walked,
+        and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`. An item of
+        the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not tell;
+        `verify` does.
 
         Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin`
         after `end` and a tag with `||`, `CorruptError` as `errors` says.
@@ -1652,4 +1653,6 @@ def _part(
     /,
 ) -> Store | Topic | Queue | QueueSlice: ...
 def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, int, tuple[Message, ...]]) -> GetResult: ...
-def _query_result(store: Store | Recipe, complete: bool, covers: tuple[int, int], skipped: int, places: list[int]) -> QueryResult: ...
+def _query_result(
+    store: Store | Recipe, complete: bool, covers: tuple[int, int], skipped: int, places: list[int]
+) -> QueryResult: ...
