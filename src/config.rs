@@ -143,6 +143,8 @@ pub enum OptionField<'a> {
     U32(&'a mut u32),
     /// A number.
     U64(&'a mut u64),
+    /// A number of ms.
+    Millis(&'a mut u64),
     /// A number of bytes or objects in memory.
     Usize(&'a mut usize),
     /// A size of files, or none.
@@ -157,6 +159,16 @@ pub enum OptionField<'a> {
     Recovery(&'a mut Recovery),
     /// The treatment of damage in a read.
     Errors(&'a mut Errors),
+}
+
+impl OptionField<'_> {
+    /// Returns the field as one of this unit.
+    fn of_unit(self, unit: &str) -> Self {
+        match self {
+            Self::U64(field) if unit == "ms" => Self::Millis(field),
+            other => other,
+        }
+    }
 }
 
 /// A type that an option has.
@@ -218,8 +230,8 @@ macro_rules! accepted {
 }
 
 /// Declares the options: the meaning, then name, type and default; `RocketMQ`'s name, the unit, and the bounds if it has some. Everything
-/// that lists options is made from this table or compared with it: the struct, its defaults and checks, what `open` takes in Python, the
-/// stub, and docs/CONFIG.md.
+/// that lists options is made from this table or compared with it: the struct, its defaults and checks, the options of `open` and the
+/// `StoreConfig` in Python, and docs/CONFIG.md.
 macro_rules! options {
     ($(
         $(#[doc = $doc:literal])+
@@ -254,7 +266,7 @@ macro_rules! options {
             /// Returns the option of this name.
             pub fn option(&mut self, name: &str) -> Option<OptionField<'_>> {
                 match name {
-                    $(stringify!($name) => Some(self.$name.field()),)+
+                    $(stringify!($name) => Some(self.$name.field().of_unit($unit)),)+
                     _ => None,
                 }
             }

@@ -26,8 +26,8 @@ Read with mode "r", the default: it changes nothing, and a broker may go on writ
 (True, ())
 
 In bulk messages go to and come from pyarrow, polars, duckdb and pandas as Arrow: `queue[0:1000].batches()`, `Store.fetch`,
-`Store.resolve_keys`, `Store.append_batch`. None of these packages is needed otherwise. `help(mqstore.open)` lists the options,
-`help(mqstore.Store)` the calls, `mqstore.errors` what is raised.
+`Store.resolve_keys`, `Store.append_batch`. None of these packages is needed otherwise. `help(mqstore.StoreConfig)` lists the
+options, `help(mqstore.Store)` the calls, `mqstore.errors` what is raised.
 
 Not affiliated with the Apache Software Foundation.
 """
@@ -81,6 +81,7 @@ from mqstore.errors import (
 )
 
 if TYPE_CHECKING:
+    from mqstore._config import StoreConfig
     from mqstore._reports import Change, Finding, RecoveryReport, RepairReport, StoreStats, TopicStats, VerifyReport
 
 __all__ = [
@@ -110,6 +111,7 @@ __all__ = [
     "RecoveryReport",
     "RepairReport",
     "Store",
+    "StoreConfig",
     "StoreError",
     "StoreExistsError",
     "StoreFileNotFoundError",
@@ -140,11 +142,11 @@ del _sequence
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Imports the classes of reports at their first use."""
+        """Imports `StoreConfig` and the classes of reports at their first use."""
         if name in __all__:
-            from mqstore import _reports
+            from mqstore import _config, _reports
 
-            return getattr(_reports, name)
+            return getattr(_config if name == "StoreConfig" else _reports, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

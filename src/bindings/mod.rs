@@ -189,7 +189,7 @@ mod _native {
     #[pymodule_export]
     use super::nowait::Flushed;
     #[pymodule_export]
-    use super::open::{open, open_after, reopen};
+    use super::open::{check_options, open, open_after, reopen, rocketmq_options};
     #[pymodule_export]
     use super::queue::{Queue, QueueSlice};
     #[pymodule_export]

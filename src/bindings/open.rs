@@ -1,5 +1,6 @@
 //! `open`: the mode and the options of a store.
 
+use std::collections::BTreeMap;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,116 +8,103 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDelta, PyDict};
 
 use super::arguments::{self, explained, one_of, repr_of, str_of};
 use super::errors::LockedError;
 use super::handle::{Handle, Mode, interruptible_by_signals};
+use super::imports;
 use super::nowait;
 use super::recipe::Recipe;
 use super::store::Store;
-use super::time::to_wait;
+use super::time::{delta_ms, to_wait};
 use super::warnings::warn;
 use crate::config::{Errors, FlushDiskType, Geometry, OptionField, OptionType, Recovery, StoreConfig};
 use crate::error::Error;
 
-/// Open the message store in the directory `path`.
+/// Opens the message store in the directory `path`.
 ///
-/// `mode` is "r" to read: no file is changed and no lock is taken, so a running broker may own the
-/// store, and what is read is the store as it was when it was opened. The others write, one process
-/// at a time and no broker beside it: "r+" goes on with a store that must exist, "a" makes it if it
-/// does not, "x" makes it and wants a missing or empty directory. While another writer has the
-/// store, such an open waits up to `lock_timeout` (seconds, or a timedelta; None for no limit) and
-/// then raises `LockedError`; by default it does not wait. Signals interrupt the wait.
+/// Parameters
+/// ----------
+/// path : str, bytes or os.PathLike
+///     The directory of the store.
+/// mode : {"r", "a", "r+", "x"}, default "r"
+///     "r" reads. It changes no file and takes no lock, so that a running broker may own the store.
+///     The store is read as it was when it was opened. The other modes write, too, one process at a
+///     time and without a broker: "a" creates the store if it does not exist, "r+" requires that it
+///     exists, and "x" creates it in a missing or empty directory.
+/// config : StoreConfig, optional
+///     Options that several calls share, such as `StoreConfig.from_broker_conf("broker.conf")`. An
+///     option that the call itself gives by name wins.
+/// geometry : {"broker", None}, default None
+///     The sizes of the files of a new store. None: segments of 64 MiB and index files of 500,000
+///     items. "broker": RocketMQ's defaults, 1 GiB and 20,000,000 items; a store of other sizes
+///     refuses it. `mapped_file_size_commit_log`, `max_hash_slot_num` and `max_index_num` state single
+///     sizes. An existing store keeps its sizes.
+/// flush_disk_type : {"ASYNC_FLUSH", "SYNC_FLUSH"}, default "ASYNC_FLUSH"
+///     When an append returns. "ASYNC_FLUSH": when its message survives the death of the process; a
+///     power failure can lose the appends of the last half second (`flush_interval_commit_log`), or
+///     of the last 10 s at very low rates. "SYNC_FLUSH": when it survives a power failure.
+/// errors : {"raise", "skip"}, default "raise"
+///     What a read of many messages (iteration, slices, `get`, `batches`, `fetch`) does at a message
+///     that was lost or is damaged, unless the call states it: it raises `CorruptError`, or skips the
+///     message and counts it (`skipped`).
+/// recovery : {"heal", "salvage"}, default "heal"
+///     What an open does with damage inside the log of a store that its last writer did not close.
+///     With "heal" a writer truncates a torn end, and refuses damage (`CorruptError`) of messages that
+///     were on disk, as the checkpoint or the mark of flushed bytes proves. "salvage" keeps whole
+///     messages on both sides of any damage. Copy a crashed store whose disk is in doubt before you
+///     open it with "heal".
+/// lock_timeout : float, timedelta or None, default 0
+///     How long a writer waits while another one has the store, in seconds; None for no limit.
+///     Signals interrupt the wait.
+/// **options
+///     All other options, by name: `help(mqstore.StoreConfig)` describes each. They have RocketMQ's
+///     names in snake case, units and defaults. A duration may also be a timedelta.
 ///
-/// Options are RocketMQ's by name. Sizes, by default as the files say:
-/// `mapped_file_size_commit_log`, `mapped_file_size_consume_queue` (bytes), `max_hash_slot_num`,
-/// `max_index_num`; a new store has segments of 64 MiB and an index file of 125,000 slots and
-/// 500,000 items, or RocketMQ's own sizes (1 GiB, 5,000,000, 20,000,000) with `geometry="broker"`,
-/// which a store of other sizes refuses. Writing: `max_message_size` (4,194,304 bytes of body),
-/// `enabled_append_prop_crc` (False: whether each record gets a checksum of all its bytes as its
-/// last property, `__CRC32#`; brokers of 5.2 and later with `forceVerifyPropCRC` check it, others
-/// read a property), `flush_disk_type` (`ASYNC_FLUSH`: an append returns when its message survives
-/// the process, or waits in the pool; `SYNC_FLUSH`: when it survives a power cut, and it is read
-/// only then), `sync_flush_timeout` (5,000 ms: how long an append waits for that at most, unless it
-/// is the one that syncs for all), `flush_interval_commit_log` (500 ms),
-/// `flush_commit_log_least_pages` (4: pages of 4 KiB that must be new for a flush at the interval),
-/// `flush_commit_log_thorough_interval` (10,000 ms, after which a flush needs no new pages),
-/// `flush_commit_log_timed` (True; if False, such a flush comes as soon as there are enough pages),
-/// `warm_mapped_file_enable` (False: whether all pages of a segment are written with zeros and
-/// locked in memory before it is used; with `ASYNC_FLUSH` not where there is a pool),
-/// `flush_least_pages_when_warm_mapped_file` (4,096: with `SYNC_FLUSH` those zeros are synced after
-/// so many pages), `transient_store_pool_enable` (False: whether appended messages wait in memory
-/// until a thread of the store writes them to the log in large pieces; a read of this store,
-/// `commit` and every sync have them written at once, and a killed process loses what waits; with
-/// `SYNC_FLUSH` they wait in such memory anyway, for the sync that makes them durable, and this
-/// locks it), `transient_store_pool_size` (5 buffers), `transient_store_pool_buffer_size` (4 MiB
-/// each, locked in memory by `transient_store_pool_enable` as far as `RLIMIT_MEMLOCK` lets it),
-/// `commit_interval_commit_log` (200 ms: how often that thread writes, unless much waits),
-/// `commit_commit_log_least_pages` (4: pages of 4 KiB that must wait),
-/// `commit_commit_log_thorough_interval` (200 ms, after which it writes fewer), `wait_time_out`
-/// (5,000 ms: how long an append waits for the next segment of the log or for a buffer at most),
-/// `os_page_cache_busy_time_out_mills` (1,000 ms: while an append has been writing for longer,
-/// others raise `BusyError`), `checkpoint_interval` (64 MiB: how much recovery reads, about; more
-/// where stamps of the checkpoint take 100 ms or longer), `index_tags` (False: whether tags are
-/// indexed, as 5.4 does; for a reader, whether the index holds the tag of every message, so that
-/// `query(topic, tag=...)` need not walk the log). Reading: `access_message_in_memory_max_ratio`
-/// (40 percent), `max_transfer_bytes_on_message_in_memory` (262,144),
-/// `max_transfer_count_on_message_in_memory` (32), `max_transfer_bytes_on_message_in_disk`
-/// (65,536), `max_transfer_count_on_message_in_disk` (8), `max_filter_message_size` (16,000 bytes).
-/// Both: `check_crc_on_recover` (True), `message_delay_level` ("1s 5s 10s ..."), `errors` ("raise":
-/// see below), and `sigbus_guard` (True): whether a failing device raises `CorruptError` instead of
-/// killing the process.
+/// Returns
+/// -------
+/// Store
+///     The open store, a context manager.
 ///
-/// A reader warns (`RuntimeWarning`) of a store whose files tell of messages that are not in its
-/// log, such as an incomplete copy. `Store.recovery` says what is missing.
+/// Raises
+/// ------
+/// NotAStoreError
+///     The directory has no store; a `FileNotFoundError`.
+/// StoreExistsError
+///     The mode is "x" and the directory is not empty; a `FileExistsError`.
+/// LockedError
+///     Another writer has the store; a `BlockingIOError`. The text states how long the call waited.
+/// CorruptError
+///     The files cannot belong together, or are damaged (`recovery`).
+/// StoreIOError
+///     The system refuses; an `OSError`.
+/// ValueError
+///     The mode, or the value of an option, is none of those accepted.
+/// TypeError
+///     There is no option of this name, or its value is of another type.
 ///
-/// A writer bounds what its log takes of the page cache: what it has appended is dropped from there
-/// once it is durable, and lies before the last `access_message_in_memory_max_ratio` percent of the
-/// machine's memory.
+/// Notes
+/// -----
+/// A store that its last writer did not close is recovered: in memory to read it, on disk to write to
+/// it. `Store.recovery` reports what was found. Messages before the last checkpoint of mqstore are not
+/// checked then; a read of a damaged one raises `CorruptError`. A reader warns (`RuntimeWarning`) if
+/// files of the store show that messages are missing in its log, as in an incomplete copy.
 ///
-/// A store that its last writer did not close is recovered: in memory to read it, on disk to write
-/// to it; `Store.recovery` says what was found. With `recovery="heal"`, the default, a writer
-/// refuses (`CorruptError`) damage before a message that was on disk, as the checkpoint or the mark
-/// of what was flushed says. Any later damage counts as a torn end. It is cut together with all
-/// that follows it, because nothing on disk says that it was flushed. Messages before the last
-/// checkpoint of mqstore are not checked at an open; reading a damaged one raises `CorruptError`.
-/// With "salvage" what is whole is kept on both sides of any damage. Copy a crashed store whose
-/// disk is in doubt before you open it with "heal".
-///
-/// With `errors="raise"`, the default, a read of many messages (iteration, slices, `get`,
-/// `batches`, `fetch`) raises `CorruptError` at the first that was lost or is damaged; with "skip"
-/// it passes over such messages and counts them (`skipped`). A call may say otherwise.
-///
-/// Raises `NotAStoreError` (a `FileNotFoundError`) if the directory holds no store,
-/// `StoreExistsError` (a `FileExistsError`) if it holds anything and the mode is "x",
-/// `CorruptError` if its files cannot belong together, `ValueError` for a mode or value that cannot
-/// be, `TypeError` for an unknown option, `StoreIOError` (an `OSError`: a `FileNotFoundError`, a
-/// `PermissionError`) for what the system refuses; and where the mode writes, `LockedError` (a
-/// `BlockingIOError`) while another writer has the store; its text says how long the call waited.
+/// A small store, of a few MiB: `mapped_file_size_commit_log=1 << 20, max_hash_slot_num=1000,
+/// max_index_num=4000`. A fast one: the defaults, and `append_batch` for many messages. A durable one:
+/// `flush_disk_type="SYNC_FLUSH"`, or `durable=True` for single appends.
 #[pyfunction]
-#[pyo3(
-    signature = (path, mode="r", **options),
-    text_signature = "(path, mode='r', *, geometry=None, mapped_file_size_commit_log=None, \
-mapped_file_size_consume_queue=None, max_hash_slot_num=None, max_index_num=None, access_message_in_memory_max_ratio=40, \
-max_transfer_bytes_on_message_in_memory=262144, max_transfer_count_on_message_in_memory=32, \
-max_transfer_bytes_on_message_in_disk=65536, max_transfer_count_on_message_in_disk=8, max_filter_message_size=16000, \
-check_crc_on_recover=True, message_delay_level='1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h', \
-max_message_size=4194304, enabled_append_prop_crc=False, flush_disk_type='ASYNC_FLUSH', sync_flush_timeout=5000, \
-flush_interval_commit_log=500, flush_commit_log_least_pages=4, flush_commit_log_thorough_interval=10000, \
-flush_commit_log_timed=True, warm_mapped_file_enable=False, flush_least_pages_when_warm_mapped_file=4096, \
-transient_store_pool_enable=False, transient_store_pool_size=5, \
-transient_store_pool_buffer_size=4194304, commit_interval_commit_log=200, commit_commit_log_least_pages=4, \
-commit_commit_log_thorough_interval=200, wait_time_out=5000, os_page_cache_busy_time_out_mills=1000, checkpoint_interval=67108864, \
-lock_timeout=0, recovery='heal', errors='raise', index_tags=False, sigbus_guard=True)"
-)]
+#[pyo3(signature = (path, mode="r", config=None, **options))]
+#[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]
 pub(super) fn open(
     py: Python<'_>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
     #[pyo3(from_py_with = arguments::mode)] mode: &str,
+    config: Option<&Bound<'_, PyAny>>,
     options: Option<Bound<'_, PyDict>>,
 ) -> PyResult<Store> {
-    let options = options.unwrap_or_else(|| PyDict::new(py));
+    let options = merged(py, config, options)?;
     let config = config_of(&options)?;
     open_with(py, path, Mode::parse(mode)?, options, config, Duration::ZERO)
 }
@@ -175,15 +163,16 @@ fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
 
 /// Makes one attempt to open a store as `open` does, for a caller that has `waited` for its lock. Returns None where another writer has
 /// the store and `lock_timeout` is not over.
-#[pyfunction(name = "_open_after", signature = (waited, path, mode="r", **options))]
+#[pyfunction(name = "_open_after", signature = (waited, path, mode="r", config=None, **options))]
 pub(super) fn open_after(
     py: Python<'_>,
     waited: Duration,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
     #[pyo3(from_py_with = arguments::mode)] mode: &str,
+    config: Option<&Bound<'_, PyAny>>,
     options: Option<Bound<'_, PyDict>>,
 ) -> PyResult<Option<Store>> {
-    let options = options.unwrap_or_else(|| PyDict::new(py));
+    let options = merged(py, config, options)?;
     let mut config = config_of(&options)?;
     let timeout = mem::take(&mut config.lock_timeout);
     match open_with(py, path, Mode::parse(mode)?, options, config, waited) {
@@ -195,7 +184,34 @@ pub(super) fn open_after(
 /// A store from its path and options: what pickle calls for a `Recipe`.
 #[pyfunction(name = "_reopen")]
 pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
-    open(py, path, "r", Some(options))
+    open(py, path, "r", None, Some(options))
+}
+
+/// Returns the options of a call: those by name, and those of a `mqstore.StoreConfig` that are not among them.
+fn merged<'py>(
+    py: Python<'py>,
+    config: Option<&Bound<'py, PyAny>>,
+    options: Option<Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let Some(config) = config else {
+        return Ok(options.unwrap_or_else(|| PyDict::new(py)));
+    };
+    let merged = imports::call(py, "mqstore._config", "merged", (config,), options.as_ref())?;
+    Ok(merged.cast_into::<PyDict>()?)
+}
+
+/// Refuses what `open` refuses, without a store.
+#[pyfunction(name = "_check_options", signature = (**options))]
+pub(super) fn check_options(options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    options.map_or(Ok(()), |options| Ok(config_of(options)?.validate()?))
+}
+
+/// Returns the name of each option that RocketMQ has, by RocketMQ's name.
+#[pyfunction(name = "_rocketmq_options")]
+pub(super) fn rocketmq_options() -> BTreeMap<&'static str, &'static str> {
+    let options = StoreConfig::options().into_iter();
+    let named = options.filter(|option| !option.rocketmq.is_empty());
+    named.map(|option| (option.rocketmq, option.name)).collect()
 }
 
 /// # Errors
@@ -211,7 +227,7 @@ pub(super) fn config_of(options: &Bound<'_, PyDict>) -> PyResult<StoreConfig> {
 fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(field) = config.option(name) else {
         return Err(PyTypeError::new_err(format!(
-            "open() has no option {name:?}: help(mqstore.open) lists them"
+            "open() has no option {name:?}: help(mqstore.StoreConfig) lists them"
         )));
     };
     let set = match field {
@@ -219,6 +235,10 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         OptionField::Text(field) => assign(field, value),
         OptionField::U32(field) => assign(field, value),
         OptionField::U64(field) => assign(field, value),
+        OptionField::Millis(field) => match value.cast::<PyDelta>() {
+            Ok(delta) => delta_ms(delta).map(|ms| *field = ms),
+            Err(_) => assign(field, value),
+        },
         OptionField::Usize(field) => assign(field, value),
         OptionField::Size(field) => assign(field, value),
         // Its error has the name.

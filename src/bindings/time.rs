@@ -190,6 +190,21 @@ pub(super) fn to_wait(timeout: Option<&Bound<'_, PyAny>>, name: &str) -> PyResul
     Ok(Duration::try_from_secs_f64(seconds).ok())
 }
 
+/// Converts a `timedelta` to whole ms, rounded up.
+///
+/// # Errors
+/// `ValueError` if it is negative.
+pub(super) fn delta_ms(delta: &Bound<'_, PyDelta>) -> PyResult<u64> {
+    let seconds = i64::from(delta.get_days()) * 86_400 + i64::from(delta.get_seconds());
+    match u64::try_from(seconds) {
+        Ok(seconds) => Ok(seconds * 1000 + u64::from(delta.get_microseconds().unsigned_abs().div_ceil(1000))),
+        Err(_) => Err(PyValueError::new_err(format!(
+            "expected a timedelta of 0 or more, got {}",
+            str_of(delta)?
+        ))),
+    }
+}
+
 fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyDateTime>> {
     static EPOCH: PyOnceLock<Py<PyDateTime>> = PyOnceLock::new();
     let epoch = EPOCH.get_or_try_init(py, || to_datetime(py, 0).map(Bound::unbind))?;

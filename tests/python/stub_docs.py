@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +37,15 @@ def words(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
+def filled(part: str, width: int) -> str:
+    """A paragraph in lines of the width. A section of numpy's style keeps its lines."""
+    if re.search(r"^(-{3}| )", part, re.M):
+        return part
+    return textwrap.fill(words(part), width, break_long_words=False, break_on_hyphens=False)
+
+
 def written(text: str, indent: str) -> str:
-    paragraphs = [
-        textwrap.fill(words(part), WIDTH - len(indent), break_long_words=False, break_on_hyphens=False)
-        for part in text.split("\n\n")
-    ]
+    paragraphs = [filled(part, WIDTH - len(indent)) for part in text.split("\n\n")]
     lines = "\n\n".join(paragraphs).splitlines()
     body = "\n".join(f"{indent}{line}".rstrip() for line in lines)
     end = f"\n{indent}" if len(lines) > 1 else ""

@@ -1,33 +1,197 @@
-"""The signature of `open` and the stub against docs/CONFIG.md, which the Rust tests compare with the table of options."""
+"""`mqstore.StoreConfig` and the options of `open` against docs/CONFIG.md, which a Rust test compares with the table."""
 
 from __future__ import annotations
 
 import ast
+import asyncio
+import dataclasses
 import inspect
+import pickle
+import re
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from stub_docs import STUB
+import pytest
 
 import mqstore
+import mqstore.aio
+from mqstore import _config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "CONFIG.md"
 
 
-def documented() -> dict[str, object]:
-    """The default of each option on the page, in order."""
-    rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
-    return {row[0].strip("|` "): ast.literal_eval(row[3].strip("`")) for row in rows}
+class Row(NamedTuple):
+    name: str
+    rocketmq: str
+    unit: str
+    default: Any
+    accepted: str
+    text: str
 
 
-def test_the_signature_of_open_has_each_option_with_its_default() -> None:
-    parameters = inspect.signature(mqstore.open).parameters.values()
-    given = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    assert len(given) > 30
-    assert given == documented()
+def rows() -> list[Row]:
+    """The options on the page, in order."""
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert len(cells) > 30
+    return [
+        Row(name.strip("`"), rocketmq, unit, ast.literal_eval(value.strip("`")), *rest)
+        for name, rocketmq, unit, value, *rest in cells
+    ]
 
 
-def test_the_stub_of_open_has_each_option_with_its_default() -> None:
-    functions = [node for node in ast.parse(STUB.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)]
-    arguments = next(node.args for node in functions if node.name == "open")
-    defaults = [ast.literal_eval(default) for default in arguments.kw_defaults if default is not None]
-    assert dict(zip([argument.arg for argument in arguments.kwonlyargs], defaults, strict=True)) == documented()
+def options_of(store: mqstore.Store) -> dict[str, Any]:
+    """The options with which a pickle of a reader opens it again."""
+    _, (recipe,) = store.__reduce__()
+    _, (_, options) = recipe.__reduce__()
+    return dict(options)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with mqstore.open(
+        tmp_path / "store", "a", mapped_file_size_commit_log=1 << 16, max_hash_slot_num=10, max_index_num=20
+    ) as store:
+        store.append("orders", b"one")
+    return tmp_path / "store"
+
+
+def conf(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "broker.conf").write_text(text, encoding="latin-1")
+    return tmp_path / "broker.conf"
+
+
+def test_store_config_has_each_option_of_the_page_with_its_default() -> None:
+    fields = dataclasses.fields(mqstore.StoreConfig)
+    assert [(field.name, field.default) for field in fields] == [(row.name, row.default) for row in rows()]
+
+
+def test_the_options_that_open_takes_by_name_are_the_fields_of_store_config() -> None:
+    fields = {field.name: field.type for field in dataclasses.fields(mqstore.StoreConfig)}
+    assert _config.Options.__annotations__ == fields
+    assert _config.RepairOptions.__annotations__ == {name: kind for name, kind in fields.items() if name != "recovery"}
+
+
+def test_help_of_store_config_describes_each_option_as_the_page_does() -> None:
+    text = inspect.getdoc(mqstore.StoreConfig) or ""
+    assert max(map(len, text.splitlines())) <= 100
+    described = re.findall(r"^(\w+) : .+, default (.+)\n((?:    .+\n?)+)", text, re.M)
+    assert [(name, ast.literal_eval(default)) for name, default, _ in described] == [(row.name, row.default) for row in rows()]
+    for row, (_, _, meaning) in zip(rows(), described, strict=True):
+        unit, name = f" In {row.unit}." if row.unit else "", f" RocketMQ: `{row.rocketmq}`." if row.rocketmq else ""
+        assert " ".join(meaning.split()) == f"{row.text}{unit}{name}"
+
+
+def test_open_names_its_first_options_and_store_config() -> None:
+    assert str(inspect.signature(mqstore.open)) == "(path, mode='r', config=None, **options)"
+    text = inspect.getdoc(mqstore.open) or ""
+    for option in ("geometry", "flush_disk_type", "errors", "recovery", "lock_timeout", "StoreConfig"):
+        assert option in text
+    assert len(text.splitlines()) < 90
+
+
+def test_an_option_of_the_call_wins_over_that_of_its_config(path: Path) -> None:
+    config = mqstore.StoreConfig(errors="skip", index_tags=True, message_delay_level="1s 5s")
+    with mqstore.open(path, config=config) as store:
+        assert options_of(store) == {"errors": "skip", "index_tags": True, "message_delay_level": "1s 5s"}
+    with mqstore.open(path, "r", config, errors="raise") as store:
+        assert options_of(store) == {"errors": "raise", "index_tags": True, "message_delay_level": "1s 5s"}
+
+    async def opened() -> dict[str, Any]:
+        async with mqstore.aio.open(path, config=config, errors="raise") as store:
+            return options_of(store.store)
+
+    assert asyncio.run(opened()) == {"errors": "raise", "index_tags": True, "message_delay_level": "1s 5s"}
+    wrong: Any = {"errors": "skip"}
+    with pytest.raises(TypeError, match="config is a mqstore.StoreConfig or None, not dict"):
+        mqstore.open(path, config=wrong)
+
+
+def test_a_config_is_a_frozen_value_that_shows_what_was_given() -> None:
+    config = mqstore.StoreConfig(wait_time_out=timedelta(seconds=2), recovery="salvage")
+    assert repr(config) == "mqstore.StoreConfig(wait_time_out=datetime.timedelta(seconds=2), recovery='salvage')"
+    assert pickle.loads(pickle.dumps(config)) == config != mqstore.StoreConfig()
+    assert hash(config) == hash(dataclasses.replace(mqstore.StoreConfig(recovery="salvage"), wait_time_out=timedelta(seconds=2)))
+    name = "recovery"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(config, name, "heal")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"flush_interval_commit_log": 0}, ValueError, "flush_interval_commit_log is 0: expected 1 or more"),
+        ({"max_index_num": 400}, ValueError, "max_hash_slot_num"),
+        ({"errors": "none"}, ValueError, "option errors.*raise.*skip"),
+        ({"sigbus_guard": 7.5}, TypeError, "option sigbus_guard: expected True or False"),
+        ({"flushes": 1}, TypeError, "flushes"),
+    ],
+)
+def test_a_config_refuses_what_open_refuses(path: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        mqstore.StoreConfig(**options)
+    with pytest.raises(error, match=text):
+        mqstore.open(path, **options)
+
+
+def test_each_duration_is_also_a_timedelta_and_rounds_up_to_its_unit(path: Path) -> None:
+    durations = [row for row in rows() if row.unit in ("ms", "seconds")]
+    assert len(durations) == 8
+    for row in durations:
+        options: dict[str, Any] = {row.name: timedelta(microseconds=1)}
+        mqstore.StoreConfig(**options)
+        with pytest.raises(ValueError, match=row.name):
+            mqstore.StoreConfig(**options | {row.name: timedelta(microseconds=-1)})
+    with pytest.raises(ValueError, match="flush_interval_commit_log is 0"):
+        mqstore.StoreConfig(flush_interval_commit_log=timedelta(0))
+    with pytest.raises(TypeError, match="max_message_size"):
+        mqstore.open(path, **{"max_message_size": timedelta(1)})
+
+
+def test_broker_conf_gives_the_options_of_the_store_and_sizes_of_a_broker(tmp_path: Path) -> None:
+    text = r"""
+# a comment
+brokerName = broker-a
+  flushDiskType=SYNC_FLUSH
+mappedFileSizeCommitLog : 65536
+message\
+  DelayLevel=1s\u0020\
+    5s
+! another comment
+maxIndexNum 4000
+flushCommitLogTimed = False
+syncFlushTimeout=1
+syncFlushTimeout=3000
+"""
+    config = mqstore.StoreConfig.from_broker_conf(conf(tmp_path, text))
+    assert config == mqstore.StoreConfig(
+        geometry="broker",
+        flush_disk_type="SYNC_FLUSH",
+        mapped_file_size_commit_log=65536,
+        message_delay_level="1s 5s",
+        max_hash_slot_num=5_000_000,
+        max_index_num=4000,
+        flush_commit_log_timed=False,
+        sync_flush_timeout=3000,
+    )
+    with mqstore.open(tmp_path / "store", "x", config, max_hash_slot_num=1000, flush_disk_type="ASYNC_FLUSH") as store:
+        store.append("orders", b"one")
+    assert next(file.stat().st_size for file in (tmp_path / "store" / "commitlog").iterdir()) == 65536
+    assert mqstore.StoreConfig.from_broker_conf(conf(tmp_path, "")) == mqstore.StoreConfig(geometry="broker")
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("flushIntervalCommitLog = fast", "flushIntervalCommitLog = fast: expected a whole number"),
+        ("flushIntervalCommitLog = 0", "flushIntervalCommitLog = 0: flush_interval_commit_log is 0: expected 1 or more"),
+        ("flushDiskType = SYNC", "flushDiskType = SYNC: option flush_disk_type: .*ASYNC_FLUSH"),
+        ("flushCommitLogTimed = yes", "flushCommitLogTimed = yes: expected true or false"),
+        ("maxMessageSize = -1", "maxMessageSize = -1: option max_message_size"),
+    ],
+)
+def test_a_bad_value_in_broker_conf_is_refused_with_file_and_line(tmp_path: Path, entry: str, text: str) -> None:
+    path = conf(tmp_path, f"brokerName = a\n\n{entry}\n")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}, line 3: {text}"):
+        mqstore.StoreConfig.from_broker_conf(path)

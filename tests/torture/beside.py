@@ -12,7 +12,7 @@ from pathlib import Path
 import mqstore
 
 TOPICS = ("orders", "payments", "victim")
-OPTIONS = {"mapped_file_size_commit_log": 1 << 18, "mapped_file_size_consume_queue": 20_000}
+OPTIONS = mqstore.StoreConfig(mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=20_000)
 
 over = threading.Event()
 
@@ -35,7 +35,7 @@ def properties(number: int) -> dict[str, str]:
 
 def write(path: Path) -> None:
     """Appends messages with consecutive numbers as their keys, some at a time."""
-    with mqstore.open(path, "a", **OPTIONS) as store:  # type: ignore[arg-type]
+    with mqstore.open(path, "a", OPTIONS) as store:
         number = last_number(store) + 1
         while not over.wait(0.002):
             for _ in range(1 + number % 30):
