@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyspark.sql.datasource as spark_source
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
 import mqstore
 from mqstore.spark._conditions import Conditions, push
@@ -172,3 +174,37 @@ def test_a_filter_of_a_permissive_read_is_applied_by_spark_too(events_store: Pat
     wanted = [spark_source.EqualTo(("topic",), "docs")]
     assert reader.pushFilters(wanted) == wanted
     assert reader._conditions.topics == {"docs"}
+
+
+def partitions(path: Path, filters: list[spark_source.Filter], **options: str) -> list[InputPartition]:
+    source = MessageDataSource({"path": str(path), "pushdown": "true", **options})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, PushingReader)
+    reader.pushFilters(filters)
+    return list(reader.partitions())
+
+
+def test_a_filter_that_narrows_nothing_is_logged_once_with_the_options_that_do(
+    events_store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts = spark_source.StringStartsWith(("topic",), "doc")
+    partitions(events_store, [spark_source.IsNotNull(("topic",)), starts])
+    (line,) = caplog.messages
+    assert "the filters on topic do not narrow the read, so all " in line
+    assert "Options topics, queues, startingTimestamp and endingTimestamp narrow the read" in line
+    caplog.clear()
+    partitions(events_store, [starts, spark_source.EqualTo(("topic",), "docs")])
+    partitions(events_store, [starts], topics="docs")
+    partitions(events_store, [starts], columns="topic")
+    assert caplog.messages == []
+
+
+def test_a_large_read_that_no_option_narrows_is_logged(events_store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    partitions(events_store, [])
+    assert caplog.messages == []
+    with mock.patch("mqstore.spark.source._LARGE_READ_BYTES", 1 << 20):
+        partitions(events_store, [], topics="docs")
+        assert caplog.messages == []
+        partitions(events_store, [])
+    (line,) = caplog.messages
+    assert f"{events_store}: no option narrows the read, so all " in line

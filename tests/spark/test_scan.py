@@ -88,6 +88,8 @@ def test_an_open_reader_is_scanned_as_it_is(spark: SparkSession, tmp_path: Path)
 def test_arguments_that_do_not_fit_are_refused(spark: SparkSession, events_store: Path) -> None:
     with pytest.raises(ValueError, match="starting is a datetime with a timezone"):
         mq.scan(spark, events_store, starting=datetime(2026, 1, 1))
+    with pytest.raises(ValueError, match=r"unknown option minPartition \(did you mean minPartitions\?\); accepted are path"):
+        mq.scan(spark, events_store, minPartition=2)
     with pytest.raises(ValueError, match="where has tag; it may have queues, tags, keys"):
         mq.scan(spark, events_store, where={"tag": "a"})  # type: ignore[typeddict-unknown-key]
     with pytest.raises(ValueError, match=r'where is a dict such as \{"tags": "paid"\}, not "tags = .paid.": .*df\.where'):

@@ -581,5 +581,7 @@ def test_an_earlier_batch_of_a_name_is_refused(spark: SparkSession, tmp_path: Pa
         append_batch(orders(spark, 2), batch, tmp_path / "store", name="orders", **SEGMENT)
     with pytest.raises(Exception, match="batch orders#3 comes after orders#4.*a name is for one query"):
         append_batch(orders(spark, 2), 3, tmp_path / "store", name="orders", **SEGMENT)
+    with pytest.raises(ValueError, match=r"unknown option Topics \(did you mean topic\?\); accepted are path, topic, jobId"):
+        append_batch(orders(spark, 2), 5, tmp_path / "store", name="orders", Topics="orders")
     save(orders(spark, 1), tmp_path / "store", jobId="orders")
     assert bodies(tmp_path / "store") == ["o-0", "o-1"] * 2 + ["o-0"]

@@ -140,7 +140,9 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"topic": "docs"}, "unknown option topic; accepted are path, stores, manifests, topics, queues, starting"),
+        ({"topic": "docs"}, "unknown option topic (did you mean topics?); accepted are path, stores, manifests, topics, queues,"),
+        ({"targetPartionBytes": "1"}, "unknown option targetPartionBytes (did you mean targetPartitionBytes?); accepted"),
+        ({"zoo": "1", "TOPICC": "docs"}, "unknown option TOPICC (did you mean topics?), zoo; accepted"),
         ({"topics": "docs,no such,neither"}, "there is no topic neither, no such; "),
         ({"topics": "docs,no such"}, " has 53 topics: "),
         ({"topics": ""}, "option topics holds an empty name: ''; leave the option out for all topics"),
@@ -165,7 +167,8 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"stores": '{"a": "/a"}'}, "both are given"),
         ({"option.recovery": "hope"}, "recovery"),
         ({"option.mode": "a"}, "mode is no option of Stores"),
-        ({"subscrib": "docs"}, "subscribe, subscribePattern, assign,"),
+        ({"subscrib": "docs"}, "unknown option subscrib (did you mean subscribe?); accepted"),
+        ({"zoo": "1"}, "subscribe, subscribePattern, assign,"),
     ],
 )
 def test_an_option_that_does_not_fit_is_named(events_store: Path, options: dict[str, str], complaint: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
 import mqstore
@@ -31,6 +32,23 @@ ACCEPTED = (
 )
 
 
+def expect_known(names: Iterable[str], accepted: tuple[str, ...]) -> None:
+    """Raises ValueError for unknown options: with their names as given, the accepted names that are close, and all accepted."""
+    known = {name.lower(): name for name in (*accepted, "paths")}
+    unknown = [name for name in sorted(names) if name.lower() not in known and not name.lower().startswith(OPEN_PREFIX)]
+    if unknown:
+        raise ValueError(
+            f"unknown option {', '.join(name + _did_you_mean(name, known) for name in unknown)}; accepted are "
+            f"{', '.join(accepted)}, and {OPEN_PREFIX}<name> for an option of mqstore.open"
+        )
+
+
+def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
+    """Returns a question that names the closest options, or an empty string. `known` maps lower case to the documented case."""
+    close = " or ".join(known[each] for each in get_close_matches(name.lower(), known, 2, 0.75))
+    return f" (did you mean {close}?)" if close else ""
+
+
 class Given:
     """The options as they were given, to be taken one after the other."""
 
@@ -40,13 +58,7 @@ class Given:
             raise ValueError(
                 "Spark gives a Python source no options of a table: use CREATE TEMPORARY VIEW to read, save(path) to write"
             )
-        known = {name.lower() for name in (*accepted, "paths")}
-        unknown = [name for name in sorted(self._values) if name not in known and not name.startswith(OPEN_PREFIX)]
-        if unknown:
-            raise ValueError(
-                f"unknown option {', '.join(unknown)}; accepted are {', '.join(accepted)}, and {OPEN_PREFIX}<name> for an "
-                "option of mqstore.open"
-            )
+        expect_known(options, accepted)
 
     def get(self, option: str) -> str | None:
         """None if it was not given."""

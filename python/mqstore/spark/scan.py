@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from pyspark.sql import DataFrame, SparkSession
 
+from mqstore.spark._options import ACCEPTED, expect_known
 from mqstore.spark.stores import StoreLike, plan_far
 
 
@@ -52,6 +53,8 @@ def scan(
     reader it is what that shows. A store that only the executors see is looked at now, by a task for each broker. Raises
     ValueError for an argument; the action raises what docs/SPARK.md says.
     """
+    # Spark lowers the names of options before the source sees them.
+    expect_known(options, ACCEPTED)
     given: dict[str, str | int | bool | None] = {
         "columns": None if columns is None else json.dumps(_names(columns)),
         "topics": None if topics is None else json.dumps(_listed(topics)),

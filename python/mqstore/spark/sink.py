@@ -35,7 +35,7 @@ from pyspark.sql.types import MapType, StringType, StructType
 import mqstore
 from mqstore._native import _expect_outside
 from mqstore.spark._job import Job, Staged, append_rows, stage_rows, staging_beside
-from mqstore.spark._options import Given
+from mqstore.spark._options import Given, expect_known
 from mqstore.spark._schema import BROKER
 from mqstore.spark._task_stores import move_stores, stage_stores
 from mqstore.spark.stores import local_path
@@ -59,6 +59,8 @@ def append_batch(df: DataFrame, batch_id: int, store: str | os.PathLike[str], *,
     of a write names, and a batch that Spark gives again goes on where the store ends. `df` and `options` are those of a write
     with format "mqstore". Raises what the write raises; also for a batch id below one that was written under this name.
     """
+    # Spark lowers the names of options before the source sees them.
+    expect_known(options, _ACCEPTED)
     writer = df.write.format("mqstore").mode("append").option("jobId", name).option("batchId", batch_id)
     writer.options(**options).save(os.fspath(store))
 

@@ -8,6 +8,7 @@ A job reads what the store held when the job was planned, or fails: when message
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
@@ -16,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from mqstore.spark._conditions import QUEUE_COLUMNS, push
+from mqstore.spark._conditions import QUEUE_COLUMNS, Conditions, push
 from mqstore.spark._options import Given, ReadOptions, ScanOptions
 from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics, plan_partitions
 from mqstore.spark._read import Rows, read_queues, read_stretch
@@ -28,6 +29,9 @@ from mqstore.spark.stream import MessageStreamReader, RefusedStream
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # since 4.1
+
+# A read of at least this size is logged if nothing narrows it.
+_LARGE_READ_BYTES = 1 << 30
 
 
 class MessageDataSource(DataSource):
@@ -80,6 +84,8 @@ class MessageReader(DataSourceReader):
         self._scan = scan
         self._rows = rows
         self._conditions = scan.conditions
+        # The columns of the filters that Spark has pushed.
+        self._filtered: tuple[str, ...] = ()
         # Now, because Spark pickles the reader before it asks for the partitions.
         self._places = {
             broker: Place.look(snapshot, scan.conditions.topics) for broker, snapshot in plan(scan.read.stores).items()
@@ -93,6 +99,8 @@ class MessageReader(DataSourceReader):
             and self._conditions.are_known_by_queues
             and all(place.topics is not None and place.is_near for place in self._places.values())
         )
+        if self._conditions == Conditions() and not reads_entries:
+            self._log_whole_read()
         parts = plan_partitions(list(self._places.values()), self._scan, self._conditions, reads_entries)
         # Spark makes a partition of its own, one that names nothing, of an empty list.
         return parts or [QueueRanges(None, ())]
@@ -109,6 +117,18 @@ class MessageReader(DataSourceReader):
         asked = self._conditions.of_scan(partition.physical, None if topics is None else sorted(topics))
         yield from read_stretch(place.snapshot, asked, self._rows, self._scan.read)
 
+    def _log_whole_read(self) -> None:
+        """Logs that all of the log is read, and the options that narrow the read."""
+        size = sum(place.snapshot.end - place.snapshot.start for place in self._places.values())
+        if size < _LARGE_READ_BYTES and not self._filtered:
+            return
+        why = f"the filters on {', '.join(self._filtered)} do not narrow" if self._filtered else "no option narrows"
+        logging.getLogger("mqstore.spark").warning(
+            "%s: %s the read, so all %d bytes of the log are read, and Spark filters the rows. Options topics, queues, "
+            "startingTimestamp and endingTimestamp narrow the read",
+            *(", ".join(place.snapshot.path for place in self._places.values()), why, size),
+        )
+
 
 class PushingReader(MessageReader):
     """The same, with filters of the query. Only if asked for: Spark reads later queries of the same frame by the plan that it
@@ -117,5 +137,6 @@ class PushingReader(MessageReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._conditions, rest = push(self._scan.conditions, filters)
+        self._filtered = tuple(dict.fromkeys(".".join(each.attribute) for each in filters if hasattr(each, "attribute")))
         # A row that tells of damage meets no condition but those of Spark, because it has no values.
         return filters if self._scan.read.mode == "PERMISSIVE" else rest
