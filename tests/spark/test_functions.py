@@ -11,6 +11,7 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as spark_functions
 
 import mqstore
 import mqstore.spark as mq
@@ -60,27 +61,27 @@ def texts(bodies: list[Any]) -> list[str | None]:
 @pytest.mark.matrix
 def test_each_row_is_answered_by_the_store_of_its_broker(references: DataFrame, paths: dict[str, Path]) -> None:
     stores = mq.Stores(paths)
-    located = references.withColumn("p", mq.position("topic", "queue_id", "queue_offset", store=stores, broker="broker"))
-    bodies = located.withColumn("body", mq.body("p.physical_offset", store=stores, broker="broker"))
+    located = references.withColumn("p", mq.message_position("topic", "queue_id", "queue_offset", store=stores, broker="broker"))
+    bodies = located.withColumn("body", mq.message_body("p.physical_offset", store=stores, broker="broker"))
     assert texts(column(bodies, "body")) == ["a 6", "b 6", None, "a 25", None, None, None]
-    hits = references.withColumn("hits", mq.hits("topic", "key", store=stores, broker="broker"))
+    hits = references.withColumn("hits", mq.key_hits("topic", "key", store=stores, broker="broker"))
     assert [found and len(found) for found in column(hits, "hits")] == [8, 2, None, 8, None, None, None]
 
 
 def test_one_store_needs_no_broker(references: DataFrame, paths: dict[str, Path]) -> None:
-    located = references.withColumn("p", mq.position("topic", "queue_id", "queue_offset", store=paths["a"]))
-    bodies = located.withColumn("body", mq.body("p.physical_offset", store=str(paths["a"])))
+    located = references.withColumn("p", mq.message_position("topic", "queue_id", "queue_offset", store=paths["a"]))
+    bodies = located.withColumn("body", mq.message_body("p.physical_offset", store=str(paths["a"])))
     assert texts(column(bodies, "body")) == ["a 6", "a 6", "a 25", "a 25", "a 6", None, None]
 
 
 def test_the_newest_hits_come_with_a_limit(references: DataFrame, paths: dict[str, Path]) -> None:
     with mqstore.open(paths["a"]) as store:
         all_hits = [message.physical_offset for message in store.query("orders", "k1")]
-        found = references.limit(1).withColumn("hits", mq.hits("topic", "key", store=store, limit=3)).collect()
+        found = references.limit(1).withColumn("hits", mq.key_hits("topic", "key", store=store, limit=3)).collect()
     assert [hit.physical_offset for hit in found[0].hits] == all_hits[-3:]
     for limit in (0, -1, "3"):
         with pytest.raises(ValueError, match="limit is a number of messages from 1 on"):
-            mq.hits("topic", "key", store=paths["a"], limit=limit)  # type: ignore[arg-type]
+            mq.key_hits("topic", "key", store=paths["a"], limit=limit)  # type: ignore[arg-type]
 
 
 @pytest.mark.matrix
@@ -94,7 +95,7 @@ def test_times_lead_to_the_offsets_that_the_queue_tells(spark: SparkSession, pat
     rows = times.selectExpr("'orders' as topic", "1 as queue_id", "time")
     assert column(mq.resolve_times(rows, paths["a"]), "queue_offset") == left
     assert column(mq.resolve_times(rows, paths["a"], side="right"), "queue_offset") == right
-    answered = rows.select(mq.times("topic", "queue_id", "time", store=paths["a"]).alias("queue_offset"))
+    answered = rows.select(mq.queue_offset_at("topic", "queue_id", "time", store=paths["a"]).alias("queue_offset"))
     assert column(answered, "queue_offset") == left
     absent = rows.selectExpr("topic", "99 as queue_id", "time")
     assert column(mq.resolve_times(absent, paths["a"]), "queue_offset") == [None] * 4
@@ -113,7 +114,7 @@ def test_a_session_in_another_time_zone_finds_the_same_offsets(spark: SparkSessi
         assert column(mq.resolve_times(rows, paths["a"]), "queue_offset") == [expected]
         mq.register_functions(spark, paths["a"])
         rows.createOrReplaceTempView("times")
-        assert column(spark.sql(f"SELECT mq_time(topic, queue_id, {TIME}) AS at FROM times"), "at") == [expected]
+        assert column(spark.sql(f"SELECT queue_offset_at(topic, queue_id, {TIME}) AS at FROM times"), "at") == [expected]
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
@@ -128,8 +129,8 @@ def sql(spark: SparkSession, references: DataFrame) -> Iterator[SparkSession]:
 @pytest.mark.matrix
 def test_sql_has_the_functions(sql: SparkSession, paths: dict[str, Path]) -> None:
     mq.register_functions(sql, paths["a"], limit=2)
-    located = "SELECT *, mq_position(topic, queue_id, queue_offset) AS p FROM refs"
-    rows = sql.sql(f"SELECT mq_body(p.physical_offset) AS body, size(mq_hits(topic, key)) AS hits FROM ({located})")
+    located = "SELECT *, message_position(topic, queue_id, queue_offset) AS p FROM refs"
+    rows = sql.sql(f"SELECT message_body(p.physical_offset) AS body, size(key_hits(topic, key)) AS hits FROM ({located})")
     assert texts(column(rows, "body")) == ["a 6", "a 6", "a 25", "a 25", "a 6", None, None]
     assert [hits for hits in column(rows, "hits") if hits and hits > 0] == [2, 2, 2, 2]
 
@@ -137,19 +138,23 @@ def test_sql_has_the_functions(sql: SparkSession, paths: dict[str, Path]) -> Non
 @pytest.mark.matrix
 def test_sql_takes_the_broker_last(sql: SparkSession, paths: dict[str, Path]) -> None:
     mq.register_functions(sql, mq.Stores(paths))
-    rows = sql.sql("SELECT mq_body(mq_position(topic, queue_id, queue_offset, broker).physical_offset, broker) AS body FROM refs")
+    rows = sql.sql(
+        "SELECT message_body(message_position(topic, queue_id, queue_offset, broker).physical_offset, broker) AS body FROM refs"
+    )
     assert texts(column(rows, "body")) == ["a 6", "b 6", None, "a 25", None, None, None]
-    with pytest.raises(PySparkException, match="mq_position takes topic, queue_id, queue_offset, broker, but was called with 3"):
-        sql.sql("SELECT mq_position(topic, queue_id, queue_offset) FROM refs").collect()
+    with pytest.raises(
+        PySparkException, match="message_position takes topic, queue_id, queue_offset, broker, but was called with 3"
+    ):
+        sql.sql("SELECT message_position(topic, queue_id, queue_offset) FROM refs").collect()
 
 
 def test_several_stores_need_the_broker_and_one_path_has_none(references: DataFrame, paths: dict[str, Path]) -> None:
     stores = mq.Stores(paths)
     calls: list[Any] = [
-        lambda store, **broker: mq.position("topic", "queue_id", "queue_offset", store=store, **broker),
-        lambda store, **broker: mq.hits("topic", "key", store=store, **broker),
-        lambda store, **broker: mq.times("topic", "queue_id", "queue_offset", store=store, **broker),
-        lambda store, **broker: mq.body("queue_offset", store=store, **broker),
+        lambda store, **broker: mq.message_position("topic", "queue_id", "queue_offset", store=store, **broker),
+        lambda store, **broker: mq.key_hits("topic", "key", store=store, **broker),
+        lambda store, **broker: mq.queue_offset_at("topic", "queue_id", "queue_offset", store=store, **broker),
+        lambda store, **broker: mq.message_body("queue_offset", store=store, **broker),
         lambda store, **broker: mq.resolve_offsets(references, store, **broker),
         lambda store, **broker: mq.resolve_keys(references, store, **broker),
         lambda store, **broker: mq.fetch(references.selectExpr("*", "queue_offset as physical_offset"), store, **broker),
@@ -165,7 +170,7 @@ def test_several_stores_need_the_broker_and_one_path_has_none(references: DataFr
 
 def test_a_broker_without_a_store_is_named(references: DataFrame, paths: dict[str, Path]) -> None:
     only = mq.Stores({"a": paths["a"]})
-    located = references.select(mq.position("topic", "queue_id", "queue_offset", store=only, broker="broker"))
+    located = references.select(mq.message_position("topic", "queue_id", "queue_offset", store=only, broker="broker"))
     with pytest.raises(PySparkException, match="there is no store of broker 'b'; the brokers are a"):
         located.collect()
 
@@ -180,7 +185,7 @@ def test_what_comes_after_the_plan_is_not_found(spark: SparkSession, paths: dict
     positions = mq.resolve_offsets(asked, path)
     hits = mq.resolve_keys(asked, path, limit=1)
     times = mq.resolve_times(asked.drop("queue_offset"), path)
-    bodies = asked.select(mq.body("queue_offset", store=path).alias("body"))
+    bodies = asked.select(mq.message_body("queue_offset", store=path).alias("body"))
     with mqstore.open(path) as store:
         end, newest = store.max_physical_offset, store.query("orders", "k1")[-1].physical_offset
     make(path, "later")
@@ -225,18 +230,18 @@ def test_bodies_that_are_too_large_for_a_batch_are_refused(
 def test_a_body_that_is_not_there_fails_the_job_or_is_null(spark: SparkSession, paths: dict[str, Path]) -> None:
     asked = spark.createDataFrame([(0,), (None,), (1,), (10**12,), (0,)], "physical_offset long").coalesce(1)
     with pytest.raises(PySparkException, match="no message starts at physical offset|NotFoundError|CorruptError"):
-        asked.select(mq.body("physical_offset", store=paths["a"])).collect()
-    bodies = asked.select(mq.body("physical_offset", store=paths["a"], errors="skip").alias("body"))
+        asked.select(mq.message_body("physical_offset", store=paths["a"])).collect()
+    bodies = asked.select(mq.message_body("physical_offset", store=paths["a"], errors="skip").alias("body"))
     assert texts(column(bodies, "body")) == ["a 0", None, None, None, "a 0"]
     (snapshot,) = functions.plan_now(paths["a"]).values()
-    with pytest.raises(ValueError, match="body takes physical_offset as bigint, but the column is string: cast it first"):
+    with pytest.raises(ValueError, match="message_body takes physical_offset as bigint, but the column is string: cast it first"):
         functions.body_question("raise").answer(snapshot, functions.pa.record_batch([["0"]], names=["physical_offset"]))
     with pytest.raises(ValueError, match='errors is "raise" or "skip"'):
-        mq.body("physical_offset", store=paths["a"], errors="ignore")  # type: ignore[arg-type]
+        mq.message_body("physical_offset", store=paths["a"], errors="ignore")  # type: ignore[arg-type]
 
 
 def test_a_function_takes_columns_as_well_as_names(references: DataFrame, paths: dict[str, Path]) -> None:
-    by_columns: Column = mq.position(
+    by_columns: Column = mq.message_position(
         references.topic, references.queue_id + 0, references.queue_offset, store=mq.Stores(paths), broker=references.broker
     )
     found = references.withColumn("p", by_columns).where("p.physical_offset is not null")
@@ -245,6 +250,10 @@ def test_a_function_takes_columns_as_well_as_names(references: DataFrame, paths:
 
 def test_a_bad_argument_of_a_function_fails_before_a_job_starts(tmp_path: Path) -> None:
     with pytest.raises(mqstore.NotAStoreError, match=str(tmp_path)):
-        mq.position("topic", "queue_id", "queue_offset", store=tmp_path)
+        mq.message_position("topic", "queue_id", "queue_offset", store=tmp_path)
     with pytest.raises(TypeError, match="store is a path"):
-        mq.hits("topic", "key", store=7)  # type: ignore[arg-type]
+        mq.key_hits("topic", "key", store=7)  # type: ignore[arg-type]
+
+
+def test_no_name_shadows_a_function_of_pyspark() -> None:
+    assert set(mq.__all__).isdisjoint(dir(spark_functions))

@@ -1,7 +1,7 @@
 """Functions of columns, and of SQL, that look into a store.
 
 A function ships only its arguments to Python, however wide the frame is, but its answer to a batch of rows is one array. So
-these are for what is small; `fetch` gives whole messages in batches of bounded size.
+these are for small answers; `fetch` returns whole messages in batches of bounded size.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Question:
     answer: Callable[[Snapshot, pa.RecordBatch], pa.Array]
 
 
-def position(
+def message_position(
     topic: Column | str,
     queue_id: Column | str,
     queue_offset: Column | str,
@@ -48,7 +48,7 @@ def position(
     store: StoreLike,
     broker: Column | str | None = None,
 ) -> Column:
-    """Where a message lies in the commit log: a struct of physical_offset (bigint) and store_size (int, bytes).
+    """Returns the position of a message in the commit log: a struct of physical_offset (bigint) and store_size (int, bytes).
 
     Both are null where the store holds no such message, and where it was lost. The arguments are columns or their names: topic
     is a string, the other two any integers. `store` is a path that is valid on every node, an open reader, or some `Stores`;
@@ -57,23 +57,23 @@ def position(
     The store is looked at now. What comes later is not found; the job fails where a part of what was there has expired since,
     or another store took its place.
     """
-    return ask("position", POSITION, [topic, queue_id, queue_offset], plan_now(store), broker)
+    return ask("message_position", POSITION, [topic, queue_id, queue_offset], plan_now(store), broker)
 
 
-def hits(
+def key_hits(
     topic: Column | str, key: Column | str, *, store: StoreLike, limit: int | None = None, broker: Column | str | None = None
 ) -> Column:
-    """The messages with a key: an array of structs of queue_id, queue_offset, physical_offset and store_size, ascending by
-    physical offset, null where there are none.
+    """Returns the positions of the messages with a key: an array of structs of queue_id, queue_offset, physical_offset and
+    store_size, ascending by physical offset, null where there are none.
 
     topic and key are columns of strings, or their names. `limit` is the most messages of a row, the newest; None for all. All
     hits of a batch of rows are held at once, 24 bytes for each: give a limit where many messages have the same key. `store`
-    and `broker` are those of `position`.
+    and `broker` are those of `message_position`.
     """
-    return ask("hits", hits_question(limit), [topic, key], plan_now(store), broker)
+    return ask("key_hits", hits_question(limit), [topic, key], plan_now(store), broker)
 
 
-def times(
+def queue_offset_at(
     topic: Column | str,
     queue_id: Column | str,
     time: Column | str,
@@ -82,44 +82,44 @@ def times(
     side: Literal["left", "right"] = "left",
     broker: Column | str | None = None,
 ) -> Column:
-    """Where a time begins in a queue: the queue offset (bigint) of the first message that was stored then or later, or,
+    """Returns the queue offset (bigint) at which a time begins: that of the first message that was stored then or later, or,
     with side="right", later; the queue's end if there is none, null where there is no such queue.
 
     topic is a column of strings, queue_id of integers, time of timestamps; or their names. `store` and `broker` are those of
-    `position`.
+    `message_position`.
     """
-    return ask("times", times_question(side), [topic, queue_id, micros(time)], plan_now(store), broker)
+    return ask("queue_offset_at", times_question(side), [topic, queue_id, micros(time)], plan_now(store), broker)
 
 
-def body(
+def message_body(
     physical_offset: Column | str,
     *,
     store: StoreLike,
     errors: Literal["raise", "skip"] = "raise",
     broker: Column | str | None = None,
 ) -> Column:
-    """The body of a message (binary, as it is stored), null where physical_offset is.
+    """Returns the body of a message (binary, as it is stored), null where physical_offset is.
 
-    physical_offset is a column of bigint, or its name, as `position` gives it. The job fails where no message starts at an
-    offset, and at a damaged message; with errors="skip" the body is null there. It fails, too, where the bodies of one batch of
-    rows take more than 512 MiB; `fetch` has no such limit. `store` and `broker` are those of `position`.
+    physical_offset is a column of bigint, or its name, as `message_position` returns it. The job fails where no message starts at
+    an offset, and at a damaged message; with errors="skip" the body is null there. It also fails where the bodies of one batch of
+    rows take more than 512 MiB; `fetch` has no such limit. `store` and `broker` are those of `message_position`.
     """
-    return ask("body", body_question(errors), [physical_offset], plan_now(store), broker)
+    return ask("message_body", body_question(errors), [physical_offset], plan_now(store), broker)
 
 
 def register_functions(spark: SparkSession, store: StoreLike, *, limit: int | None = None) -> None:
-    """Make functions that look into the store known to SQL, in this session: what it holds now, until they are registered again.
+    """Registers SQL functions that look into the store, in this session: what it holds now, until they are registered again.
 
-    mq_position(topic, queue_id, queue_offset), mq_hits(topic, key), mq_time(topic, queue_id, time) and
-    mq_body(physical_offset) are `position`, `hits` with this `limit`, `times` and `body`. With several stores each takes the
-    broker as its last argument. With pyspark 4.0, mq_time takes unix_micros(time).
+    They are `message_position(topic, queue_id, queue_offset)`, `key_hits(topic, key)` with this `limit`,
+    `queue_offset_at(topic, queue_id, time)` and `message_body(physical_offset)`, as the functions of this module. With several
+    stores each takes the broker as its last argument. With pyspark 4.0, queue_offset_at takes unix_micros(time).
     """
     snapshots = plan(store, spark)
     questions = {
-        "mq_position": POSITION,
-        "mq_hits": hits_question(limit),
-        "mq_time": times_question("left"),
-        "mq_body": body_question("raise"),
+        "message_position": POSITION,
+        "key_hits": hits_question(limit),
+        "queue_offset_at": times_question("left"),
+        "message_body": body_question("raise"),
     }
     for name, question in questions.items():
         spark.udf.register(name, _function(name, question, snapshots))
@@ -242,7 +242,7 @@ def _planned_ends(
 def _bodies(errors: Literal["raise", "skip"], snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
     offsets = wanted.column("physical_offset")
     if not (pa.types.is_integer(offsets.type) or pa.types.is_null(offsets.type)):
-        raise ValueError(f"body takes physical_offset as bigint, but the column is {offsets.type}: cast it first")
+        raise ValueError(f"message_body takes physical_offset as bigint, but the column is {offsets.type}: cast it first")
     offsets = offsets.cast(pa.int64())
     places, bodies, size = [pa.nulls(0, pa.int64())], [pa.nulls(0, pa.binary())], 0
     asked = planned_offsets(snapshot, pc.unique(offsets).drop_null(), errors)
