@@ -19,7 +19,7 @@ suspects = mq.scan(
     store,
     columns=["topic", "queue_id", "queue_offset", "born_time", "body"],
     where={"body_regex": r"(?i)\boom\b|out ?of ?memory"},
-    mode="DROPMALFORMED",
+    errors="skip",
 )
 found = suspects.selectExpr("*", "get_json_object(string(body), '$.subject') AS subject").orderBy("born_time").collect()
 print(f"{len(found)} messages name it, of {mq.scan(spark, store, columns=['queue_id']).count():,}")

@@ -78,9 +78,9 @@ def test_a_plan_reads_all_that_it_planned(store: Path) -> None:
 
 
 @pytest.mark.parametrize("opened_before", [True, False])
-@pytest.mark.parametrize("mode", ["FAILFAST", "DROPMALFORMED", "PERMISSIVE"])
-def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: bool, mode: str) -> None:
-    reader, parts = plan(store, mode=mode)
+@pytest.mark.parametrize("errors", ["raise", "skip", "corrupt_record"])
+def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: bool, errors: str) -> None:
+    reader, parts = plan(store, errors=errors)
     if not opened_before:
         _snapshot._opened.clear()
     expire_half(store)
@@ -278,11 +278,10 @@ def test_a_scan_and_a_fetch_pass_over_damage_if_told_so(spark: SparkSession, sto
     with mqstore.open(store) as reader:
         place = reader.query("orders", "k7")[0].physical_offset
     damage(store)
-    for fails in ({}, {"mode": "FAILFAST"}, {"errors": "raise"}):
+    for fails in ({}, {"errors": "raise"}):
         with pytest.raises(PythonException, match="CorruptError"):
             spark.read.format("mqstore").options(**fails).load(str(store)).collect()
-    for skips in ({"mode": "dropMalformed"}, {"errors": "skip"}):
-        assert spark.read.format("mqstore").options(**skips).load(str(store)).count() == MESSAGES - 1
+    assert spark.read.format("mqstore").option("errors", "Skip").load(str(store)).count() == MESSAGES - 1
     places = spark.createDataFrame([(0,), (place,)], "physical_offset long")
     with pytest.raises(PythonException, match="errors="):
         fetch(places, store).collect()
@@ -298,17 +297,17 @@ def test_a_salvaged_store_is_read_but_for_what_was_lost(spark: SparkSession, sto
         read = spark.read.format("mqstore").option("columns", columns)
         with pytest.raises(PythonException, match="CorruptError"):
             read.load(str(store)).collect()
-        assert read.option("mode", "DROPMALFORMED").load(str(store)).count() == MESSAGES - 1
+        assert read.option("errors", "skip").load(str(store)).count() == MESSAGES - 1
     offsets = spark.range(MESSAGES // 2).selectExpr("'orders' as topic", "1 as queue_id", "id as queue_offset")
     lost = resolve_offsets(offsets, store).where("physical_offset is null").collect()
     assert [row.queue_offset for row in lost] == [3]
 
 
-def test_a_permissive_scan_has_a_row_for_what_is_damaged(spark: SparkSession, store: Path) -> None:
+def test_a_damaged_message_becomes_a_row_with_its_error(spark: SparkSession, store: Path) -> None:
     with mqstore.open(store) as reader:
         place = reader.query("orders", "k7")[0].physical_offset
     damage(store)
-    load = spark.read.format("mqstore").option("mode", "PERMISSIVE")
+    load = spark.read.format("mqstore").option("errors", "corrupt_record")
     frame = load.load(str(store))
     assert frame.columns[-1] == "_corrupt_record"
     (corrupt,) = frame.where("_corrupt_record is not null").collect()

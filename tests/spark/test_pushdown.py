@@ -167,8 +167,8 @@ def test_a_frame_keeps_the_plan_of_its_first_action(spark: SparkSession, tmp_pat
         assert spark.table("messages").count() == 2
 
 
-def test_a_filter_of_a_permissive_read_is_applied_by_spark_too(events_store: Path) -> None:
-    source = MessageDataSource({"path": str(events_store), "mode": "PERMISSIVE", "pushdown": "true"})
+def test_spark_applies_filters_to_corrupt_records_too(events_store: Path) -> None:
+    source = MessageDataSource({"path": str(events_store), "errors": "corrupt_record", "pushdown": "true"})
     reader = source.reader(source.schema())
     assert isinstance(reader, PushingReader)
     wanted = [spark_source.EqualTo(("topic",), "docs")]

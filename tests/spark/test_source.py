@@ -148,9 +148,8 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"topics": ""}, "option topics holds an empty name: ''; leave the option out for all topics"),
         ({"topics": "docs,"}, "option topics holds an empty name"),
         ({"columns": "body,bodies"}, "a message has no column 'bodies'; its columns are topic, queue_id,"),
-        ({"errors": "ignore"}, "option errors is one of raise, skip, not 'ignore'"),
-        ({"mode": "ignore"}, "option mode is one of FAILFAST, PERMISSIVE, DROPMALFORMED, not 'ignore'"),
-        ({"mode": "FAILFAST", "errors": "raise"}, "options mode and errors say the same: give one of the two"),
+        ({"errors": "ignore"}, "option errors is one of raise, skip, corrupt_record, not 'ignore'"),
+        ({"mode": "PERMISSIVE"}, "unknown option mode (did you mean errors?); accepted are"),
         ({"failOnDataLoss": "no"}, "option failOnDataLoss is one of true, false, not 'no'"),
         ({"targetPartitionBytes": "128m"}, "option targetPartitionBytes is a positive number, not '128m'"),
         ({"minPartitions": "0"}, "option minPartitions is a positive number"),
@@ -225,7 +224,7 @@ def test_topics_whose_queues_are_no_files_are_read_from_the_log(spark: SparkSess
 def test_option_names_are_taken_in_any_case() -> None:
     parsed = ScanOptions.parse({"PATH": "/s", "Topics": "a,b", "TARGETPARTITIONBYTES": "5", "Errors": "skip"})
     assert parsed.read.stores.path() == "/s"
-    assert (parsed.conditions.topics, parsed.target_partition_bytes, parsed.read.mode) == ({"a", "b"}, 5, "DROPMALFORMED")
+    assert (parsed.conditions.topics, parsed.target_partition_bytes, parsed.read.errors) == ({"a", "b"}, 5, "skip")
 
 
 def test_a_store_that_is_named_twice_is_refused(tmp_path: Path) -> None:

@@ -408,8 +408,8 @@ def test_a_batch_fails_if_another_store_is_there_when_its_tasks_read_it(tmp_path
         list(reader.read(part))
 
 
-@pytest.mark.parametrize(("mode", "read"), [("FAILFAST", None), ("DROPMALFORMED", 4), ("PERMISSIVE", 5)])
-def test_a_damaged_message_is_what_the_mode_says(tmp_path: Path, mode: str, read: int | None) -> None:
+@pytest.mark.parametrize(("errors", "read"), [("raise", None), ("skip", 4), ("corrupt_record", 5)])
+def test_errors_decides_on_a_damaged_message_of_a_stream(tmp_path: Path, errors: str, read: int | None) -> None:
     path = written(tmp_path / "store", [b"body"] * 5)
     with mqstore.open(path) as reader:
         place = reader.topics["a"].queues[0][2].physical_offset
@@ -418,8 +418,8 @@ def test_a_damaged_message_is_what_the_mode_says(tmp_path: Path, mode: str, read
         record = log.read(200)
         log.seek(place + record.index(b"body"))
         log.write(b"BODY")
-    columns = f"{KEY},body" + (",_corrupt_record" if mode == "PERMISSIVE" else "")
-    query = Query(str(path), startingOffsets="earliest", mode=mode, columns=columns)
+    columns = f"{KEY},body" + (",_corrupt_record" if errors == "corrupt_record" else "")
+    query = Query(str(path), startingOffsets="earliest", errors=errors, columns=columns)
     if read is None:
         with pytest.raises(mqstore.CorruptError):
             query.batch()

@@ -24,11 +24,19 @@ _UNITS = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
 
 _T = TypeVar("_T")
 
+#: What a task does at a message that was lost or is damaged: it fails, passes over the message, or makes a row of nulls with the
+#: error in column `_corrupt_record`.
+Errors = Literal["raise", "skip", "corrupt_record"]
+_ERRORS: Mapping[str, Errors] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
+
+# Options of other sources of Spark, by the name that they have here.
+_OF_OTHER_SOURCES = {"mode": "errors"}
+
 
 ACCEPTED = (
     *("path", "stores", "manifests", "topics", "queues", "startingTimestamp", "endingTimestamp", "by", "tags", "keys"),
     *("properties", "bodyContains", "bodyRegex", "columns", "decodeBody", "targetPartitionBytes", "minPartitions"),
-    *("maxRecordsPerPartition", "mode", "errors", "failOnDataLoss", "pushdown"),
+    *("maxRecordsPerPartition", "errors", "failOnDataLoss", "pushdown"),
 )
 
 
@@ -45,7 +53,8 @@ def expect_known(names: Iterable[str], accepted: tuple[str, ...]) -> None:
 
 def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """Returns a question that names the closest options, or an empty string. `known` maps lower case to the documented case."""
-    close = " or ".join(known[each] for each in get_close_matches(name.lower(), known, 2, 0.75))
+    same = _OF_OTHER_SOURCES.get(name.lower(), "").lower()
+    close = " or ".join(known[each] for each in ([same] if same in known else get_close_matches(name.lower(), known, 2, 0.75)))
     return f" (did you mean {close}?)" if close else ""
 
 
@@ -156,13 +165,8 @@ class ReadOptions:
     stores: Stores
     columns: tuple[str, ...] | None
     decode_body: bool
-    mode: str
+    errors: Errors
     fail_on_data_loss: bool
-
-    @property
-    def errors(self) -> Literal["raise", "skip"]:
-        """As `mqstore` names it."""
-        return "skip" if self.mode == "DROPMALFORMED" else "raise"
 
     @classmethod
     def parse(cls, given: Given) -> ReadOptions:
@@ -171,7 +175,7 @@ class ReadOptions:
             _stores(given),
             given.names("columns"),
             given.is_true("decodeBody", default=False),
-            _mode(given),
+            given.word("errors", _ERRORS, "raise"),
             given.is_true("failOnDataLoss", default=True),
         )
 
@@ -220,15 +224,6 @@ def _conditions(given: Given) -> Conditions:
         body_contains=given.get("bodyContains"),
         body_regex=given.get("bodyRegex"),
     )
-
-
-def _mode(given: Given) -> str:
-    """`errors` is the older name of two of the modes."""
-    if given.get("errors") is not None and given.get("mode") is not None:
-        raise ValueError("options mode and errors say the same: give one of the two")
-    modes: dict[str, str] = {word: word for word in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")}
-    errors: dict[str, str] = {"raise": "FAILFAST", "skip": "DROPMALFORMED"}
-    return given.word("mode", modes, given.word("errors", errors, "FAILFAST"))
 
 
 def _stores(given: Given) -> Stores:

@@ -70,7 +70,11 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
     watch = _Watch(snapshot, physical[0], options.fail_on_data_loss)
     watch.look()
     batches = store.scan(
-        **asked, columns=rows.of_message, decode_body=options.decode_body, batch_bytes=BATCH_BYTES, errors=options.errors
+        **asked,
+        columns=rows.of_message,
+        decode_body=options.decode_body,
+        batch_bytes=BATCH_BYTES,
+        errors="skip" if options.errors == "skip" else "raise",
     )
     each = iter(batches)
     while True:
@@ -80,7 +84,7 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
             break
         except mqstore.CorruptError as error:
             watch.look()
-            if options.mode != "PERMISSIVE":
+            if options.errors != "corrupt_record":
                 raise
             yield rows.corrupt(schema, error, _physical_offset(store, error), snapshot.broker)
             continue
@@ -174,7 +178,7 @@ def _within(entries: pa.RecordBatch, physical: Interval) -> pa.RecordBatch:
 def _missing(
     snapshot: Snapshot, store: mqstore.Store, part: QueueRange, offsets: list[int], options: ReadOptions
 ) -> Iterator[Exception]:
-    """Why entries lead to no message: errors of PERMISSIVE rows, if no error is raised."""
+    """Yields the reason for each entry that leads to no message, with errors="corrupt_record"; raises the first by default."""
     topic = store.topics.get(part.topic)
     queue = None if topic is None else topic.queues[part.queue_id]
     least = part.stop if queue is None else queue.min_offset
@@ -192,7 +196,7 @@ def _missing(
             )
         except (mqstore.CorruptError, mqstore.NotFoundError, IndexError) as found:
             error = found if isinstance(found, mqstore.StoreError) else mqstore.NotFoundError(str(found))
-        if options.mode == "FAILFAST":
+        if options.errors == "raise":
             raise error
-        if options.mode == "PERMISSIVE":
+        if options.errors == "corrupt_record":
             yield error

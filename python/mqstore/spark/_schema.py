@@ -15,7 +15,7 @@ MESSAGE_SCHEMA: StructType = from_arrow_schema(pa.schema(_no_messages()))
 
 #: Whose store a message is from, in a read of several stores, and goes into, in a write of several.
 BROKER = "broker"
-#: Why a message could not be read, in a read with mode PERMISSIVE.
+#: The reason for which a message could not be read, in a read with errors="corrupt_record".
 CORRUPT_RECORD = "_corrupt_record"
 
 

@@ -21,7 +21,7 @@ ACCEPTED = (
     *("path", "stores", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp"),
     *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "columns", "decodeBody", "targetPartitionBytes", "minPartitions", "maxRecordsPerPartition"),
-    *("mode", "errors", "failOnDataLoss"),
+    *("errors", "failOnDataLoss"),
 )
 
 _OF_STREAM_ALONE = tuple(option for option in ACCEPTED if option not in ACCEPTED_BY_SCAN)

@@ -47,7 +47,7 @@ def scan(
     `columns` are those of a message that the frame has, all by default, and `broker` before them with `Stores`. Where they are
     of topic, queue_id, queue_offset, physical_offset and store_size, and no other condition is given than topics and queues,
     the queues alone are read. `topics` is a topic or several. `starting` and `ending` bound the store time, the second
-    exclusive: a datetime with a timezone, or ms since 1970. `options` are those of format "mqstore": `mode="DROPMALFORMED"`.
+    exclusive: a datetime with a timezone, or ms since 1970. `options` are those of format "mqstore": `errors="skip"`.
 
     The first action on the frame plans the read, and every later one reads the same: what the store held then. With an open
     reader it is what that shows. A store that only the executors see is looked at now, by a task for each broker. Raises

@@ -3,7 +3,7 @@
     spark.read.format("mqstore").option("topics", "orders,refunds").load("/data/store")
 
 A job reads what the store held when the job was planned, or fails: when messages of that have expired since
-(`failOnDataLoss`), when one is damaged (`mode`), and when another store took the place.
+(`failOnDataLoss`), when one is damaged (`errors`), and when another store took the place.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MessageDataSource(DataSource):
         return (StreamOptions if is_of_stream(self.options) else ScanOptions).parse(self.options).read
 
     def schema(self) -> StructType:
-        known = read_schema(self._read.stores.brokers != (None,), self._read.mode == "PERMISSIVE")
+        known = read_schema(self._read.stores.brokers != (None,), self._read.errors == "corrupt_record")
         return select(known, self._read.columns)
 
     def reader(self, schema: StructType) -> MessageReader:
@@ -139,4 +139,4 @@ class PushingReader(MessageReader):
         self._conditions, rest = push(self._scan.conditions, filters)
         self._filtered = tuple(dict.fromkeys(".".join(each.attribute) for each in filters if hasattr(each, "attribute")))
         # A row that tells of damage meets no condition but those of Spark, because it has no values.
-        return filters if self._scan.read.mode == "PERMISSIVE" else rest
+        return filters if self._scan.read.errors == "corrupt_record" else rest
