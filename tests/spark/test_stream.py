@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 import mqstore
 from mqstore.spark import MESSAGE_SCHEMA, _snapshot
+from mqstore.spark._options import StreamOptions
 from mqstore.spark._positions import QueueName, ends_before
-from mqstore.spark._subscription import StreamOptions
 from mqstore.spark.source import MessageDataSource
 from mqstore.spark.stream import BatchPart, MessageStreamReader, share, union
 
@@ -566,7 +566,7 @@ def test_starting_offsets_name_every_queue_and_no_other(store: mqstore.Store) ->
 
 
 def test_what_an_older_pyspark_cannot_do_is_refused_by_name() -> None:
-    with mock.patch("mqstore.spark._subscription.DataSourceStreamReader", object):
+    with mock.patch("mqstore.spark._options.DataSourceStreamReader", object):
         for option in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
             with refused(f"option {option} needs pyspark 4.2 or later; this is "):
                 StreamOptions.parse({"path": "/store", option: "5"})

@@ -1,161 +1,46 @@
-"""The options of a read or a write, checked: names in any case; each error names the option and what is accepted."""
+"""The options of a read, checked together: those of a batch, and those of a stream."""
 
 from __future__ import annotations
 
 import glob
-import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from difflib import get_close_matches
-from typing import Any, Literal, TypeVar
+from typing import Literal
+
+import pyspark
+from pyspark.sql.datasource import DataSourceStreamReader
 
 import mqstore
-from mqstore.spark._conditions import _EPOCH, ALWAYS, Conditions
+from mqstore.spark._conditions import ALWAYS, Conditions
+from mqstore.spark._given import Given
+from mqstore.spark._subscription import Starting, Subscription
 from mqstore.spark.stores import Stores, local_path
-
-#: Before the name of an option of `mqstore.open`.
-OPEN_PREFIX = "option."
-
-#: Times from 1980 to 2200 in units that are taken for ms, as many in a second.
-_SECONDS = range(315_532_800, 7_258_118_400)
-_UNITS = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
-
-_T = TypeVar("_T")
 
 #: What a task does at a message that was lost or is damaged: it fails, passes over the message, or makes a row of nulls with the
 #: error in column `_corrupt_record`.
 Errors = Literal["raise", "skip", "corrupt_record"]
 _ERRORS: Mapping[str, Errors] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
 
-# Options of other sources of Spark, by the name that they have here.
-_OF_OTHER_SOURCES = {"mode": "errors"}
-
-
 ACCEPTED = (
     *("path", "stores", "manifests", "topics", "queues", "startingTimestamp", "endingTimestamp", "by", "tags", "keys"),
     *("properties", "bodyContains", "bodyRegex", "columns", "decodeBody", "targetPartitionBytes", "minPartitions"),
     *("maxRecordsPerPartition", "errors", "failOnDataLoss", "pushdown"),
 )
+ACCEPTED_BY_STREAM = (
+    *("path", "stores", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp"),
+    *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
+    *("maxTriggerDelay", "columns", "decodeBody", "targetPartitionBytes", "minPartitions", "maxRecordsPerPartition"),
+    *("errors", "failOnDataLoss"),
+)
 
+_OF_STREAM_ALONE = tuple(option for option in ACCEPTED_BY_STREAM if option not in ACCEPTED)
+#: By a read of which nobody knows yet whether it is one of a batch or of a stream.
+ACCEPTED_BY_READS = (*ACCEPTED, *_OF_STREAM_ALONE)
 
-def expect_known(names: Iterable[str], accepted: tuple[str, ...]) -> None:
-    """Raises ValueError for unknown options: with their names as given, the accepted names that are close, and all accepted."""
-    known = {name.lower(): name for name in (*accepted, "paths")}
-    unknown = [name for name in sorted(names) if name.lower() not in known and not name.lower().startswith(OPEN_PREFIX)]
-    if unknown:
-        raise ValueError(
-            f"unknown option {', '.join(name + _did_you_mean(name, known) for name in unknown)}; accepted are "
-            f"{', '.join(accepted)}, and {OPEN_PREFIX}<name> for an option of mqstore.open"
-        )
-
-
-def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
-    """Returns a question that names the closest options, or an empty string. `known` maps lower case to the documented case."""
-    same = _OF_OTHER_SOURCES.get(name.lower(), "").lower()
-    close = " or ".join(known[each] for each in ([same] if same in known else get_close_matches(name.lower(), known, 2, 0.75)))
-    return f" (did you mean {close}?)" if close else ""
-
-
-class Given:
-    """The options as they were given, to be taken one after the other."""
-
-    def __init__(self, options: Mapping[str, str], accepted: tuple[str, ...]) -> None:
-        self._values = {name.lower(): value for name, value in options.items()}
-        if "provider" in self._values:
-            raise ValueError(
-                "Spark gives a Python source no options of a table: use CREATE TEMPORARY VIEW to read, save(path) to write"
-            )
-        expect_known(options, accepted)
-
-    def get(self, option: str) -> str | None:
-        """None if it was not given."""
-        return self._values.get(option.lower())
-
-    def word(self, option: str, accepted: Mapping[str, _T], default: _T) -> _T:
-        """One of some words, in any case."""
-        text = self.get(option)
-        if text is None:
-            return default
-        for word, value in accepted.items():
-            if text.lower() == word.lower():
-                return value
-        raise ValueError(f"option {option} is one of {', '.join(accepted)}, not {text!r}")
-
-    def is_true(self, option: str, default: bool) -> bool:
-        """A truth value."""
-        return self.word(option, {"true": True, "false": False}, default)
-
-    def count(self, option: str) -> int | None:
-        """A positive number."""
-        text = self.get(option)
-        if text is None:
-            return None
-        if not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise ValueError(f"option {option} is a positive number, not {text!r}")
-        return int(text)
-
-    def names(self, option: str) -> tuple[str, ...] | None:
-        """A list with commas, or a list of JSON: for names that hold commas, and for none."""
-        text = self.get(option)
-        if text is None:
-            return None
-        given = self.json(option, list) if text.startswith("[") else text.split(",")
-        names = tuple(dict.fromkeys(str(name).strip() for name in given))
-        if "" in names:
-            raise ValueError(f"option {option} holds an empty name: {text!r}; leave the option out for all {option}")
-        return names
-
-    def json(self, option: str, kind: type[_T]) -> _T:
-        """A value of JSON, an empty one if it was not given."""
-        text = self.get(option)
-        if text is None:
-            return kind()
-        word = "list" if kind is list else "object"
-        try:
-            value = json.loads(text, object_pairs_hook=_object)
-        except ValueError as error:
-            raise ValueError(f"option {option} is no JSON {word}: {error}: {text!r}") from None
-        if not isinstance(value, kind):
-            raise ValueError(f"option {option} is a JSON {word}, not {text!r}")
-        return value
-
-    def time(self, option: str, default: int) -> int:
-        """A time in ms since 1970, or in ISO 8601 with a timezone; as ms, rounded up."""
-        text = self.get(option)
-        if text is None:
-            return default
-        if text.lstrip("-").isdigit():
-            return expect_ms(option, int(text))
-        try:
-            return -((_EPOCH - datetime.fromisoformat(text)) // timedelta(milliseconds=1))
-        except (ValueError, TypeError):
-            raise ValueError(
-                f"option {option} is a number of ms since 1970, or a time with a timezone, as 2026-11-23T05:00:00Z, not {text!r}"
-            ) from None
-
-    def open_options(self) -> dict[str, Any]:
-        """Those of `mqstore.open`, as values of Python."""
-        found = {name: value for name, value in self._values.items() if name.startswith(OPEN_PREFIX)}
-        return {name.removeprefix(OPEN_PREFIX): _python(value) for name, value in found.items()}
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Of a name that is there twice Python would keep the second value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it names {next(name for name in names if names.count(name) > 1)} twice")
-    return found
-
-
-def expect_ms(option: str, time: int) -> int:
-    """The time. ValueError for one that is in another unit than ms since 1970."""
-    for unit, in_a_second in _UNITS.items():
-        if time // in_a_second in _SECONDS:
-            raise ValueError(f"option {option} is {time}: it counts ms since 1970, and this one looks like {unit}")
-    return time
+_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -203,6 +88,74 @@ class ScanOptions:
             given.count("maxRecordsPerPartition"),
             given.is_true("pushdown", default=False),
         )
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """The options of a streaming read, checked."""
+
+    scan: ScanOptions
+    """How the messages of a batch are read."""
+    subscription: Subscription
+    starting: Starting
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay: float
+    """Seconds that a batch waits for `min_offsets` at most."""
+
+    @property
+    def read(self) -> ReadOptions:
+        """What batch and stream have in common."""
+        return self.scan.read
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
+        """ValueError says which option is wrong and what is accepted."""
+        names = {name.lower() for name in options}
+        for option in _ENDING:
+            if option.lower() in names:
+                raise ValueError(
+                    f"option {option} is refused: a stream has no end; trigger(availableNow=True) reads what is there"
+                )
+        given = Given(options, ACCEPTED_BY_STREAM)
+        scan = ScanOptions(
+            ReadOptions.parse(given),
+            Conditions(),
+            given.count("targetPartitionBytes"),
+            given.count("minPartitions") or 1,
+            given.count("maxRecordsPerPartition"),
+            pushes_filters=False,
+        )
+        most, least = given.count("maxOffsetsPerTrigger"), given.count("minOffsetsPerTrigger")
+        _expect_limits(given)
+        if most is not None and least is not None and least > most:
+            raise ValueError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+        brokers = scan.read.stores.brokers
+        return cls(scan, Subscription.parse(given, brokers), Starting.parse(given, brokers), most, least, _delay(given))
+
+
+def is_of_stream(options: Iterable[str]) -> bool:
+    """Whether one of these options is of a streaming read alone."""
+    alone = {option.lower() for option in _OF_STREAM_ALONE}
+    return not alone.isdisjoint(option.lower() for option in options)
+
+
+def _expect_limits(given: Given) -> None:
+    """Refuses by name what this pyspark cannot do."""
+    if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
+        return
+    for option in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        if given.get(option) is not None:
+            raise ValueError(f"option {option} needs pyspark 4.2 or later; this is {pyspark.__version__}: leave it out")
+
+
+def _delay(given: Given) -> float:
+    text = given.get("maxTriggerDelay") or "15m"
+    parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    unit = _SECONDS.get(parts[2] or "ms") if parts else None
+    if parts is None or unit is None:
+        raise ValueError(f"option maxTriggerDelay is a duration such as 500ms, 30s or 15m, not {text!r}")
+    return int(parts[1]) * unit
 
 
 def _conditions(given: Given) -> Conditions:
@@ -256,11 +209,3 @@ def _stores(given: Given) -> Stores:
 def _is_pattern(path: str) -> bool:
     """Whether a path stands for those that it matches. One that is there as it is written stands for itself."""
     return glob.has_magic(path) and not os.path.exists(local_path(path))
-
-
-def _python(text: str) -> Any:
-    """A value of an option of `mqstore.open`: a number, a truth value or a text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

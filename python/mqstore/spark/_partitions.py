@@ -15,6 +15,7 @@ from mqstore.spark._conditions import ALWAYS, Conditions, Interval, intersection
 from mqstore.spark._options import ScanOptions
 from mqstore.spark._positions import QueueName, ends_before, positions_of
 from mqstore.spark._snapshot import Snapshot
+from mqstore.spark._subscription import LIGHT_QUEUE_PREFIX
 
 #: Bytes that a partition reads, unless targetPartitionBytes says otherwise. Less where cores would idle, not below LEAST.
 TARGET_PARTITION_BYTES = 256 << 20
@@ -24,8 +25,6 @@ LEAST_PARTITION_BYTES = 4 << 20
 _ENTRY_BYTES = 20
 # Entries of a queue that are looked at to estimate sizes, and of all queues together.
 _SAMPLES, _ALL_SAMPLES = 16, 32_768
-# A light queue leads to messages of other topics.
-_LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Place:
         store = snapshot.open()
         if not _has_queue_files(store):
             return cls(snapshot, None, wanted is not None, is_near=True)
-        is_wanted = (lambda name: not name.startswith(_LIGHT_QUEUE_PREFIX)) if wanted is None else wanted.__contains__
+        is_wanted = (lambda name: not name.startswith(LIGHT_QUEUE_PREFIX)) if wanted is None else wanted.__contains__
         return cls(snapshot, tuple(filter(is_wanted, store.topics)), wanted is not None, is_near=True)
 
     def queues_lead_to_all(self, conditions: Conditions) -> bool:

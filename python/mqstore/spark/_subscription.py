@@ -1,38 +1,21 @@
-"""The options of a streaming read, by Kafka's names: which queues it follows, where it begins, and how much a batch takes."""
+"""The queues that a read takes, and where it starts in each of them: options with the names of Kafka's source."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyspark
-from pyspark.sql.datasource import DataSourceStreamReader
-
 import mqstore
-from mqstore.spark._conditions import Conditions
-from mqstore.spark._options import ACCEPTED as ACCEPTED_BY_SCAN
-from mqstore.spark._options import Given, ReadOptions, ScanOptions, expect_ms
-from mqstore.spark._partitions import _LIGHT_QUEUE_PREFIX
+from mqstore.spark._given import Given, expect_ms
 from mqstore.spark._positions import QueueName
 
-ACCEPTED = (
-    *("path", "stores", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp"),
-    *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
-    *("maxTriggerDelay", "columns", "decodeBody", "targetPartitionBytes", "minPartitions", "maxRecordsPerPartition"),
-    *("errors", "failOnDataLoss"),
-)
-
-_OF_STREAM_ALONE = tuple(option for option in ACCEPTED if option not in ACCEPTED_BY_SCAN)
-#: By a read of which nobody knows yet whether it is one of a batch or of a stream.
-ACCEPTED_BY_READS = (*ACCEPTED_BY_SCAN, *_OF_STREAM_ALONE)
+# A light queue leads to messages of other topics.
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 #: In place of a queue offset: where the queue ends, and where it starts.
 LATEST, EARLIEST = -1, -2
-
-_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
 @dataclass(frozen=True)
@@ -59,7 +42,7 @@ class Subscription:
         if topics is not None and not topics:
             raise ValueError(f"option {named[0]} names nothing to follow: leave it out to follow all topics")
         for topic in topics or ():
-            if topic.startswith(_LIGHT_QUEUE_PREFIX):
+            if topic.startswith(LIGHT_QUEUE_PREFIX):
                 raise ValueError(f"option {named[0]} names the light queue {topic}: follow the topics of its messages")
         try:
             compiled = None if pattern is None else re.compile(pattern)
@@ -82,7 +65,7 @@ class Subscription:
                     yield name, queues[queue_id]
 
     def _wants(self, topic: str) -> bool:
-        if topic.startswith(_LIGHT_QUEUE_PREFIX):
+        if topic.startswith(LIGHT_QUEUE_PREFIX):
             return False
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
@@ -120,74 +103,6 @@ class Starting:
                     f"option startingOffsets: {name} begins at a queue offset, -1 (latest) or -2 (earliest), not {offset}"
                 )
         return cls(offsets)
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """The options of a streaming read, checked."""
-
-    scan: ScanOptions
-    """How the messages of a batch are read."""
-    subscription: Subscription
-    starting: Starting
-    max_offsets: int | None
-    min_offsets: int | None
-    max_delay: float
-    """Seconds that a batch waits for `min_offsets` at most."""
-
-    @property
-    def read(self) -> ReadOptions:
-        """What batch and stream have in common."""
-        return self.scan.read
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> StreamOptions:
-        """ValueError says which option is wrong and what is accepted."""
-        names = {name.lower() for name in options}
-        for option in _ENDING:
-            if option.lower() in names:
-                raise ValueError(
-                    f"option {option} is refused: a stream has no end; trigger(availableNow=True) reads what is there"
-                )
-        given = Given(options, ACCEPTED)
-        scan = ScanOptions(
-            ReadOptions.parse(given),
-            Conditions(),
-            given.count("targetPartitionBytes"),
-            given.count("minPartitions") or 1,
-            given.count("maxRecordsPerPartition"),
-            pushes_filters=False,
-        )
-        most, least = given.count("maxOffsetsPerTrigger"), given.count("minOffsetsPerTrigger")
-        _expect_limits(given)
-        if most is not None and least is not None and least > most:
-            raise ValueError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
-        brokers = scan.read.stores.brokers
-        return cls(scan, Subscription.parse(given, brokers), Starting.parse(given, brokers), most, least, _delay(given))
-
-
-def is_of_stream(options: Iterable[str]) -> bool:
-    """Whether one of these options is of a streaming read alone."""
-    alone = {option.lower() for option in _OF_STREAM_ALONE}
-    return not alone.isdisjoint(option.lower() for option in options)
-
-
-def _expect_limits(given: Given) -> None:
-    """Refuses by name what this pyspark cannot do."""
-    if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
-        return
-    for option in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
-        if given.get(option) is not None:
-            raise ValueError(f"option {option} needs pyspark 4.2 or later; this is {pyspark.__version__}: leave it out")
-
-
-def _delay(given: Given) -> float:
-    text = given.get("maxTriggerDelay") or "15m"
-    parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    unit = _SECONDS.get(parts[2] or "ms") if parts else None
-    if parts is None or unit is None:
-        raise ValueError(f"option maxTriggerDelay is a duration such as 500ms, 30s or 15m, not {text!r}")
-    return int(parts[1]) * unit
 
 
 def _assigned(given: Given, brokers: Sequence[str | None]) -> Iterator[QueueName]:

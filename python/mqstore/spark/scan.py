@@ -9,7 +9,8 @@ from typing import TypedDict
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mqstore.spark._options import ACCEPTED, expect_known
+from mqstore.spark._given import expect_known
+from mqstore.spark._options import ACCEPTED
 from mqstore.spark.stores import StoreLike, plan_far
 
 

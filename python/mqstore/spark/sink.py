@@ -34,8 +34,8 @@ from pyspark.sql.types import MapType, StringType, StructType
 
 import mqstore
 from mqstore._native import _expect_outside
+from mqstore.spark._given import Given, expect_known
 from mqstore.spark._job import Job, Staged, append_rows, stage_rows, staging_beside
-from mqstore.spark._options import Given, expect_known
 from mqstore.spark._schema import BROKER
 from mqstore.spark._task_stores import move_stores, stage_stores
 from mqstore.spark.stores import local_path

@@ -18,11 +18,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from mqstore.spark._conditions import QUEUE_COLUMNS, Conditions, push
-from mqstore.spark._options import Given, ReadOptions, ScanOptions
+from mqstore.spark._given import Given
+from mqstore.spark._options import ACCEPTED_BY_READS, ReadOptions, ScanOptions, StreamOptions, is_of_stream
 from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics, plan_partitions
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
-from mqstore.spark._subscription import ACCEPTED_BY_READS, StreamOptions, is_of_stream
 from mqstore.spark.sink import MessageWriter, message_writer, no_streaming_sink
 from mqstore.spark.stores import plan
 from mqstore.spark.stream import MessageStreamReader, RefusedStream

@@ -23,14 +23,13 @@ import mqstore
 from mqstore._names import there_is
 from mqstore._native import _checksums, _flushed_mark
 from mqstore.spark._conditions import Conditions, Interval, intersection
-from mqstore.spark._options import ReadOptions, ScanOptions
+from mqstore.spark._options import ReadOptions, ScanOptions, StreamOptions
 from mqstore.spark._partitions import QueueRange, partition_count, quantiles, sample
 from mqstore.spark._positions import QueueName
 from mqstore.spark._progress import Look, Progress
 from mqstore.spark._read import Rows, read_stretch
 from mqstore.spark._schema import MESSAGE_SCHEMA
 from mqstore.spark._snapshot import Snapshot
-from mqstore.spark._subscription import StreamOptions
 from mqstore.spark.stores import plan
 
 # Whether `latestOffset` is told where the batch starts, and how much it may hold.
