@@ -18,8 +18,9 @@ import mqstore
 from mqstore.spark import MESSAGE_SCHEMA, _snapshot
 from mqstore.spark._options import StreamOptions
 from mqstore.spark._positions import QueueName, ends_before
+from mqstore.spark._ranges import RangesPart, union
 from mqstore.spark.source import MessageDataSource
-from mqstore.spark.stream import BatchPart, MessageStreamReader, share, union
+from mqstore.spark.stream import MessageStreamReader, share
 
 Offsets = dict[str, Any]
 Row = tuple[str, int, int]
@@ -381,7 +382,7 @@ def test_a_copy_of_the_store_goes_on_where_the_store_was(tmp_path: Path) -> None
     assert query.run() == [2]
 
 
-def planned(query: Query) -> tuple[MessageStreamReader, list[BatchPart]]:
+def planned(query: Query) -> tuple[MessageStreamReader, list[RangesPart]]:
     """The next batch, as it travels to a worker that knows nothing."""
     parts = query.reader.partitions(query.offsets, query.latest())
     source = MessageDataSource({"path": query.path or "", "columns": KEY})
@@ -497,7 +498,7 @@ def test_a_part_reads_only_the_stretches_in_which_its_messages_lie(store: mqstor
     append(store, "ahead", 10)
     query = Query(store.path, subscribe="behind,ahead", startingOffsets="earliest")
     (part,) = query.reader.partitions(query.offsets, query.latest())
-    assert isinstance(part, BatchPart)
+    assert isinstance(part, RangesPart)
     assert len(part.stretches) == 2
     assert query.batch() == 20
 

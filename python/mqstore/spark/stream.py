@@ -6,30 +6,24 @@ The checkpoint says up to which message each queue was read, and by which log. A
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 import mqstore
 from mqstore._names import there_is
-from mqstore._native import _checksums, _flushed_mark
-from mqstore.spark._conditions import Conditions, Interval, intersection
-from mqstore.spark._options import ReadOptions, ScanOptions, StreamOptions
-from mqstore.spark._partitions import QueueRange, partition_count, quantiles, sample
+from mqstore._native import _flushed_mark
+from mqstore.spark._options import StreamOptions
+from mqstore.spark._partitions import QueueRange
 from mqstore.spark._positions import QueueName
 from mqstore.spark._progress import Look, Progress
-from mqstore.spark._read import Rows, read_stretch
-from mqstore.spark._schema import MESSAGE_SCHEMA
-from mqstore.spark._snapshot import Snapshot
+from mqstore.spark._ranges import RangesPart, plan_ranges, read_part
+from mqstore.spark._read import Rows
 from mqstore.spark.stores import plan
 
 # Whether `latestOffset` is told where the batch starts, and how much it may hold.
@@ -46,20 +40,7 @@ if TYPE_CHECKING or _TELLS_START:
 else:  # pyspark 4.0 and 4.1, which take all that is there as one batch
     SupportsTriggerAvailableNow = object
 
-_QUEUE_KEY = ("topic", "queue_id", "queue_offset")
-
 _Offsets = dict[str, Any]
-_Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-
-class BatchPart(InputPartition):
-    """What a task reads: ranges of queues of a store, and the stretches of its log in which their messages lie."""
-
-    def __init__(self, snapshot: Snapshot, stretches: Sequence[Interval], ranges: Sequence[QueueRange]) -> None:
-        super().__init__(None)
-        self.snapshot = snapshot
-        self.stretches = tuple(stretches)
-        self.ranges = tuple(ranges)
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -138,11 +119,11 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for broker, snapshot in look.snapshots.items():
             of_broker = [name for name, stop in stops.items() if name.broker == broker and begins[name] < stop]
             ranges = [QueueRange(name.topic, name.queue_id, begins[name], stops[name]) for name in of_broker]
-            parts += plan_batch(snapshot, ranges, self._options.scan, total)
+            parts += plan_ranges(snapshot, ranges, self._options.scan, total)
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, BatchPart)
+        assert isinstance(partition, RangesPart)
         return read_part(partition, self._rows, self._options.scan.read)
 
     def _look(self) -> Look:
@@ -235,84 +216,3 @@ def share(waiting: Mapping[QueueName, int], most: int) -> dict[QueueName, int]:
         taken[name] = min(waiting[name], least) + after * room // total - before * room // total
         before = after
     return taken
-
-
-def plan_batch(snapshot: Snapshot, ranges: Sequence[QueueRange], options: ScanOptions, total: int) -> list[BatchPart]:
-    """What the tasks of a batch read of one store, if all of it has `total` messages."""
-    if not ranges:
-        return []
-    store = snapshot.open()
-    sampled = sample(store, ranges)
-    step = len(sampled) // len(ranges)
-    spans = []
-    for (first, _), (last, _) in zip(sampled[::step], sampled[step - 1 :: step], strict=True):
-        # A message that was lost does not tell where it lay.
-        spans.append((snapshot.start if first is None else first, snapshot.end if last is None else last + 1))
-    stretches = union(spans)
-    weights = sorted((offset, weight) for offset, weight in sampled if offset is not None)
-    messages = sum(each.stop - each.start for each in ranges)
-    count = partition_count(sum(weight for _, weight in weights), messages, options, messages / total)
-    planned = _with_landmarks(store, snapshot, stretches[0][0], stretches[-1][1] - 1)
-    parts = []
-    for part in itertools.pairwise([stretches[0][0], *quantiles(weights, count), stretches[-1][1]]):
-        pieces = [piece for stretch in stretches if (piece := intersection(stretch, part))[0] < piece[1]]
-        of_part = [each for each, span in zip(ranges, spans, strict=True) if max(span[0], part[0]) < min(span[1], part[1])]
-        if pieces:
-            parts.append(BatchPart(planned, pieces, of_part))
-    return parts
-
-
-def union(spans: Iterable[Interval]) -> list[Interval]:
-    """The same, ascending, those that overlap put together."""
-    found: list[Interval] = []
-    for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(stop, found[-1][1])
-        else:
-            found.append((start, stop))
-    return found
-
-
-def _with_landmarks(store: mqstore.Store, snapshot: Snapshot, first: int, last: int) -> Snapshot:
-    """The snapshot of a batch between these two records: the log may end there, and is known by them."""
-    checksums = zip((first, last), _checksums(store, [first, last]), strict=True)
-    marks = [(offset, checksum) for offset, checksum in checksums if checksum is not None]
-    return replace(snapshot, end=min(snapshot.end, last + 1), landmarks=(*snapshot.landmarks[:1], *marks))
-
-
-def read_part(part: BatchPart, rows: Rows, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The messages of a part of a batch. StoreError as `read_stretch` says."""
-    missing = [name for name in _QUEUE_KEY if name not in rows.columns]
-    schema = StructType([*rows.schema.fields, *(MESSAGE_SCHEMA[name] for name in missing)])
-    wide = Rows(schema, (*rows.columns, *missing))
-    key = [wide.columns.index(name) for name in _QUEUE_KEY]
-    wanted = _Wanted(part.ranges)
-    topics = frozenset(each.topic for each in part.ranges)
-    conditions = Conditions(topics=topics, queues=frozenset(each.queue_id for each in part.ranges))
-    for stretch in part.stretches:
-        for batch in read_stretch(part.snapshot, conditions.of_scan(stretch, sorted(topics)), wide, options):
-            is_wanted = wanted.mask(*map(batch.column, key))
-            part_of_batch = batch if is_wanted.all() else batch.filter(pa.array(is_wanted))
-            yield part_of_batch.select(range(len(rows.columns)))
-
-
-class _Wanted:
-    """Tells the messages of some ranges from others of the same stretch of the log."""
-
-    def __init__(self, ranges: Sequence[QueueRange]) -> None:
-        self._topics = {topic: number for number, topic in enumerate(sorted({each.topic for each in ranges}))}
-        rows = sorted((self._topics[each.topic] << 32 | each.queue_id, each.start, each.stop) for each in ranges)
-        self._queues, self._starts, self._stops = np.array(rows, np.int64).T
-
-    def mask(self, topic: pa.Array, queue_id: pa.Array, queue_offset: pa.Array) -> _Mask:
-        """Whether each row is wanted; one that only tells of damage is."""
-        encoded = topic.dictionary_encode()
-        # One that is null is the last.
-        topics = np.array([*(self._topics.get(name, -1) for name in encoded.dictionary.to_pylist()), -1], np.int64)
-        number = topics[encoded.indices.fill_null(-1).to_numpy()]
-        queue, offset = (column.fill_null(-1).to_numpy().astype(np.int64) for column in (queue_id, queue_offset))
-        name = number << 32 | queue
-        at = np.searchsorted(self._queues, name).clip(max=len(self._queues) - 1)
-        is_of_damage: _Mask = topic.is_null().to_numpy(zero_copy_only=False)
-        is_wanted: _Mask = (self._queues[at] == name) & (self._starts[at] <= offset) & (offset < self._stops[at])
-        return is_wanted | is_of_damage
