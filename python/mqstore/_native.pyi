@@ -623,7 +623,9 @@ class Store:
         self,
         topics: str | Iterable[str] | None = None,
         *,
-        start: Literal["begin", "end"] | _Time | Mapping[tuple[str, int], int] = "end",
+        start: Literal["earliest", "latest"] | Mapping[tuple[str, int], int] = "latest",
+        since: _Time | None = None,
+        until: _Time | None = None,
         timeout: float | timedelta | None = None,
         tags: str | None = None,
         errors: _Errors | None = None,
@@ -633,10 +635,11 @@ class Store:
         store.
 
         `topics` is a topic or several, all by default, and also those that come later; `tags` wants one of some tags ("paid
-        || refund"). `start` is "end" (the messages that come from now on), "begin" (those that are there, too), a time (a
-        datetime with a timezone, an int of ms since 1970: messages stored then or later), or a mapping of (topic, queue id)
-        to the queue offset to begin with: no other queues are followed then. Half and rolled-back messages are left out.
-        What expires before it is read is passed over; `errors` as in `get`.
+        || refund"). `start` is "latest" (the messages that come from now on, the default), "earliest" (those that are
+        there, too), or a mapping of (topic, queue id) to the queue offset to begin with: no other queues are followed then.
+        `since` begins with the messages stored then or later instead, and `until` ends before the first message stored then
+        or later: a datetime with a timezone, or an int of ms since 1970. Half and rolled-back messages are left out. What
+        expires before it is read is passed over; `errors` as in `get`.
 
         A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that of its next message; a
         queue that is not there yet has only 0. One below `min_offset` has expired, and the pass starts at `min_offset`.
@@ -1176,16 +1179,18 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         self,
         timeout: float | timedelta | None = None,
         *,
-        start: Literal["begin", "end"] | _Time = "end",
+        start: Literal["earliest", "latest"] | int = "latest",
+        since: _Time | None = None,
+        until: _Time | None = None,
         tags: str | None = None,
         errors: _Errors | None = None,
         on_missing: Literal["earliest", "latest"] | None = None,
     ) -> MessageIterator:
         """The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
 
-        `start` is "end" (the messages that come from now on), "begin" (those that are there, too), a queue offset, or a
-        datetime with a timezone (messages stored then or later). `timeout`, `tags`, `errors` and `on_missing`, and which
-        queue offsets may be given, as in `Store.follow`.
+        `start` is "latest" (the messages that come from now on, the default), "earliest" (those that are there, too), or a
+        queue offset. `since`, `until`, `timeout`, `tags`, `errors` and `on_missing`, and which queue offsets may be given,
+        as in `Store.follow`.
 
         Raises `NotFoundError`, which names the bounds, for a queue offset outside of the queue, and `TypeError` and
         `ValueError` for other arguments; the iteration raises `NotFoundError` if the queue begins again, because its topic

@@ -20,7 +20,7 @@ it has begun, which is a call, at most 64 messages or a batch.
 
 A task that waits for messages (`async for message in store.follow()`, or over what `Queue.tail` gives) keeps no thread: it looks
 for them every 0.5 ms at first and every 20 ms at last. If it is cancelled, the next `async for` over the same iterator yields
-what has come since then. With `start="end"`, the default, and with `on_missing="latest"` the call of `follow` itself takes the
+what has come since then. With `start="latest"`, the default, and with `on_missing="latest"` the call of `follow` itself takes the
 position, and blocks the event loop while it reads what another process has appended since the store was opened or refreshed:
 where that is much, `await store.refresh()` first.
 
@@ -151,7 +151,8 @@ def _follows(
 
     @wraps(call)
     def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _Pass[mqstore.MessageIterator, mqstore.Message]:
-        if options.get("start", "end") != "end" and options.get("on_missing") != "latest":
+        is_latest = options.get("start", "latest") == "latest" and options.get("since") is None
+        if not is_latest and options.get("on_missing") != "latest":
             return begin(self, *args, **options)
         messages = call(self.store, *args, **options)
 

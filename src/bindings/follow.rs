@@ -20,7 +20,7 @@ use crate::config::Errors;
 use crate::error::Result;
 use crate::format::Round;
 use crate::interrupt;
-use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter};
+use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, StoredMessage, TagFilter};
 use crate::store::MessageStore;
 
 /// The shortest and the longest time between two looks at the end of the log.
@@ -38,6 +38,9 @@ struct Following {
     /// Of a store that this process writes to.
     writer: Option<Arc<MessageStore>>,
     timeout: Option<Duration>,
+    /// The pass ends before the first message that was stored then or later, in ms.
+    until: i64,
+    is_over: bool,
     /// Up to here everything was read.
     read_until: i64,
     /// When something has come last.
@@ -51,12 +54,21 @@ impl Source for Following {
     fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool {
         let left = |timeout: Duration| Instant::now().checked_add(timeout.saturating_sub(waited.unwrap_or_default()));
         let deadline = self.timeout.and_then(left);
-        loop {
+        while !self.is_over {
             let end = self.follow.reader().queued_until();
-            read_ahead(ready, || self.follow.next_until(end).transpose());
+            read_ahead(ready, || {
+                let next = self.follow.next_until(end).transpose();
+                let is_in_time =
+                    |next: &Result<StoredMessage>| next.as_ref().map_or(true, |m| m.view().store_time() < self.until);
+                self.is_over = next.as_ref().is_some_and(|next| !is_in_time(next));
+                next.filter(is_in_time)
+            });
             if !ready.is_empty() {
                 self.came = Instant::now();
                 return true;
+            }
+            if self.is_over {
+                break;
             }
             self.read_until = end;
             match self.wait(end, deadline, waited.is_none()) {
@@ -69,10 +81,11 @@ impl Source for Following {
                 }
             }
         }
+        false
     }
 
     fn is_due(&self, waited: Duration) -> bool {
-        if self.timeout.is_some_and(|timeout| timeout <= waited) {
+        if self.is_over || self.timeout.is_some_and(|timeout| timeout <= waited) {
             return true;
         }
         if let Some(writer) = &self.writer {
@@ -142,12 +155,20 @@ fn up_to_date(py: Python<'_>, handle: &Arc<Handle>) -> PyResult<Arc<MessageReade
     Ok(reader)
 }
 
-fn follow(handle: &Arc<Handle>, follow: Follow, on_damage: OnDamage, timeout: Option<Duration>) -> PyResult<MessageIterator> {
+fn follow(
+    handle: &Arc<Handle>,
+    follow: Follow,
+    on_damage: OnDamage,
+    timeout: Option<Duration>,
+    until: i64,
+) -> PyResult<MessageIterator> {
     let following = Following {
         handle: Arc::clone(handle),
         follow,
         writer: handle.own_writer()?,
         timeout,
+        until,
+        is_over: false,
         read_until: -1,
         came: Instant::now(),
         looked_around: Instant::now(),
@@ -181,11 +202,12 @@ impl Store {
     /// more. It refreshes the store.
     ///
     /// `topics` is a topic or several, all by default, and also those that come later; `tags` wants
-    /// one of some tags ("paid || refund"). `start` is "end" (the messages that come from now on),
-    /// "begin" (those that are there, too), a time (a datetime with a timezone, an int of ms since
-    /// 1970: messages stored then or later), or a mapping of (topic, queue id) to the queue offset
-    /// to begin with: no other queues are followed then. Half and rolled-back messages are left
-    /// out. What expires before it is read is passed over; `errors` as in `get`.
+    /// one of some tags ("paid || refund"). `start` is "latest" (the messages that come from now on,
+    /// the default), "earliest" (those that are there, too), or a mapping of (topic, queue id) to
+    /// the queue offset to begin with: no other queues are followed then. `since` begins with the
+    /// messages stored then or later instead, and `until` ends before the first message stored then
+    /// or later: a datetime with a timezone, or an int of ms since 1970. Half and rolled-back
+    /// messages are left out. What expires before it is read is passed over; `errors` as in `get`.
     ///
     /// A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that
     /// of its next message; a queue that is not there yet has only 0. One below `min_offset` has
@@ -203,8 +225,9 @@ impl Store {
     /// `ValueError` for a queue that `topics` excludes, and `TypeError` and `ValueError` for other
     /// arguments. The iteration raises `CorruptError` as `refresh`, and for damage.
     #[pyo3(
-        signature = (topics=None, *, start=None, timeout=None, tags=None, errors=None, on_missing=None),
-        text_signature = "($self, topics=None, *, start='end', timeout=None, tags=None, errors=None, on_missing=None)"
+        signature = (topics=None, *, start=None, since=None, until=None, timeout=None, tags=None, errors=None, on_missing=None),
+        text_signature = "($self, topics=None, *, start='latest', since=None, until=None, timeout=None, tags=None, errors=None, \
+                          on_missing=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
     fn follow(
@@ -212,20 +235,22 @@ impl Store {
         py: Python<'_>,
         topics: Option<&Bound<'_, PyAny>>,
         start: Option<&Bound<'_, PyAny>>,
+        since: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
         timeout: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
         #[pyo3(from_py_with = arguments::on_missing)] on_missing: Option<OnMissing>,
     ) -> PyResult<MessageIterator> {
         self.handle.expect_open()?;
-        let from = match start {
-            None => FollowFrom::End,
-            Some(start) => match (word(start)?, items_of_mapping(start)?) {
-                (Some(from), _) => from,
-                (None, Some(items)) => FollowFrom::Offsets(queue_offsets(start, items)?, on_missing.unwrap_or(OnMissing::Refuse)),
-                (None, None) => FollowFrom::Time(time(start)?),
-            },
-        };
+        let from = beginning(start, since, |start| {
+            let offsets = match items_of_mapping(start)? {
+                Some(items) => queue_offsets(start, items)?,
+                None => return Err(unknown_start(start, "a mapping of (topic, queue id) to a queue offset")?),
+            };
+            Ok(FollowFrom::Offsets(offsets, on_missing.unwrap_or(OnMissing::Refuse)))
+        })?;
+        let until = end_of_pass(until)?;
         let request = ScanRequest {
             topics: topics.map(|topics| texts(topics, "topics")).transpose()?,
             tags: TagFilter::parse(tags.unwrap_or("*")),
@@ -243,7 +268,7 @@ impl Store {
         let begun = self
             .handle
             .detach(py, || Follow::of_log(reader, request, from, on_damage.clone()))?;
-        follow(&self.handle, begun, on_damage, timeout)
+        follow(&self.handle, begun, on_damage, timeout, until)
     }
 }
 
@@ -251,71 +276,92 @@ impl Store {
 impl Queue {
     /// The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
     ///
-    /// `start` is "end" (the messages that come from now on), "begin" (those that are there, too),
-    /// a queue offset, or a datetime with a timezone (messages stored then or later). `timeout`,
-    /// `tags`, `errors` and `on_missing`, and which queue offsets may be given, as in
-    /// `Store.follow`.
+    /// `start` is "latest" (the messages that come from now on, the default), "earliest" (those that
+    /// are there, too), or a queue offset. `since`, `until`, `timeout`, `tags`, `errors` and
+    /// `on_missing`, and which queue offsets may be given, as in `Store.follow`.
     ///
     /// Raises `NotFoundError`, which names the bounds, for a queue offset outside of the queue, and
     /// `TypeError` and `ValueError` for other arguments; the iteration raises `NotFoundError` if the
     /// queue begins again, because its topic was deleted, and `CorruptError` as `Store.follow`.
     #[pyo3(
-        signature = (timeout=None, *, start=None, tags=None, errors=None, on_missing=None),
-        text_signature = "($self, timeout=None, *, start='end', tags=None, errors=None, on_missing=None)"
+        signature = (timeout=None, *, start=None, since=None, until=None, tags=None, errors=None, on_missing=None),
+        text_signature = "($self, timeout=None, *, start='latest', since=None, until=None, tags=None, errors=None, on_missing=None)"
     )]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
     fn tail(
         &self,
         py: Python<'_>,
         timeout: Option<&Bound<'_, PyAny>>,
         start: Option<&Bound<'_, PyAny>>,
+        since: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
         #[pyo3(from_py_with = arguments::on_missing)] on_missing: Option<OnMissing>,
     ) -> PyResult<MessageIterator> {
         let (handle, topic, id) = self.place();
         handle.expect_open()?;
-        let from = match start {
-            None => FollowFrom::End,
-            Some(start) => match word(start)? {
-                Some(from) => from,
-                None if start.hasattr("__index__")? => {
-                    let offsets = QueueOffsets::from([((topic.to_owned(), id), number(start, "start")?)]);
-                    FollowFrom::Offsets(offsets, on_missing.unwrap_or(OnMissing::Refuse))
-                }
-                None => FollowFrom::Time(time(start)?),
-            },
-        };
+        let from = beginning(start, since, |start| {
+            if !start.hasattr("__index__")? {
+                return Err(unknown_start(start, "a queue offset")?);
+            }
+            let offsets = QueueOffsets::from([((topic.to_owned(), id), number(start, "start")?)]);
+            Ok(FollowFrom::Offsets(offsets, on_missing.unwrap_or(OnMissing::Refuse)))
+        })?;
+        let until = end_of_pass(until)?;
         let timeout = to_wait(timeout, "timeout")?;
         let tags = TagFilter::parse(tags.unwrap_or("*"));
         let on_damage = OnDamage::new(errors.unwrap_or(handle.errors()));
         let reader = up_to_date(py, handle)?;
         warn_of_absent(py, handle, &reader, [topic.to_owned()])?;
         let begun = handle.detach(py, || Follow::of_queue(reader, topic, id, tags, &from, on_damage.clone()))?;
-        follow(handle, begun, on_damage, timeout)
+        follow(handle, begun, on_damage, timeout, until)
     }
 }
 
-/// "begin" or "end"; `None` for what is no text.
-fn word(start: &Bound<'_, PyAny>) -> PyResult<Option<FollowFrom>> {
+/// Returns where a pass begins: at a word or at `offsets` of `start`, or at the time `since`.
+fn beginning<'py>(
+    start: Option<&Bound<'py, PyAny>>,
+    since: Option<&Bound<'py, PyAny>>,
+    offsets: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<FollowFrom>,
+) -> PyResult<FollowFrom> {
+    let start = match (start, since) {
+        (Some(_), Some(_)) => return Err(PyTypeError::new_err("give start or since, not both")),
+        (None, Some(since)) => return Ok(FollowFrom::Time(time(since, "since")?)),
+        (None, None) => return Ok(FollowFrom::Latest),
+        (Some(start), None) => start,
+    };
     if !start.is_instance_of::<PyString>() {
-        return Ok(None);
+        return offsets(start);
     }
     match start.extract::<&str>()? {
-        "begin" => Ok(Some(FollowFrom::Begin)),
-        "end" => Ok(Some(FollowFrom::End)),
+        "earliest" => Ok(FollowFrom::Earliest),
+        "latest" => Ok(FollowFrom::Latest),
         other => Err(PyValueError::new_err(format!(
-            "start is {other:?}: expected \"begin\", \"end\", a time or offsets"
+            "start is {other:?}: expected \"earliest\", \"latest\" or offsets; since takes a time"
         ))),
     }
 }
 
-/// Converts a time to start at. It refuses a negative number of ms, because -1 is the end of a partition in Kafka.
-fn time(start: &Bound<'_, PyAny>) -> PyResult<i64> {
-    expect_no_truth(start, "start")?;
-    let is_number = start.hasattr("__index__")?;
-    match to_ms(start, "start", Round::Up)? {
+fn unknown_start(start: &Bound<'_, PyAny>, offsets: &str) -> PyResult<PyErr> {
+    let given = repr_of(start)?;
+    Ok(PyTypeError::new_err(format!(
+        "start is {given}: expected \"earliest\", \"latest\" or {offsets}; since takes a time"
+    )))
+}
+
+/// Converts the time before which a pass ends; `None` for no end.
+fn end_of_pass(until: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
+    until.map_or(Ok(i64::MAX), |until| time(until, "until"))
+}
+
+/// Converts a time. It refuses a negative number of ms, because -1 is the end of a partition in Kafka.
+fn time(given: &Bound<'_, PyAny>, name: &str) -> PyResult<i64> {
+    expect_no_truth(given, name)?;
+    let is_number = given.hasattr("__index__")?;
+    match to_ms(given, name, Round::Up)? {
         ms if ms < 0 && is_number => Err(PyValueError::new_err(format!(
-            "start is {ms}: as a time an int is 0 or more ms since 1970; \"end\" and \"begin\" are the ends of the store"
+            "{name} is {ms}: as a time an int is 0 or more ms since 1970; start=\"latest\" and \"earliest\" are the ends of the store"
         ))),
         ms => Ok(ms),
     }

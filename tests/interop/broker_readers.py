@@ -65,19 +65,19 @@ def rows_of(batches: mqstore.Batches) -> list[Row]:
 def follow(path: Path) -> Iterator[Row]:
     """The whole log, as it grows."""
     with mqstore.open(path) as store:
-        yield from until_over(store.follow(start="begin", timeout=0.5))
+        yield from until_over(store.follow(start="earliest", timeout=0.5))
 
 
 def follow_topic(path: Path) -> Iterator[Row]:
     with mqstore.open(path) as store:
-        yield from until_over(store.follow("payments", start="begin", timeout=0.5))
+        yield from until_over(store.follow("payments", start="earliest", timeout=0.5))
 
 
 def tail(path: Path) -> Iterator[Row]:
     """A queue, as it grows."""
     with mqstore.open(path) as store:
         before = None
-        for row in until_over(store.topics["orders"].queues[0].tail(0.5, start="begin")):
+        for row in until_over(store.topics["orders"].queues[0].tail(0.5, start="earliest")):
             if before is not None and row["queue_offset"] != before["queue_offset"] + 1:
                 store.refresh()
                 assert store.min_physical_offset > before["physical_offset"], f"{row} comes after {before}"

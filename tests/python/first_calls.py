@@ -90,7 +90,7 @@ READS: dict[str, Call] = {
     "dump_entry": lambda store, _: len(store.dump_entry("t", 0, 0)),
     "dump_key": lambda store, _: len(store.dump_key("t", "k1")),
     "export": lambda store, work: store.export(f"{work}/out.jsonl").rows,
-    "follow": lambda store, _: all_of(store.follow(start="begin", timeout=0)),
+    "follow": lambda store, _: all_of(store.follow(start="earliest", timeout=0)),
     "follow an absent topic": lambda store, _: all_of(store.follow("tt", timeout=0)),
     "get": lambda store, _: len(store.get("t", 0, 0)),
     "index_files": lambda store, _: len(store.index_files()),
@@ -125,7 +125,7 @@ READS: dict[str, Call] = {
     "to_polars": lambda store, _: len(queue(store).to_polars()),
     "aio get": in_loop(lambda _, tasks: tasks.get("t", 0, 0)),
     "aio queue": in_loop(lambda store, _: _each(queue(store))),
-    "aio follow": in_loop(lambda store, _: _each(store.follow(start="begin", timeout=0))),
+    "aio follow": in_loop(lambda store, _: _each(store.follow(start="earliest", timeout=0))),
 }
 #: Columns of the tables for calls that need one; they are made before the descriptors are taken.
 COLUMNS: dict[str, dict[str, list[Any]]] = {

@@ -280,7 +280,7 @@ def test_a_pass_is_also_a_coroutine_for_tasks_and_time_limits(path: Path) -> Non
     async def work(store: mqstore.aio.Store) -> None:
         batches = await asyncio.create_task(store.scan(columns=["body"]))
         assert isinstance(batches, mqstore.Batches)
-        following = await asyncio.wait_for(store.follow("orders", start="begin", timeout=0), 30)
+        following = await asyncio.wait_for(store.follow("orders", start="earliest", timeout=0), 30)
         assert isinstance(following, mqstore.MessageIterator)
         assert len(await each(following)) == 1000
         first, second = await asyncio.gather(store.scan(), store.follow(timeout=0))
@@ -291,7 +291,7 @@ def test_a_pass_is_also_a_coroutine_for_tasks_and_time_limits(path: Path) -> Non
 
 def test_a_second_async_for_over_the_same_pass_continues_it(path: Path) -> None:
     async def work(store: mqstore.aio.Store) -> None:
-        following = store.follow("orders", start="begin", timeout=0.05)
+        following = store.follow("orders", start="earliest", timeout=0.05)
         async for message in following:
             assert message.body == b"0"
             break
@@ -305,7 +305,7 @@ def test_a_second_async_for_over_the_same_pass_continues_it(path: Path) -> None:
 def test_a_pass_whose_await_was_cancelled_is_read_whole_by_the_next_one(path: Path, awaits: str) -> None:
     async def work(store: mqstore.aio.Store) -> None:
         # A topic is taken from the iterator once only, and a second pass would have none.
-        for begun in (store.scan(topics=iter(["orders"])), store.follow(iter(["orders"]), start="begin", timeout=0)):
+        for begun in (store.scan(topics=iter(["orders"])), store.follow(iter(["orders"]), start="earliest", timeout=0)):
             waiting = asyncio.create_task(begun)  # type: ignore[var-annotated]
             await asyncio.sleep(0)
             assert waiting.cancel()
@@ -339,8 +339,8 @@ def test_a_pass_that_cannot_begin_raises_at_each_await_and_after_a_cancel(path: 
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
-@pytest.mark.parametrize("options", [{}, {"start": "end"}, {"start": {("orders", 0): 5000}, "on_missing": "latest"}])
-def test_follow_takes_the_position_end_when_it_is_called(path: Path, mode: Literal["r", "r+"], options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"start": "latest"}, {"start": {("orders", 0): 5000}, "on_missing": "latest"}])
+def test_follow_takes_the_latest_position_when_it_is_called(path: Path, mode: Literal["r", "r+"], options: dict[str, Any]) -> None:
     async def main() -> list[bytes]:
         async with mqstore.aio.open(path, "r+") as writer, mqstore.aio.open(path) as reader:
             await writer.append("orders", b"before")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from encoder import Encoder
+from encoder import EPOCH_MS, Encoder
 
 import mqstore
 
@@ -90,11 +90,11 @@ def test_follow_begins_where_it_is_told_to(two: tuple[mqstore.Store, mqstore.Sto
     writer.append("orders", b"4", queue=0)
     zero = timedelta(0)
     assert bodies(store.follow(timeout=zero)) == []
-    assert bodies(store.follow(start="begin", timeout=0)) == ["0", "1", "2", "3", "4"]
-    assert "4" in bodies(store.follow(start=middle, timeout=0))
-    assert "2" in bodies(store.follow(start=middle, timeout=0))
+    assert bodies(store.follow(start="earliest", timeout=0)) == ["0", "1", "2", "3", "4"]
+    assert "4" in bodies(store.follow(since=middle, timeout=0))
+    assert "2" in bodies(store.follow(since=middle, timeout=0))
     later = datetime.now(UTC) + timedelta(hours=1)
-    assert bodies(store.follow(start=later, timeout=0)) == []
+    assert bodies(store.follow(since=later, timeout=0)) == []
     assert bodies(store.follow(start={("orders", 0): 1}, timeout=0)) == ["2", "4"]
     assert bodies(store.follow(start={("orders", 0): 2, ("orders", 1): 0}, timeout=0)) == ["1", "3", "4"]
 
@@ -102,9 +102,9 @@ def test_follow_begins_where_it_is_told_to(two: tuple[mqstore.Store, mqstore.Sto
 def test_follow_gives_topics_and_tags_that_are_wanted(two: tuple[mqstore.Store, mqstore.Store]) -> None:
     writer, store = two
     writer.append("payments", b"p", tags="paid")
-    assert bodies(store.follow("payments", start="begin", timeout=0)) == ["p"]
-    assert bodies(store.follow(["orders", "payments"], start="begin", timeout=0, tags="paid")) == ["1", "3", "p"]
-    assert bodies(store.follow(start="begin", timeout=0, tags="paid || open")) == ["0", "1", "2", "3", "p"]
+    assert bodies(store.follow("payments", start="earliest", timeout=0)) == ["p"]
+    assert bodies(store.follow(["orders", "payments"], start="earliest", timeout=0, tags="paid")) == ["1", "3", "p"]
+    assert bodies(store.follow(start="earliest", timeout=0, tags="paid || open")) == ["0", "1", "2", "3", "p"]
 
 
 def test_tail_gives_the_messages_of_a_queue(two: tuple[mqstore.Store, mqstore.Store]) -> None:
@@ -114,14 +114,29 @@ def test_tail_gives_the_messages_of_a_queue(two: tuple[mqstore.Store, mqstore.St
     writer.append("orders", b"4", queue=0)
     writer.append("orders", b"5", queue=1, tags="paid")
     assert bodies(tail) == ["5"]
-    assert bodies(queue.tail(0, start="begin")) == ["1", "3", "5"]
+    assert bodies(queue.tail(0, start="earliest")) == ["1", "3", "5"]
     assert bodies(queue.tail(0, start=1)) == ["3", "5"]
-    since = queue[0].store_time
-    assert bodies(queue.tail(timeout=0, start=since if isinstance(since, datetime) else "begin"))[-1] == "5"
+    assert bodies(queue.tail(timeout=0, since=queue[0].store_time))[-1] == "5"
     ahead = queue.tail(0.2, start=3)
     writer.append("orders", b"6", queue=1)
     writer.append("orders", b"7", queue=1)
     assert bodies(ahead) == ["6", "7"]
+
+
+def test_a_pass_ends_before_the_first_message_of_its_until(tmp_path: Path) -> None:
+    encoder = Encoder(tmp_path / "store")
+    for number in range(6):
+        encoder.append("orders", b"%d" % number, queue=number % 2, store_time=EPOCH_MS + 10 * number)
+    with mqstore.open(encoder.write()) as store:
+        for until, expected in ((0, []), (30, ["0", "1", "2"]), (31, ["0", "1", "2", "3"]), (10**6, list("012345"))):
+            following = store.follow(start="earliest", until=EPOCH_MS + until, timeout=0)
+            assert (bodies(following), bodies(following)) == (expected, [])
+        # A bound between two ms is rounded up.
+        between = datetime.fromtimestamp(EPOCH_MS / 1000, UTC) + timedelta(milliseconds=30, microseconds=1)
+        assert bodies(store.follow(since=between, until=EPOCH_MS + 50, timeout=0)) == ["4"]
+        assert bodies(store.topics["orders"].queues[1].tail(0, since=EPOCH_MS + 10, until=EPOCH_MS + 50)) == ["1", "3"]
+        # It does not wait for more once a message of a later time was there.
+        assert bodies(store.follow(start="earliest", until=EPOCH_MS + 30)) == ["0", "1", "2"]
 
 
 def test_a_closed_store_ends_the_iteration(two: tuple[mqstore.Store, mqstore.Store]) -> None:
@@ -134,7 +149,10 @@ def test_a_closed_store_ends_the_iteration(two: tuple[mqstore.Store, mqstore.Sto
     assert list(following) == []
 
 
-@pytest.mark.parametrize("start", ["", "now", b"end", 1.5, [1], {"orders": 1}, {("orders", 0): "a"}, {("orders",): 1}])
+@pytest.mark.parametrize(
+    "start",
+    ["", "now", b"end", 1.5, [1], datetime(2026, 1, 1, tzinfo=UTC), {"orders": 1}, {("orders", 0): "a"}, {("orders",): 1}],
+)
 def test_a_start_that_is_none_is_refused(two: tuple[mqstore.Store, mqstore.Store], start: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         two[1].follow(start=start)
@@ -150,7 +168,9 @@ def test_other_arguments_are_checked(two: tuple[mqstore.Store, mqstore.Store]) -
     with pytest.raises(ValueError, match="start"):
         queue.tail(start="middle")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="timezone"):
-        queue.tail(start=datetime(2026, 1, 1))
+        queue.tail(since=datetime(2026, 1, 1))
+    with pytest.raises(TypeError, match="start or since"):
+        queue.tail(start=0, since=0)
     store.close()
     with pytest.raises(mqstore.ClosedError):
         store.follow()
@@ -169,7 +189,7 @@ def test_another_process_is_followed_message_by_message(path: Path, options: dic
         count = writer.end()
         got += following
         assert bodies(got) == [str(number) for number in range(count)]
-        tails = [bodies(queue.tail(0, start="begin")) for queue in store.topics["numbers"].queues]
+        tails = [bodies(queue.tail(0, start="earliest")) for queue in store.topics["numbers"].queues]
         assert tails == [[str(number) for number in range(count) if number % 3 == queue] for queue in range(3)]
 
 
@@ -216,7 +236,7 @@ def interrupt():
     before = sleeps()
     os.kill(os.getpid(), signal.SIGINT)
 store = mqstore.open(sys.argv[1], sys.argv[2])
-following = store.follow(start="begin")
+following = store.follow(start="earliest")
 for _ in range(4): next(following)
 threading.Thread(target=interrupt).start()
 try:
@@ -247,14 +267,14 @@ def test_other_threads_run_while_one_waits(path: Path) -> None:
 
 def test_a_fork_cannot_go_on_with_the_iteration_of_its_parent_and_begins_its_own(path: Path) -> None:
     with mqstore.open(path) as store:
-        following = store.follow(start="begin", timeout=0)
+        following = store.follow(start="earliest", timeout=0)
         next(following)
         child = os.fork()
         if child == 0:
             try:
                 with pytest.raises(mqstore.ClosedError):
                     next(following)
-                os._exit(0 if bodies(store.follow(start="begin", timeout=0)) == ["0", "1", "2", "3"] else 1)
+                os._exit(0 if bodies(store.follow(start="earliest", timeout=0)) == ["0", "1", "2", "3"] else 1)
             finally:
                 os._exit(2)
         assert os.waitpid(child, 0)[1] == 0
@@ -270,7 +290,7 @@ def test_a_follower_continues_when_its_last_message_has_expired(tmp_path: Path, 
         writer.wait_dispatched()
         with mqstore.open(path) as reader:
             queue = reader.topics["orders"].queues[0]
-            messages = queue.tail(0.5, start="begin") if by_queue else reader.follow("orders", start="begin", timeout=0.5)
+            messages = queue.tail(0.5, start="earliest") if by_queue else reader.follow("orders", start="earliest", timeout=0.5)
             read = [next(messages).queue_offset for _ in range(5)]
             for number in range(5, 80):
                 writer.append("orders", b"%d" % number + b"." * 300)

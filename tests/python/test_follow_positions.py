@@ -202,7 +202,7 @@ def test_topics_that_are_there_cause_no_warning(two: Any) -> None:
 def test_tail_from_a_time_gives_only_what_was_stored_then_or_later(two: Any) -> None:
     writer, store = two
     queue = store.topics["orders"].queues[0]
-    later = queue.tail(0, start=datetime.now(UTC) + timedelta(hours=1))
+    later = queue.tail(0, since=datetime.now(UTC) + timedelta(hours=1))
     writer.append("orders", b"3")
     assert bodies(later) == []
 

@@ -48,11 +48,11 @@ def stored(store: mqstore.Store) -> list[int]:
 
 
 def follow_log(store: mqstore.Store) -> Iterator[int]:
-    return map(number_of, store.follow("numbers", start="begin", timeout=60))
+    return map(number_of, store.follow("numbers", start="earliest", timeout=60))
 
 
 def follow_queue(queue: int) -> Callable[[mqstore.Store], Iterator[int]]:
-    return lambda store: map(number_of, store.topics["numbers"].queues[queue].tail(60, start="begin"))
+    return lambda store: map(number_of, store.topics["numbers"].queues[queue].tail(60, start="earliest"))
 
 
 class Follower(threading.Thread):
@@ -94,7 +94,7 @@ class AsyncFollower(Follower):
     def run(self) -> None:
         async def follow() -> None:
             async with mqstore.aio.open(self.path) as store:
-                async for message in await store.follow("numbers", start="begin", timeout=60):
+                async for message in await store.follow("numbers", start="earliest", timeout=60):
                     self.got.append(number_of(message))
                     if len(self.got) >= len(self.wanted):
                         return

@@ -116,6 +116,8 @@ CALLS: dict[str, Callable[[mqstore.Store, Any], object]] = {
     "follow start": lambda store, value: store.follow(start=value, timeout=0),
     "follow start queue": lambda store, value: store.follow(start={("t", value): 0}, timeout=0),
     "follow start offset": lambda store, value: store.follow(start={("t", 0): value}, timeout=0),
+    "follow since": lambda store, value: store.follow(since=value, timeout=0),
+    "follow until": lambda store, value: store.follow(until=value, timeout=0),
     "follow timeout": lambda store, value: store.follow(timeout=value),
     "follow on_missing": lambda store, value: store.follow(on_missing=value),
     "tail start": lambda store, value: store.topics["t"].queues[0].tail(0, start=value),

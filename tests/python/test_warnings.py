@@ -29,7 +29,7 @@ import sys, mqstore
 for _ in range(3):
     store = mqstore.open(sys.argv[1])
     store.refresh()
-    for message in store.follow("none", start="begin", timeout=0):
+    for message in store.follow("none", start="earliest", timeout=0):
         pass
     store.close()
 """

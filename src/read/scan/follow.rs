@@ -78,8 +78,8 @@ impl Follow {
     ) -> Result<Self> {
         expect_followable(&reader, &request, &from)?;
         let start = match &mut from {
-            FollowFrom::End => reader.physical_bounds().end,
-            FollowFrom::Begin => reader.physical_bounds().start,
+            FollowFrom::Latest => reader.physical_bounds().end,
+            FollowFrom::Earliest => reader.physical_bounds().start,
             FollowFrom::Time(time) => {
                 request.times.start = *time;
                 bounds(&reader, &request)?.start
@@ -117,8 +117,8 @@ impl Follow {
     ) -> Result<Self> {
         let bounds = reader.queue_bounds(topic, queue_id)?;
         let next = match from {
-            FollowFrom::End => bounds.end,
-            FollowFrom::Begin => bounds.start,
+            FollowFrom::Latest => bounds.end,
+            FollowFrom::Earliest => bounds.start,
             FollowFrom::Time(time) => reader.offset_at(topic, queue_id, *time, Side::Left)?,
             FollowFrom::Offsets(offsets, on_missing) => {
                 let offset = offsets.values().next().copied().unwrap_or(bounds.start);
@@ -258,10 +258,10 @@ pub type QueueOffsets = BTreeMap<(String, i32), i64>;
 /// The start of a pass that follows a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FollowFrom {
-    /// The next message that is appended.
-    End,
     /// The first message of the store.
-    Begin,
+    Earliest,
+    /// The next message that is appended.
+    Latest,
     /// The first message that was stored at this time, in ms, or later.
     Time(i64),
     /// These queue offsets of these queues; no other queues are followed.

@@ -157,7 +157,7 @@ fn a_follow_of_a_topic_tells_of_a_record_that_names_another_topic_than_its_queue
     for (bit, image) in flipped(&intact, field(&intact, offsets[DAMAGED], "topic")) {
         let reader = open(&image);
         let on_damage = OnDamage::new(Errors::Raise);
-        let mut follow = Follow::of_log(Arc::clone(&reader), of_topics(&["order1"]), FollowFrom::Begin, on_damage).unwrap();
+        let mut follow = Follow::of_log(Arc::clone(&reader), of_topics(&["order1"]), FollowFrom::Earliest, on_damage).unwrap();
         let (mut found, mut raised) = (0, 0);
         loop {
             match follow.next_until(reader.queued_until()) {

@@ -175,7 +175,7 @@ fn a_pass_that_follows_the_log_goes_on_where_it_was() {
     let store = place.create();
     put(&store, "t", b"before");
     let (reader, on_damage) = (place.reader(), OnDamage::new(Errors::Raise));
-    let mut follow = Follow::of_log(reader.clone(), ScanRequest::default(), FollowFrom::End, on_damage).unwrap();
+    let mut follow = Follow::of_log(reader.clone(), ScanRequest::default(), FollowFrom::Latest, on_damage).unwrap();
     assert!(given(&mut follow).is_empty());
     for round in 0..50 {
         for _ in 0..10 {

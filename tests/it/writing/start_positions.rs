@@ -132,8 +132,8 @@ fn a_start_that_can_never_return_a_message_is_refused() {
     let nothing = FollowFrom::Offsets(QueueOffsets::new(), OnMissing::Refuse);
     for (request, from, expected) in [
         (of(&["u"]), at("t", 0), "t/0, which has queue offsets from 0 to 3"),
-        (of(&[]), FollowFrom::End, "topics names no topic"),
-        (of(&["%LMQ%a"]), FollowFrom::End, "the light queue %LMQ%a"),
+        (of(&[]), FollowFrom::Latest, "topics names no topic"),
+        (of(&["%LMQ%a"]), FollowFrom::Latest, "the light queue %LMQ%a"),
         (ScanRequest::default(), at("%LMQ%a", 0), "the light queue %LMQ%a"),
         (ScanRequest::default(), at("t", -1), "a queue id of start is -1"),
         (ScanRequest::default(), nothing, "start names no queue"),
