@@ -11,10 +11,9 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_schema, export_stream};
-use super::pass::{Latest, Pass, reading_threads};
+use super::pass::{Latest, Pass, Turn, reading_threads};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
 use super::source::Source;
-use super::turn::Turn;
 use crate::arrow::{MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
 use crate::error::Result;

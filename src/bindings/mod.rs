@@ -41,9 +41,7 @@ mod source;
 mod row_iterator;
 /// `RecordBatch`.
 mod record_batch;
-/// Turns of the threads that share a pass.
-mod turn;
-/// One pass over messages, batch by batch.
+/// One pass over messages, batch by batch, and the turns of the threads that share it.
 mod pass;
 /// `Batches`: a source of record batches that can be read again.
 mod batches;

@@ -2,20 +2,88 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{env, thread};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use arrow_array::RecordBatch;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::source::{Coverage, Messages, Source};
-use super::turn::Turn;
 use crate::arrow::{BatchBuilder, MessageColumns, from_arrow};
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::MessageView;
 use crate::read::{Filled, OnDamage, Section, Sections};
 use crate::storage::Generation;
+
+/// One thread reads at a time; the others wait.
+#[derive(Default)]
+pub(super) struct Turn {
+    state: Mutex<TurnState>,
+    ended: Condvar,
+}
+
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum TurnState {
+    #[default]
+    Free,
+    /// This thread reads.
+    Taken(ThreadId),
+    /// The thread that reads runs code of the caller's, which may wait for any thread.
+    Told,
+}
+
+/// The turn of a thread, to the end of this.
+pub(super) struct Taken<'a>(&'a Turn);
+
+impl Turn {
+    /// Waits until no thread reads.
+    ///
+    /// # Errors
+    /// `ValueError` for code that the thread that reads has called, and for any thread that asks while such code runs: it may be
+    /// waited for.
+    pub(super) fn take(&self, py: Python<'_>) -> PyResult<Taken<'_>> {
+        let this = thread::current().id();
+        py.detach(|| {
+            let mut state = self.state();
+            if *state == TurnState::Told || *state == TurnState::Taken(this) {
+                return Err(PyValueError::new_err(
+                    "this pass is being read, by a call that waits for code of yours, such as progress",
+                ));
+            }
+            while *state != TurnState::Free {
+                state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            *state = TurnState::Taken(this);
+            Ok(Taken(self))
+        })
+    }
+
+    /// Runs code of the caller's, in the thread whose turn it is.
+    pub(super) fn tell<T>(&self, code: impl FnOnce() -> T) -> T {
+        let taken = *self.state();
+        self.set(TurnState::Told);
+        let told = code();
+        self.set(taken);
+        told
+    }
+
+    fn set(&self, state: TurnState) {
+        *self.state() = state;
+        self.ended.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, TurnState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.set(TurnState::Free);
+    }
+}
 
 /// What the latest pass tells.
 #[derive(Clone)]
@@ -90,7 +158,9 @@ const MAX_THREADS: usize = 16;
 /// How many threads read a long pass: `OMP_NUM_THREADS`, as for the libraries that take the batches, or else as many as may run
 /// at once. Spark sets it for its workers.
 pub(super) fn reading_threads() -> usize {
-    let wanted = env::var("OMP_NUM_THREADS").ok().and_then(|text| text.trim().parse().ok());
+    let wanted = std::env::var("OMP_NUM_THREADS")
+        .ok()
+        .and_then(|text| text.trim().parse().ok());
     let threads = wanted.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into));
     threads.clamp(1, MAX_THREADS)
 }
