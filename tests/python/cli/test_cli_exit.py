@@ -218,6 +218,36 @@ def test_salvage_is_named_where_it_reads_more(copied: Callable[[str], Path], run
     assert (told["messages"], told["messages_lost"], told["bytes_lost"]) == (119, 1, 815)
 
 
+@pytest.mark.parametrize("is_cut_short", [False, True])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_salvage_is_named_whatever_other_damage_a_crashed_store_has(
+    number: int, is_cut_short: bool, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path, size = tmp_path / "store", 1 << 14
+    with mqstore.open(path, "x", mapped_file_size_commit_log=size) as store:
+        places = [store.append("orders", bytes(200), keys=[f"k{n}"]).physical_offset for n in range(200)]
+    (path / "checkpoint").unlink()
+    (path / "abort").touch()
+    for place in places[10:70:20][:number]:
+        with (path / "commitlog" / f"{place // size * size:020}").open("r+b") as file:
+            file.seek(place % size + 100)
+            file.write(b"x")
+    if is_cut_short:
+        os.truncate(path / "commitlog" / f"{2 * size:020}", size // 2)
+    salvaged = run("info", path, "--salvage", "--json").objects[0]
+    follow = f"whole messages follow in {salvaged['log_end'] - places[11]} bytes, the first at {places[11]}: they are not read"
+    for words in (
+        ("find", path, "--topic", "orders", "--key", "k199"),
+        ("export", path, tmp_path / "all.jsonl", "--skip-damaged"),
+        ("copy", path, tmp_path / "copy", "--skip-damaged"),
+    ):
+        ran = run(*words)
+        assert (ran.code, follow in ran.err) == (1, True), ran
+        assert f"; --salvage reads what is whole on both sides; see mqstore doctor {path}\n" in ran.err
+    assert f"; --salvage reads what is whole on both sides; see mqstore doctor {path}\n" in run("info", path).err
+    assert "k199" in run("find", path, "--topic", "orders", "--key", "k199", "--salvage").out
+
+
 @pytest.mark.parametrize("more", [(), ("--topic", "orders"), ("--topic", "orders", "--key", "k"), ("--key", "k")], ids=" ".join)
 def test_a_time_without_a_moment_has_no_message_and_one_that_ends_before_it_begins_is_a_mistake(
     more: tuple[str, ...], broker: Path, run: Callable[..., Any]
