@@ -79,7 +79,7 @@ def _with_fates(store: mqstore.Store, out: Output, rows: Iterable[Row]) -> Itera
 def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Message) -> Row:
     """Returns the row with the state of its transaction, and says on stderr what that means.
 
-    Also says on stderr that consumers do not get a message because its queue lacks it.
+    Also says on stderr that consumers do not get a message because its queue does not have it.
     """
     fate, place = None, f"the message at physical offset {message.physical_offset}"
     try:
@@ -134,8 +134,8 @@ def _offset_at(queue: mqstore.Queue, time: datetime | None, otherwise: int) -> i
 def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, conditions: dict[str, Any]) -> Iterator[Row]:
     """By the index where a topic is given. Further conditions are for what is between the first and the last such message.
 
-    Each way finds what has the key in the log, also where no queue leads to it. Rolled-back messages, of which the index has no
-    key, are found with --all only.
+    Each way finds what has the key in the log, also where no queue leads to it. The index has no key of rolled-back messages:
+    only --all finds these.
     """
     topics = conditions.get("topics", ())
     since, until = conditions.get("time", (None, None))

@@ -17,9 +17,9 @@ def info(store: mqstore.Store, out: Output) -> None:
     """Shows what a store holds, and what opening it found.
 
     The log is what lies in commitlog/, from log_begin to log_end in bytes. queues and messages are those of the consume
-    queues, where a message that an earlier repair could not keep still counts; du leaves it out. complete is no where the
-    store's own files tell of messages that are not in its log: missing then says which. messages_lost and bytes_lost stood in
-    a segment that is missing or cut short, or with --salvage where the log is damaged.
+    queues, where a message that an earlier repair could not keep still counts; verify lists it, and du leaves it out. complete
+    is no where the store's own files name messages that are not in its log: missing then says which. messages_lost and
+    bytes_lost were in a segment that is missing or cut short, or with --salvage where the log is damaged.
     """
     lost = lost_in_words(store, lost_queues(store, lambda _: True, out.progress))
     out.document(facts_of(store) | {"missing": missing_of(store)})
