@@ -27,7 +27,7 @@ Row: TypeAlias = dict[str, Any]
 
 SEVERITIES = ("error", "warning", "note")
 #: Fields of what `verify` finds that other findings may leave out.
-UNKNOWN: Row = dict.fromkeys(("topic", "queue_id", "queue_offset", "physical_offset", "key"))
+UNKNOWN: Row = {**dict.fromkeys(("topic", "queue_id", "queue_offset", "physical_offset", "key")), "lost": ()}
 #: A fix that changes the store, with its condition. It fails while a writer runs.
 _WITHOUT_WRITER = re.compile(r"(with no writer running|before anything is started on it): mqstore .*")
 #: Fixes that ask for nothing now.

@@ -287,6 +287,10 @@ class Finding(_Shown):
         The start of its record in the log; None if it is not known.
     key : str | None
         Its unique key, or the key that the finding is about; None if it is not known.
+    lost : tuple[tuple[str, int, int, int], ...]
+        The messages of a damaged stretch of the log to which queue entries lead: topic,
+        queue id, first queue offset and the one after the last. The first 1,000 ranges;
+        `message` lists 20.
     message : str
         The finding at the first place, in a sentence.
     meaning : str
@@ -309,6 +313,7 @@ class Finding(_Shown):
     queue_offset: int | None
     physical_offset: int | None
     key: str | None
+    lost: tuple[tuple[str, int, int, int], ...]
     message: str
     meaning: str
     known_as: str

@@ -146,6 +146,7 @@ fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> P
                 queue_offset: affected.queue_offset,
                 physical_offset: affected.physical_offset,
                 key: affected.key.as_deref(),
+                lost: lost_offsets(py, finding)?,
                 message: &finding.what,
                 meaning: facts.meaning,
                 known_as: facts.known_as,
@@ -154,6 +155,15 @@ fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> P
         )
     };
     PyTuple::new(py, findings.iter().map(finding).collect::<PyResult<Vec<_>>>()?)
+}
+
+/// Returns a tuple of topic, queue id, and first and next queue offset of each range.
+fn lost_offsets<'py>(py: Python<'py>, finding: &check::Finding) -> PyResult<Bound<'py, PyTuple>> {
+    let ranges = finding.lost.ranges().iter();
+    PyTuple::new(
+        py,
+        ranges.map(|lost| (lost.topic.as_str(), lost.queue_id, lost.offsets.start, lost.offsets.end)),
+    )
 }
 
 fn stretches<'py>(py: Python<'py>, ranges: &[Range<i64>]) -> PyResult<Bound<'py, PyTuple>> {

@@ -120,7 +120,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether a message that started there is in a damaged stretch. That stretch then is known to have held it.
+    /// Returns true if a message that started there is in a damaged stretch, and adds the message to the finding about that stretch.
     pub(super) fn is_damaged(&mut self, at: i64, affected: impl FnOnce() -> Affected) -> bool {
         let before = self.damaged.partition_point(|(stretch, _)| stretch.start <= at);
         let Some((stretch, place)) = before.checked_sub(1).and_then(|place| self.damaged.get(place)) else {
@@ -128,7 +128,7 @@ impl<'a> Context<'a> {
         };
         let is_inside = stretch.contains(&at);
         if is_inside {
-            self.findings.name(*place, affected());
+            self.findings.add_lost(*place, affected());
         }
         is_inside
     }

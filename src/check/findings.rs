@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::check::contradictions::Decided;
 use crate::check::finding_id::{FindingId, Fix, PAST_END, REFUSED, Severity};
+use crate::check::lost_offsets::LostOffsets;
 use crate::format::MessageView;
 
 /// Findings of one kind that are listed. The last of them counts those that follow.
@@ -55,6 +56,8 @@ pub struct Finding {
     pub count: u64,
     /// The message of the first of them.
     pub affected: Affected,
+    /// The messages of a damaged stretch of the log to which queue entries lead.
+    pub lost: LostOffsets,
     /// What was found, in a sentence.
     pub what: String,
     /// What sets it right in this store.
@@ -71,6 +74,7 @@ impl Finding {
             last_offset: offset,
             count: 1,
             affected: Affected::default(),
+            lost: LostOffsets::default(),
             what: what.into(),
             remedy: id.facts().fix,
         }
@@ -79,6 +83,23 @@ impl Finding {
     pub(super) fn of(mut self, affected: Affected) -> Self {
         self.affected = affected;
         self
+    }
+
+    /// Adds a message that is lost. The finding names the first of them in the log.
+    fn add_lost(&mut self, message: Affected) {
+        if let (Some(topic), Some(queue_id), Some(offset)) = (&message.topic, message.queue_id, message.queue_offset) {
+            self.lost.add(topic, queue_id, offset);
+            if self.affected.topic.is_none() || message.physical_offset < self.affected.physical_offset {
+                self.affected = message;
+            }
+        }
+    }
+
+    /// Ends the sentence with the messages that are lost.
+    fn list_lost(&mut self) {
+        if let Some(lost) = self.lost.describe() {
+            self.what += &format!("; messages lost from queues: {lost}");
+        }
     }
 
     pub(super) fn counting(mut self, count: u64) -> Self {
@@ -181,10 +202,10 @@ impl Findings {
         errors.any(|finding| finding.id == id)
     }
 
-    /// Names the message of a finding that has none yet.
-    pub(super) fn name(&mut self, place: usize, affected: Affected) {
-        if let Some(finding) = self.list.get_mut(place).filter(|finding| finding.affected.topic.is_none()) {
-            finding.affected = affected;
+    /// Adds a message that is lost to the finding at this place.
+    pub(super) fn add_lost(&mut self, place: usize, message: Affected) {
+        if let Some(finding) = self.list.get_mut(place) {
+            finding.add_lost(message);
         }
     }
 
@@ -212,6 +233,7 @@ impl Findings {
                 contradictions.remedy().unwrap_or(Fix::CopyWhole)
             };
         }
+        self.list.iter_mut().for_each(Finding::list_lost);
         self.list.sort_by_key(|finding| finding.severity);
         self.tell_what_comes_first(contradictions.remedy());
         self.list

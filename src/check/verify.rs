@@ -403,6 +403,9 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
                 return Ok(Some(view.end()));
             }
             self.add_damaged(at..view.end(), error, Affected::of(&view));
+            if view.has_queue_entry() {
+                self.context.is_damaged(at, || Affected::of(&view));
+            }
             self.compare(&view)?;
             return Ok(Some(view.end()));
         }

@@ -124,6 +124,47 @@ fn verify_changes_no_byte_and_opens_nothing_for_writing() {
 }
 
 #[test]
+fn each_damaged_stretch_lists_the_queue_offsets_that_are_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let put = |n: i32| writer.put("orders", n % 2, b"body", &[("KEYS", "k")]);
+    let places: Vec<usize> = (0..30).map(put).map(|at| at as usize).collect();
+    writer.finish(true);
+    let segment = dir.path().join("commitlog").join(segment_name(0));
+    let mut bytes = fs::read(&segment).unwrap();
+    // A stretch of zeros from message 11 into message 16, and a flipped bit in the body of message 20.
+    bytes[places[11]..places[16] + 50].fill(0);
+    bytes[places[20] + 90] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+    let report = verified(dir.path());
+    let damaged: Vec<_> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.id == FindingId::LogDamagedRecord)
+        .map(|finding| {
+            let (affected, lost) = (&finding.affected, finding.lost.ranges().iter());
+            let lost: Vec<_> = lost.map(|lost| (&*lost.topic, lost.queue_id, lost.offsets.clone())).collect();
+            let text = finding.what.rsplit_once("; ").unwrap().1;
+            ((affected.queue_id, affected.queue_offset), lost, text)
+        })
+        .collect();
+    let zeroed = vec![("orders", 0, 6..9), ("orders", 1, 5..8)];
+    let expected = [
+        (
+            (Some(1), Some(5)),
+            zeroed,
+            "messages lost from queues: 6 (orders/0@6-8, orders/1@5-7)",
+        ),
+        (
+            (Some(0), Some(10)),
+            vec![("orders", 0, 10..11)],
+            "messages lost from queues: 1 (orders/0@10)",
+        ),
+    ];
+    assert_eq!(damaged, expected, "{}", told(&report));
+}
+
+#[test]
 fn a_log_of_zeros_is_few_findings() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");

@@ -56,6 +56,24 @@ def test_a_damaged_body_is_a_finding_with_its_message_and_its_fix(path: Path) ->
     assert repr(finding).startswith("<mqstore.Finding error log.damaged_record: ")
 
 
+def test_findings_list_the_lost_messages_before_and_after_a_repair(tmp_path: Path) -> None:
+    path, repaired = tmp_path / "store", tmp_path / "repaired"
+    with mqstore.open(path, "x") as store:
+        places = [store.append("orders", b"x", queue=number % 2).physical_offset for number in range(12)]
+    with next((path / "commitlog").iterdir()).open("r+b") as segment:
+        segment.seek(places[3] + 4)
+        segment.write(bytes(places[7] - places[3]))
+    mqstore.repair(path, dry_run=False, into=repaired)
+    for each, id in ((path, "log.damaged_record"), (repaired, "log.lost_messages")):
+        with mqstore.open(each) as store:
+            [finding] = (finding for finding in store.verify().findings if finding.id == id)
+        assert finding.lost == (("orders", 0, 2, 4), ("orders", 1, 1, 4))
+        assert finding.message.endswith("; messages lost from queues: 5 (orders/0@2-3, orders/1@1-3)")
+        # All entries of lost messages lead to the salvage record.
+        first = (1, 1, places[3]) if each == path else (0, 2, places[3])
+        assert (finding.queue_id, finding.queue_offset, finding.physical_offset) == first
+
+
 def test_an_entry_of_a_message_that_became_a_half_message_is_a_finding(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x") as store:

@@ -1,0 +1,76 @@
+//! Queue offsets of lost messages, as ranges by queue.
+
+use std::ops::Range;
+
+/// Ranges that are kept.
+const MOST: usize = 1000;
+/// Ranges that a sentence lists.
+const LISTED: usize = 20;
+
+/// Consecutive queue offsets of one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueRange {
+    /// The topic.
+    pub topic: String,
+    /// The id of the queue.
+    pub queue_id: i32,
+    /// The queue offsets.
+    pub offsets: Range<i64>,
+}
+
+/// The queue offsets of messages that are lost: the first thousand ranges, by topic, queue id and offset.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LostOffsets {
+    ranges: Vec<QueueRange>,
+}
+
+impl LostOffsets {
+    /// Returns the ranges, ascending.
+    pub fn ranges(&self) -> &[QueueRange] {
+        &self.ranges
+    }
+
+    /// Adds a message.
+    pub(super) fn add(&mut self, topic: &str, queue_id: i32, offset: i64) {
+        let added = (topic, queue_id, offset);
+        let after = self
+            .ranges
+            .partition_point(|range| (&*range.topic, range.queue_id, range.offsets.start) <= added);
+        let end = offset.saturating_add(1);
+        if let Some(before) = after.checked_sub(1).and_then(|before| self.ranges.get_mut(before))
+            && (&*before.topic, before.queue_id) == (topic, queue_id)
+            && before.offsets.end >= offset
+        {
+            before.offsets.end = before.offsets.end.max(end);
+        } else if self.ranges.len() < MOST {
+            let range = QueueRange {
+                topic: topic.to_owned(),
+                queue_id,
+                offsets: offset..end,
+            };
+            self.ranges.insert(after, range);
+        }
+    }
+
+    /// Returns the number of messages and their places in words; `None` without a message.
+    pub(super) fn describe(&self) -> Option<String> {
+        let messages: i64 = self.ranges.iter().map(|range| range.offsets.end - range.offsets.start).sum();
+        let mut listed: Vec<String> = self.ranges.iter().take(LISTED).map(QueueRange::describe).collect();
+        if let Some(more) = self.ranges.len().checked_sub(LISTED).filter(|more| *more > 0) {
+            listed.push(format!("{more} more ranges"));
+        }
+        (messages > 0).then(|| format!("{messages} ({})", listed.join(", ")))
+    }
+}
+
+impl QueueRange {
+    fn describe(&self) -> String {
+        let (topic, id, Range { start, end }) = (&self.topic, self.queue_id, &self.offsets);
+        let last = end - 1;
+        if last > *start {
+            format!("{topic}/{id}@{start}-{last}")
+        } else {
+            format!("{topic}/{id}@{start}")
+        }
+    }
+}
