@@ -97,7 +97,8 @@ def _is_in_queue(store: mqstore.Store, message: mqstore.Message) -> bool:
     """Returns whether the entry at the queue offset of a message leads to it; True where the queues are not read."""
     if message.topic not in store.topics:
         return False
-    with suppress(mqstore.NotFoundError, mqstore.CorruptError):
+    # A lost queue holds no queue offset.
+    with suppress(mqstore.NotFoundError, mqstore.CorruptError, IndexError):
         try:
             found = store.topics[message.topic].queues[message.queue_id][message.queue_offset]
         except mqstore.UnsupportedFormatError:

@@ -261,6 +261,20 @@ def test_messages_of_one_lost_queue_of_a_topic_are_reported(
     assert (again.code, again.err) == (0, "")
 
 
+@pytest.mark.parametrize("topic", [(), ("--topic", "orders")], ids=lambda words: " ".join(words) or "any")
+def test_a_message_of_a_lost_queue_is_found_by_its_key(
+    topic: tuple[str, ...], broker: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    with mqstore.open(path) as store:
+        wanted = next(message for message in store.topics["orders"].queues[1] if message.keys)
+    shutil.rmtree(path / "consumequeue" / "orders" / "1")
+    for words in ([*topic, "--key", wanted.keys[0]], ["--id", wanted.message_id]):
+        ran = run("find", path, *words, "--json")
+        assert wanted.physical_offset in [row["physical_offset"] for row in ran.rows]
+        assert f"{wanted.physical_offset} is in the log, and no entry of its queue leads to it" in ran.err
+
+
 def test_a_find_with_all_needs_no_queue(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
     path = Path(shutil.copytree(broker, tmp_path / "store"))
     shutil.rmtree(path / "consumequeue" / "orders" / "1")
