@@ -137,6 +137,7 @@ class PushingReader(MessageReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._conditions, rest = push(self._scan.conditions, filters)
-        self._filtered = tuple(dict.fromkeys(".".join(each.attribute) for each in filters if hasattr(each, "attribute")))
+        columns = (getattr(each, "attribute", ()) for each in filters)
+        self._filtered = tuple(dict.fromkeys(".".join(column) for column in columns if column))
         # A row that tells of damage meets no condition but those of Spark, because it has no values.
         return filters if self._scan.read.errors == "corrupt_record" else rest
