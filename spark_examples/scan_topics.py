@@ -19,6 +19,16 @@ messages = spark.read.format("mqstore").schema("topic string, queue_id int, born
 print(f"{messages.count():,} messages in {messages.select('topic').distinct().count()} topics")
 messages.groupBy("topic").count().orderBy("count", ascending=False).show(5)
 
+# A range of queue offsets, in the words of Spark's Kafka source: the end is exclusive, -1 is the end of a queue.
+part = (
+    spark.read.format("mqstore")
+    .option("assign", '{"store": [0, 1]}')
+    .option("startingOffsets", '{"store": {"0": 100, "1": 200}}')
+    .option("endingOffsets", '{"store": {"0": 110, "1": -1}}')
+    .load(str(store))
+)
+part.groupBy("queue_id").agg({"queue_offset": "max", "*": "count"}).orderBy("queue_id").show()
+
 spark.sql(
     f"CREATE TEMPORARY VIEW fixes USING mqstore OPTIONS (path '{store}', topics 'broker,store', columns 'topic,tags,born_time')"
 )

@@ -53,5 +53,6 @@ def test_every_program_of_the_page_runs(spark: SparkSession, tmp_path: Path, mon
     assert spark.read.parquet(str(tmp_path / "data/orders")).count() == MESSAGES + 1
     # What was there, what the job appended, and what the streaming query did.
     assert count(tmp_path / "data/store") == 3 * MESSAGES
+    assert names["part"].count() == 5
     assert names["late"].count() == 3 * MESSAGES / 2
     assert [count(tmp_path / "data/brokers" / broker) for broker in ("broker-a", "broker-b")] == [MESSAGES, MESSAGES]

@@ -164,6 +164,8 @@ def test_a_new_query_begins_with_the_first_message_of_a_time(store: mqstore.Stor
     ("options", "read"),
     [
         ({"subscribe": "orders"}, {"orders"}),
+        ({"topics": "orders"}, {"orders"}),
+        ({"topics": "orders,refunds", "queues": "7"}, set()),
         ({"subscribePattern": "order.*"}, {"orders", "orders-eu"}),
         ({"subscribePattern": "order"}, set()),
         ({"assign": '{"orders": [0], "refunds": [7]}'}, {"orders"}),
@@ -511,9 +513,9 @@ def test_overlapping_spans_make_one() -> None:
     ("options", "message"),
     [
         ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign say which queues are read: give one of them"),
-        ({"subscribe": "%LMQ%a"}, "option subscribe names the light queue %LMQ%a: follow the topics of its messages"),
-        ({"subscribe": "[]"}, "option subscribe names nothing to follow"),
-        ({"assign": "{}"}, "option assign names nothing to follow"),
+        ({"subscribe": "%LMQ%a"}, "option subscribe names the light queue %LMQ%a: read the topics of its messages"),
+        ({"subscribe": "[]"}, "option subscribe names nothing to read"),
+        ({"assign": "{}"}, "option assign names nothing to read"),
         ({"subscribePattern": "("}, "option subscribePattern is no regular expression"),
         ({"assign": "[]"}, "option assign is a JSON object"),
         ({"assign": '{"a": 1}'}, r"option assign is JSON such as .*orders.*\[0, 1\]"),
@@ -536,7 +538,10 @@ def test_overlapping_spans_make_one() -> None:
             r"minOffsetsPerTrigger \(6\) is more than maxOffsetsPerTrigger",
         ),
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a duration such as 500ms, 30s or 15m, not 'soon'"),
-        ({"topics": "a"}, "unknown option topics; accepted are .* subscribe, "),
+        ({"topics": "a", "subscribe": "a"}, "options topics and subscribe say which queues are read: give one of them"),
+        ({"topics": "%LMQ%a"}, "option topics names the light queue %LMQ%a: read the topics of its messages"),
+        ({"tags": "a"}, "option tags is refused: it is of a batch, which spark.read reads"),
+        ({"topik": "a"}, r"unknown option topik \(did you mean topics\?\); accepted are .* subscribe, "),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_by_name(options: dict[str, str], message: str) -> None:
@@ -548,9 +553,9 @@ def test_what_is_wrong_with_a_stream_is_told_where_spark_first_asks_for_an_offse
     append(store, "a", 4)
     begun = Query(store.path, startingOffsets="earliest").offsets
     # An error of streamReader itself is lost: Spark 4.3 then tells of an UnboundLocalError of its own.
-    reader = MessageDataSource({"path": store.path, "topics": "a"}).streamReader(MESSAGE_SCHEMA)
+    reader = MessageDataSource({"path": store.path, "topik": "a"}).streamReader(MESSAGE_SCHEMA)
     for ask in (reader.initialOffset, lambda: reader.latestOffset(begun, None), lambda: reader.partitions(begun, begun)):
-        with refused("unknown option topics; accepted are .* subscribe, "):
+        with refused("unknown option topik .* accepted are .* subscribe, "):
             ask()
 
 

@@ -37,7 +37,7 @@ def expect_known(names: Iterable[str], accepted: tuple[str, ...]) -> None:
 def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
     """Returns a question that names the closest options, or an empty string. `known` maps lower case to the documented case."""
     same = _OF_OTHER_SOURCES.get(name.lower(), "").lower()
-    close = " or ".join(known[each] for each in ([same] if same in known else get_close_matches(name.lower(), known, 2, 0.75)))
+    close = " or ".join(known[each] for each in ([same] if same in known else get_close_matches(name.lower(), known, 2, 0.7)))
     return f" (did you mean {close}?)" if close else ""
 
 
@@ -89,6 +89,13 @@ class Given:
         if "" in names:
             raise ValueError(f"option {option} holds an empty name: {text!r}; leave the option out for all {option}")
         return names
+
+    def queue_ids(self, option: str) -> frozenset[int] | None:
+        """Some queue ids; None if it was not given."""
+        names = self.names(option)
+        if names is not None and not all(name.isascii() and name.isdigit() for name in names):
+            raise ValueError(f"option {option} is a list of queue ids, with commas or of JSON, not {self.get(option)!r}")
+        return None if names is None else frozenset(map(int, names))
 
     def json(self, option: str, kind: type[_T]) -> _T:
         """A value of JSON, an empty one if it was not given."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 import mqstore
 from mqstore.spark._conditions import ALWAYS, Conditions
 from mqstore.spark._given import Given
-from mqstore.spark._subscription import Starting, Subscription
+from mqstore.spark._subscription import OffsetRange, Offsets, Subscription
 from mqstore.spark.stores import Stores, local_path
 
 #: What a task does at a message that was lost or is damaged: it fails, passes over the message, or makes a row of nulls with the
@@ -23,23 +23,21 @@ from mqstore.spark.stores import Stores, local_path
 Errors = Literal["raise", "skip", "corrupt_record"]
 _ERRORS: Mapping[str, Errors] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
 
-ACCEPTED = (
-    *("path", "stores", "manifests", "topics", "queues", "startingTimestamp", "endingTimestamp", "by", "tags", "keys"),
-    *("properties", "bodyContains", "bodyRegex", "columns", "decodeBody", "targetPartitionBytes", "minPartitions"),
-    *("maxRecordsPerPartition", "errors", "failOnDataLoss", "pushdown"),
+_SHARED = (
+    *("path", "stores", "topics", "queues", "subscribe", "subscribePattern", "assign", "startingOffsets"),
+    *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingTimestamp", "columns", "decodeBody"),
+    *("errors", "failOnDataLoss", "targetPartitionBytes", "minPartitions", "maxRecordsPerPartition"),
 )
-ACCEPTED_BY_STREAM = (
-    *("path", "stores", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp"),
-    *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger"),
-    *("maxTriggerDelay", "columns", "decodeBody", "targetPartitionBytes", "minPartitions", "maxRecordsPerPartition"),
-    *("errors", "failOnDataLoss"),
+_OF_BATCH = (
+    *("manifests", "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp", "by", "tags", "keys", "properties"),
+    *("bodyContains", "bodyRegex", "pushdown"),
 )
+_OF_STREAM = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+#: The options of a batch.
+ACCEPTED = (*_SHARED, *_OF_BATCH)
+#: The options of a read that may become a batch or a stream.
+ACCEPTED_BY_READS = (*ACCEPTED, *_OF_STREAM)
 
-_OF_STREAM_ALONE = tuple(option for option in ACCEPTED_BY_STREAM if option not in ACCEPTED)
-#: By a read of which nobody knows yet whether it is one of a batch or of a stream.
-ACCEPTED_BY_READS = (*ACCEPTED, *_OF_STREAM_ALONE)
-
-_ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 
@@ -71,6 +69,7 @@ class ScanOptions:
 
     read: ReadOptions
     conditions: Conditions
+    range: OffsetRange | None
     target_partition_bytes: int | None
     min_partitions: int
     max_records: int | None
@@ -79,10 +78,16 @@ class ScanOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ScanOptions:
         """ValueError says which option is wrong and what is accepted."""
+        if option := _first_of(_OF_STREAM, options):
+            raise ValueError(f"option {option} is of a stream, which spark.readStream reads: leave it out")
         given = Given(options, ACCEPTED)
+        read = ReadOptions.parse(given)
+        brokers = read.stores.brokers
+        subscription = Subscription.parse(given, brokers)
         return cls(
-            ReadOptions.parse(given),
-            _conditions(given),
+            read,
+            _conditions(given, subscription),
+            OffsetRange.parse(given, subscription, brokers),
             given.count("targetPartitionBytes"),
             given.count("minPartitions") or 1,
             given.count("maxRecordsPerPartition"),
@@ -97,30 +102,24 @@ class StreamOptions:
     scan: ScanOptions
     """How the messages of a batch are read."""
     subscription: Subscription
-    starting: Starting
+    starting: Offsets
     max_offsets: int | None
     min_offsets: int | None
     max_delay: float
     """Seconds that a batch waits for `min_offsets` at most."""
 
-    @property
-    def read(self) -> ReadOptions:
-        """What batch and stream have in common."""
-        return self.scan.read
-
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
         """ValueError says which option is wrong and what is accepted."""
-        names = {name.lower() for name in options}
-        for option in _ENDING:
-            if option.lower() in names:
-                raise ValueError(
-                    f"option {option} is refused: a stream has no end; trigger(availableNow=True) reads what is there"
-                )
-        given = Given(options, ACCEPTED_BY_STREAM)
+        if option := _first_of(_OF_BATCH, options):
+            has_end = "a stream has no end; trigger(availableNow=True) reads what is there"
+            is_of_batch = "it is of a batch, which spark.read reads"
+            raise ValueError(f"option {option} is refused: {has_end if option.startswith('ending') else is_of_batch}")
+        given = Given(options, (*_SHARED, *_OF_STREAM))
         scan = ScanOptions(
             ReadOptions.parse(given),
             Conditions(),
+            None,
             given.count("targetPartitionBytes"),
             given.count("minPartitions") or 1,
             given.count("maxRecordsPerPartition"),
@@ -131,13 +130,27 @@ class StreamOptions:
         if most is not None and least is not None and least > most:
             raise ValueError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
         brokers = scan.read.stores.brokers
-        return cls(scan, Subscription.parse(given, brokers), Starting.parse(given, brokers), most, least, _delay(given))
+        subscription = Subscription.parse(given, brokers)
+        subscription.expect_no_light_queue()
+        return cls(scan, subscription, Offsets.of_stream(given, brokers), most, least, _delay(given))
 
 
-def is_of_stream(options: Iterable[str]) -> bool:
-    """Whether one of these options is of a streaming read alone."""
-    alone = {option.lower() for option in _OF_STREAM_ALONE}
-    return not alone.isdisjoint(option.lower() for option in options)
+def parse_read(options: Mapping[str, str]) -> ReadOptions:
+    """Reads the options that batch and stream share. Raises ValueError for options that fit neither."""
+    Given(options, ACCEPTED_BY_READS)
+    try:
+        return ScanOptions.parse(options).read
+    except ValueError as of_batch:
+        try:
+            return StreamOptions.parse(options).scan.read
+        except ValueError as of_stream:
+            raise (of_stream if _first_of(_OF_STREAM, options) else of_batch) from None
+
+
+def _first_of(names: Sequence[str], options: Mapping[str, str]) -> str | None:
+    """Returns the first of these names that is an option, in any case."""
+    given = {name.lower() for name in options}
+    return next((name for name in names if name.lower() in given), None)
 
 
 def _expect_limits(given: Given) -> None:
@@ -158,17 +171,15 @@ def _delay(given: Given) -> float:
     return int(parts[1]) * unit
 
 
-def _conditions(given: Given) -> Conditions:
-    topics, queues, keys = given.names("topics"), given.names("queues"), given.get("keys")
-    if queues is not None and not all(queue.isascii() and queue.isdigit() for queue in queues):
-        raise ValueError(f"option queues is a list of queue ids, with commas or of JSON, not {given.get('queues')!r}")
+def _conditions(given: Given, subscription: Subscription) -> Conditions:
+    keys = given.get("keys")
     by: dict[str, Literal["store", "born"]] = {"store": "store", "born": "born"}
     time = given.time("startingTimestamp", ALWAYS[0]), given.time("endingTimestamp", ALWAYS[1])
     if time[0] > time[1]:
         raise ValueError(f"option startingTimestamp is {time[0]}, past endingTimestamp, which is {time[1]} (ms since 1970)")
     return Conditions(
-        topics=None if topics is None else frozenset(topics),
-        queues=None if queues is None else frozenset(map(int, queues)),
+        topics=subscription.topics,
+        queues=subscription.queue_ids,
         time=time,
         by=given.word("by", by, "store"),
         tags=given.get("tags"),

@@ -186,8 +186,7 @@ class _Share:
     def cut(self, count: int) -> Iterator[InputPartition]:
         """At most so many parts of about equal bytes; none is empty."""
         if self.ranges is not None:
-            sized = [replace(each, size_bytes=(each.stop - each.start) * _ENTRY_BYTES) for each in self.ranges]
-            yield from (QueueRanges(self.broker, part) for part in pack(sized, count))
+            yield from _pack_entries(self.broker, self.ranges, count)
             return
         start, stop = self.physical
         evenly = [start + (stop - start) * n // count for n in range(1, count)]
@@ -195,6 +194,18 @@ class _Share:
         for stretch in itertools.pairwise([start, *ends, stop]):
             if stretch[0] < stretch[1]:
                 yield Stretch(self.broker, stretch)
+
+
+def plan_entries(broker: str | None, ranges: Sequence[QueueRange], options: ScanOptions, total: int) -> Iterator[InputPartition]:
+    """Yields the parts of a read of queue entries of one store; all stores together have `total` messages."""
+    messages = sum(each.stop - each.start for each in ranges)
+    yield from _pack_entries(broker, ranges, partition_count(messages * _ENTRY_BYTES, messages, options, messages / total))
+
+
+def _pack_entries(broker: str | None, ranges: Sequence[QueueRange], count: int) -> Iterator[InputPartition]:
+    """Yields at most `count` parts of about as many entries each."""
+    sized = [replace(each, size_bytes=(each.stop - each.start) * _ENTRY_BYTES) for each in ranges]
+    yield from (QueueRanges(broker, part) for part in pack(sized, count))
 
 
 def partition_count(size_bytes: int, messages: int, options: ScanOptions, share: float = 1.0) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mqstore._native import _checksums
 from mqstore.spark._positions import QueueName, ends_before, positions_of
 from mqstore.spark._snapshot import Landmark, Snapshot
-from mqstore.spark._subscription import EARLIEST, LATEST, Starting, Subscription
+from mqstore.spark._subscription import EARLIEST, LATEST, Offsets, Subscription
 
 #: Up to which physical offset the log of each broker survives a power cut; None where nothing says so.
 Marks = Mapping[str | None, int | None]
@@ -137,34 +137,34 @@ class Look:
                 begins[name] = position.next
         return begins, wrong
 
-    def starting(self, starting: Starting) -> dict[QueueName, int]:
-        """Where a new query begins. ValueError for queues that are named and are not there, and the other way round."""
-        if starting.times is not None:
-            return self._starting_at(_each(starting.times, self.bounds, "startingOffsetsByTimestamp"), starting)
+    def resolve(self, asked: Offsets) -> dict[QueueName, int]:
+        """Returns the queue offset of each queue. Raises ValueError unless the option names every queue that is there."""
+        if asked.times is not None:
+            return self._at_times(_each(asked.times, self.bounds, asked.option), asked)
         words = {LATEST: lambda bounds: bounds.end, EARLIEST: lambda bounds: bounds.min}
-        given = _each(starting.offsets, self.bounds, "startingOffsets")
+        given = _each(asked.offsets, self.bounds, asked.option)
         return {name: words[offset](self.bounds[name]) if offset in words else offset for name, offset in given.items()}
 
-    def _starting_at(self, times: Mapping[QueueName, int], starting: Starting) -> dict[QueueName, int]:
-        begins = {}
+    def _at_times(self, times: Mapping[QueueName, int], asked: Offsets) -> dict[QueueName, int]:
+        found_at = {}
         for broker, snapshot in self.snapshots.items():
             names = [name for name in times if name.broker == broker]
             columns = [[name.topic for name in names], [name.queue_id for name in names], [times[name] for name in names]]
             kinds = (pa.string(), pa.int32(), pa.timestamp("ms", tz="UTC"))
-            asked = pa.RecordBatch.from_arrays(
+            rows = pa.RecordBatch.from_arrays(
                 [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)],
                 ["topic", "queue_id", "time"],
             )
-            found = pa.record_batch(snapshot.open().resolve_times(asked)).column("queue_offset").to_pylist()
+            found = pa.record_batch(snapshot.open().resolve_times(rows)).column("queue_offset").to_pylist()
             for name, offset in zip(names, found, strict=True):
                 bounds = self.bounds[name]
-                if (offset is None or offset >= bounds.end) and not starting.is_latest_without_message:
+                if (offset is None or offset >= bounds.end) and not asked.is_latest_without_message:
                     raise ValueError(
                         f"{name} holds no message that was stored at {times[name]} ms since 1970 or later: give an earlier "
                         "time, or startingOffsetsByTimestampStrategy=latest to begin such a queue at its end"
                     )
-                begins[name] = bounds.end if offset is None else min(offset, bounds.end)
-        return begins
+                found_at[name] = bounds.end if offset is None else min(offset, bounds.end)
+        return found_at
 
 
 def _may_be(found: int | None, known: int | None) -> bool:
@@ -179,6 +179,7 @@ def _each(given: int | Mapping[QueueName, int], queues: Iterable[QueueName], opt
     there = set(queues)
     for names, what in ((there - given.keys(), "does not name"), (given.keys() - there, "names")):
         if names:
-            rest = ", which the query reads: -1 is its end and -2 its start" if what != "names" else ", which is not read"
+            values = "-1 is its end" if option.startswith("ending") else "-1 is its end and -2 its start"
+            rest = f", which the query reads: {values}" if what != "names" else ", which is not read"
             raise ValueError(f"option {option} {what} {', '.join(map(str, sorted(names)))}{rest}")
     return given

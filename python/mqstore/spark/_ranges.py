@@ -1,9 +1,11 @@
-"""Ranges of queue offsets: planned as parts of about equal bytes, each read by a task from the log."""
+"""Ranges of queue offsets: resolved, planned as parts of about equal bytes, and read by tasks from the log."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +18,13 @@ import mqstore
 from mqstore._native import _checksums
 from mqstore.spark._conditions import Conditions, Interval, intersection
 from mqstore.spark._options import ReadOptions, ScanOptions
-from mqstore.spark._partitions import QueueRange, partition_count, quantiles, sample
+from mqstore.spark._partitions import QueueRange, partition_count, plan_entries, quantiles, sample
+from mqstore.spark._positions import QueueName
+from mqstore.spark._progress import Look
 from mqstore.spark._read import Rows, read_stretch
 from mqstore.spark._schema import MESSAGE_SCHEMA
 from mqstore.spark._snapshot import Snapshot
+from mqstore.spark._subscription import OffsetRange, Subscription
 
 _QUEUE_KEY = ("topic", "queue_id", "queue_offset")
 
@@ -34,6 +39,77 @@ class RangesPart(InputPartition):
         self.snapshot = snapshot
         self.stretches = tuple(stretches)
         self.ranges = tuple(ranges)
+
+
+def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, fails: bool) -> dict[QueueName, Interval]:
+    """Returns the queue offsets that a batch reads of each queue.
+
+    Raises ValueError for queues that are not there, and for a range that ends before it starts. For a range that the queue does
+    not have whole, StoreError if `fails`; otherwise a log entry, and the part that is there is read.
+    """
+    for snapshot in snapshots.values():
+        if not os.path.exists(snapshot.path):
+            raise ValueError(f"{snapshot.path} is not there on the driver, which has to see the queues to read queue offsets")
+    look = Look(snapshots, {broker: snapshot.end for broker, snapshot in snapshots.items()}, asked.subscription)
+    _expect_queues(look, asked.subscription)
+    starts, stops = look.resolve(asked.starting), look.resolve(asked.ending)
+    found, lost = {}, []
+    for name, (least, _, most) in look.bounds.items():
+        start, stop = starts[name], stops[name]
+        if not (least <= start <= most and least <= stop <= most):
+            lost.append(f"{name} is to be read from queue offset {start} to {stop}, but holds those from {least} to {most}")
+            start, stop = (min(max(offset, least), most) for offset in (start, stop))
+        if start > stop:
+            raise ValueError(
+                f"the range of {name} starts at queue offset {start} ({asked.starting.option}) and ends before that, at {stop} "
+                f"({asked.ending.option})"
+            )
+        found[name] = start, stop
+    if lost and fails:
+        more = f"; and {len(lost) - 3} more queues" if len(lost) > 3 else ""
+        raise mqstore.StoreError(
+            f"messages may be missed: {'; '.join(lost[:3])}{more}. Name other offsets, or set failOnDataLoss=false to read those "
+            "that are there"
+        )
+    for each in lost:
+        logging.getLogger("mqstore.spark").warning("%s", each)
+    return found
+
+
+def _expect_queues(look: Look, subscription: Subscription) -> None:
+    """Raises ValueError for named topics and queues that no store has."""
+    there = {(name.topic, name.queue_id) for name in look.bounds}
+    missing = {f"queue {name}" for name in subscription.queues or () if (name.topic, name.queue_id) not in there}
+    if subscription.queues is None:
+        missing = {f"topic {topic}" for topic in (subscription.topics or frozenset()).difference(topic for topic, _ in there)}
+    if missing:
+        topics = sorted({topic for snapshot in look.snapshots.values() for topic in snapshot.open().topics})
+        raise ValueError(f"there is no {', '.join(sorted(missing))}; the topics are {', '.join(topics[:20])}")
+
+
+def plan_range(
+    snapshots: Mapping[str | None, Snapshot],
+    offsets: Mapping[QueueName, Interval],
+    options: ScanOptions,
+    conditions: Conditions,
+    by_entry: bool,
+) -> list[InputPartition]:
+    """Returns the parts of a batch: entries of queues if these have all that is asked for, otherwise stretches of the log."""
+    ranges: dict[str | None, list[QueueRange]] = {}
+    for name, interval in offsets.items():
+        is_wanted = conditions.topics is None or name.topic in conditions.topics
+        is_wanted = is_wanted and (conditions.queues is None or name.queue_id in conditions.queues)
+        start, stop = intersection(interval, conditions.queue_offsets)
+        if is_wanted and start < stop and not conditions.are_none:
+            ranges.setdefault(name.broker, []).append(QueueRange(name.topic, name.queue_id, start, stop))
+    total = sum(each.stop - each.start for of_broker in ranges.values() for each in of_broker)
+    parts: list[InputPartition] = []
+    for broker, of_broker in ranges.items():
+        if by_entry:
+            parts += plan_entries(broker, of_broker, options, total)
+        else:
+            parts += plan_ranges(snapshots[broker], of_broker, options, total)
+    return parts
 
 
 def plan_ranges(snapshot: Snapshot, ranges: Sequence[QueueRange], options: ScanOptions, total: int) -> list[RangesPart]:
@@ -79,15 +155,15 @@ def _with_landmarks(store: mqstore.Store, snapshot: Snapshot, first: int, last: 
     return replace(snapshot, end=min(snapshot.end, last + 1), landmarks=(*snapshot.landmarks[:1], *marks))
 
 
-def read_part(part: RangesPart, rows: Rows, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Reads the messages of a part. Raises what `read_stretch` raises."""
+def read_part(part: RangesPart, conditions: Conditions, rows: Rows, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Reads the messages of a part that meet the conditions. Raises what `read_stretch` raises."""
     missing = [name for name in _QUEUE_KEY if name not in rows.columns]
     schema = StructType([*rows.schema.fields, *(MESSAGE_SCHEMA[name] for name in missing)])
     wide = Rows(schema, (*rows.columns, *missing))
     key = [wide.columns.index(name) for name in _QUEUE_KEY]
     wanted = _Wanted(part.ranges)
     topics = frozenset(each.topic for each in part.ranges)
-    conditions = Conditions(topics=topics, queues=frozenset(each.queue_id for each in part.ranges))
+    conditions = replace(conditions, topics=topics, queues=frozenset(each.queue_id for each in part.ranges))
     for stretch in part.stretches:
         for batch in read_stretch(part.snapshot, conditions.of_scan(stretch, sorted(topics)), wide, options):
             is_wanted = wanted.mask(*map(batch.column, key))

@@ -18,50 +18,72 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 LATEST, EARLIEST = -1, -2
 
 
+# Options of a batch that is read by its queues: all others are conditions on the messages of the log.
+_OF_RANGES = (
+    *("assign", "subscribePattern", "startingOffsets", "startingOffsetsByTimestamp"),
+    *("endingOffsets", "endingOffsetsByTimestamp"),
+)
+# Options that name the queues of a read: at most one of them is given.
+_NAMING_QUEUES = ("topics", "subscribe", "subscribePattern", "assign")
+
+
 @dataclass(frozen=True)
 class Subscription:
-    """Which queues are followed: those of some topics, of topics whose whole name a pattern matches, or some of them; all if
-    nothing is given. Queues and topics that come later are followed, too; light queues, which lead to messages of other
-    topics, are not.
+    """The queues of a read: those of some topics, of topics whose whole name a pattern matches, or some queues; all if no option
+    names any. A stream also follows queues and topics that come later. Light queues, which lead to messages of other topics, are
+    left out.
     """
 
+    option: str | None = None
+    """The option that names them."""
     topics: frozenset[str] | None = None
     pattern: re.Pattern[str] | None = None
     queues: frozenset[QueueName] | None = None
+    queue_ids: frozenset[int] | None = None
 
     @classmethod
     def parse(cls, given: Given, brokers: Sequence[str | None]) -> Subscription:
-        """ValueError says which option is wrong and what is accepted."""
-        named = [option for option in ("subscribe", "subscribePattern", "assign") if given.get(option) is not None]
+        """Reads the options that name queues. Raises ValueError for a wrong one."""
+        named = [option for option in _NAMING_QUEUES if given.get(option) is not None]
         if len(named) > 1:
             raise ValueError(f"options {' and '.join(named)} say which queues are read: give one of them")
-        topics, pattern = given.names("subscribe"), given.get("subscribePattern")
-        assigned = None if given.get("assign") is None else frozenset(_assigned(given, brokers))
+        assigned, queue_ids = None, given.queue_ids("queues")
+        if given.get("assign") is not None:
+            assigned = frozenset(_assigned(given, brokers))
+            if queue_ids is not None:
+                raise ValueError("options assign and queues say which queues are read: give one of them")
+        topics = given.names(named[0]) if named in (["topics"], ["subscribe"]) else None
         if assigned is not None:
             topics = tuple({queue.topic for queue in assigned})
-        if topics is not None and not topics:
-            raise ValueError(f"option {named[0]} names nothing to follow: leave it out to follow all topics")
-        for topic in topics or ():
-            if topic.startswith(LIGHT_QUEUE_PREFIX):
-                raise ValueError(f"option {named[0]} names the light queue {topic}: follow the topics of its messages")
+        if topics == () and named != ["topics"]:
+            raise ValueError(f"option {named[0]} names nothing to read: leave it out to read all topics")
+        pattern = given.get("subscribePattern")
         try:
             compiled = None if pattern is None else re.compile(pattern)
         except re.error as error:
             raise ValueError(f"option subscribePattern is no regular expression of Python: {error}: {pattern!r}") from None
-        return cls(None if topics is None else frozenset(topics), compiled, assigned)
+        option = named[0] if named else None
+        return cls(option, None if topics is None else frozenset(topics), compiled, assigned, queue_ids)
+
+    def expect_no_light_queue(self) -> None:
+        """Raises ValueError for a topic whose queues lead to messages of other topics: these have other queue offsets."""
+        for topic in sorted(self.topics or ()):
+            if topic.startswith(LIGHT_QUEUE_PREFIX):
+                raise ValueError(f"option {self.option} names the light queue {topic}: read the topics of its messages")
 
     def queues_of(self, broker: str | None, store: mqstore.Store) -> Iterator[tuple[QueueName, mqstore.Queue]]:
-        """The queues of a store that are followed. ValueError for a topic whose queues cannot be read."""
+        """Yields the queues of a store. Raises ValueError for a topic whose queues cannot be read."""
         for topic in store.topics:
             if not self._wants(topic):
                 continue
             try:
                 queues, queue_ids = store.topics[topic].queues, store.topics[topic].queue_ids
             except mqstore.UnsupportedFormatError as error:
-                raise ValueError(f"cannot follow topic {topic}: {error}; name others by option subscribe") from None
+                raise ValueError(f"cannot read the queues of topic {topic}: {error}; name others by option subscribe") from None
             for queue_id in queue_ids:
                 name = QueueName(broker, topic, queue_id)
-                if self.queues is None or name in self.queues:
+                is_named = self.queues is None or name in self.queues
+                if is_named and (self.queue_ids is None or queue_id in self.queue_ids):
                     yield name, queues[queue_id]
 
     def _wants(self, topic: str) -> bool:
@@ -73,36 +95,79 @@ class Subscription:
 
 
 @dataclass(frozen=True)
-class Starting:
-    """Where a new query begins: at queue offsets, or with the first message of a time. One value for all queues, or one each."""
+class Offsets:
+    """A bound of a read: queue offsets, or times. One value for all queues, or one for each."""
 
-    offsets: int | Mapping[QueueName, int] = LATEST
+    option: str
+    """The option that says it."""
+    offsets: int | Mapping[QueueName, int]
     times: int | Mapping[QueueName, int] | None = None
     """ms since 1970; if given, they decide."""
     is_latest_without_message: bool = False
-    """Whether a queue without a message of the time begins at its end; otherwise that is an error."""
+    """True to take the end of a queue that has no message of that time, which is an error otherwise."""
 
     @classmethod
-    def parse(cls, given: Given, brokers: Sequence[str | None]) -> Starting:
-        """ValueError says which option is wrong and what is accepted."""
-        is_latest = given.word("startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, False)
+    def of_stream(cls, given: Given, brokers: Sequence[str | None]) -> Offsets:
+        """Reads where a new query starts. Raises ValueError for a wrong option."""
         if given.get("startingTimestamp") is not None:
-            return cls(times=given.time("startingTimestamp", 0), is_latest_without_message=is_latest)
-        if given.get("startingOffsetsByTimestamp") is not None:
-            by_queue = _by_queue(given, "startingOffsetsByTimestamp", brokers)
-            times = {name: expect_ms("startingOffsetsByTimestamp", time) for name, time in by_queue}
-            return cls(times=times, is_latest_without_message=is_latest)
-        words = {"latest": LATEST, "earliest": EARLIEST}
-        text = given.get("startingOffsets") or "latest"
-        if not text.lstrip().startswith("{"):
-            return cls(given.word("startingOffsets", words, LATEST))
-        offsets = dict(_by_queue(given, "startingOffsets", brokers))
+            times = given.time("startingTimestamp", 0)
+            return cls("startingTimestamp", LATEST, times, is_latest_without_message=_is_latest(given))
+        return cls._parse(given, brokers, "starting", {"latest": LATEST, "earliest": EARLIEST}, _is_latest(given))
+
+    @classmethod
+    def starting(cls, given: Given, brokers: Sequence[str | None]) -> Offsets:
+        """Reads where a batch starts, by default with the first message. Raises ValueError for a wrong option."""
+        if given.get("startingTimestamp") is not None:
+            # A condition on each message.
+            return cls("startingTimestamp", EARLIEST)
+        return cls._parse(given, brokers, "starting", {"earliest": EARLIEST}, _is_latest(given))
+
+    @classmethod
+    def ending(cls, given: Given, brokers: Sequence[str | None]) -> Offsets:
+        """Reads where a batch ends, exclusive, by default after the last message. Raises ValueError for a wrong option."""
+        if given.get("endingTimestamp") is not None:
+            return cls("endingTimestamp", LATEST)
+        return cls._parse(given, brokers, "ending", {"latest": LATEST}, is_latest=True)
+
+    @classmethod
+    def _parse(cls, given: Given, brokers: Sequence[str | None], side: str, words: Mapping[str, int], is_latest: bool) -> Offsets:
+        """Reads the options of one side. `words` has those that may stand for a queue offset; the first is the default."""
+        by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
+        default = next(iter(words.values()))
+        if given.get(by_time) is not None:
+            times = {name: expect_ms(by_time, time) for name, time in _by_queue(given, by_time, brokers)}
+            return cls(by_time, default, times, is_latest)
+        if not (given.get(by_offset) or "").lstrip().startswith("{"):
+            return cls(by_offset, given.word(by_offset, words, default))
+        offsets = dict(_by_queue(given, by_offset, brokers))
         for name, offset in offsets.items():
-            if offset < EARLIEST:
-                raise ValueError(
-                    f"option startingOffsets: {name} begins at a queue offset, -1 (latest) or -2 (earliest), not {offset}"
-                )
-        return cls(offsets)
+            if offset < 0 and offset not in words.values():
+                known = " or ".join(f"{value} ({word})" for word, value in words.items())
+                verb = "begins" if side == "starting" else "ends"
+                raise ValueError(f"option {by_offset}: {name} {verb} at a queue offset, {known}, not {offset}")
+        return cls(by_offset, offsets)
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The queues of a batch read, and the queue offsets at which it starts and ends in each."""
+
+    subscription: Subscription
+    starting: Offsets
+    ending: Offsets
+
+    @classmethod
+    def parse(cls, given: Given, subscription: Subscription, brokers: Sequence[str | None]) -> OffsetRange | None:
+        """Reads the options of a range; None if there is none of them. Raises ValueError for a wrong one."""
+        starting, ending = Offsets.starting(given, brokers), Offsets.ending(given, brokers)
+        if all(given.get(option) is None for option in _OF_RANGES):
+            return None
+        subscription.expect_no_light_queue()
+        return cls(subscription, starting, ending)
+
+
+def _is_latest(given: Given) -> bool:
+    return given.word("startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, False)
 
 
 def _assigned(given: Given, brokers: Sequence[str | None]) -> Iterator[QueueName]:

@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from mqstore.spark._conditions import QUEUE_COLUMNS, Conditions, push
-from mqstore.spark._given import Given
-from mqstore.spark._options import ACCEPTED_BY_READS, ReadOptions, ScanOptions, StreamOptions, is_of_stream
+from mqstore.spark._options import ReadOptions, ScanOptions, StreamOptions, parse_read
 from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics, plan_partitions
+from mqstore.spark._ranges import RangesPart, plan_range, read_part, resolve_range
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
 from mqstore.spark.sink import MessageWriter, message_writer, no_streaming_sink
@@ -44,8 +44,7 @@ class MessageDataSource(DataSource):
     @cached_property
     def _read(self) -> ReadOptions:
         # Not when the source is made: a write has other options. Spark does not say yet whether it will read a batch or a stream.
-        Given(self.options, ACCEPTED_BY_READS)
-        return (StreamOptions if is_of_stream(self.options) else ScanOptions).parse(self.options).read
+        return parse_read(self.options)
 
     def schema(self) -> StructType:
         known = read_schema(self._read.stores.brokers != (None,), self._read.errors == "corrupt_record")
@@ -87,10 +86,10 @@ class MessageReader(DataSourceReader):
         # The columns of the filters that Spark has pushed.
         self._filtered: tuple[str, ...] = ()
         # Now, because Spark pickles the reader before it asks for the partitions.
-        self._places = {
-            broker: Place.look(snapshot, scan.conditions.topics) for broker, snapshot in plan(scan.read.stores).items()
-        }
-        if scan.conditions.topics is not None:
+        snapshots = plan(scan.read.stores)
+        self._ranges = None if scan.range is None else resolve_range(snapshots, scan.range, scan.read.fail_on_data_loss)
+        self._places = {broker: Place.look(snapshot, scan.conditions.topics) for broker, snapshot in snapshots.items()}
+        if scan.conditions.topics is not None and scan.range is None:
             expect_topics(self._places.values(), scan.conditions.topics)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -99,14 +98,22 @@ class MessageReader(DataSourceReader):
             and self._conditions.are_known_by_queues
             and all(place.topics is not None and place.is_near for place in self._places.values())
         )
-        if self._conditions == Conditions() and not reads_entries:
-            self._log_whole_read()
-        parts = plan_partitions(list(self._places.values()), self._scan, self._conditions, reads_entries)
+        parts: Sequence[InputPartition]
+        if self._ranges is not None:
+            snapshots = {broker: place.snapshot for broker, place in self._places.items()}
+            parts = plan_range(snapshots, self._ranges, self._scan, self._conditions, reads_entries)
+        else:
+            if self._conditions == Conditions() and not reads_entries:
+                self._log_whole_read()
+            parts = plan_partitions(list(self._places.values()), self._scan, self._conditions, reads_entries)
         # Spark makes a partition of its own, one that names nothing, of an empty list.
         return parts or [QueueRanges(None, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, QueueRanges | Stretch)
+        assert isinstance(partition, QueueRanges | Stretch | RangesPart)
+        if isinstance(partition, RangesPart):
+            yield from read_part(partition, self._conditions, self._rows, self._scan.read)
+            return
         if isinstance(partition, QueueRanges):
             for part in partition.ranges:
                 snapshot = self._places[partition.broker].snapshot

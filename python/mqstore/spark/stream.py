@@ -66,7 +66,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in sorted((self._options.subscription.topics or frozenset()).difference(name.topic for name in look.bounds)):
             near = there_is(topic, (name for snapshot in look.snapshots.values() for name in snapshot.open().topics))
             logging.getLogger("mqstore.spark").warning("no store has topic %s, which is read once it is there%s", topic, near)
-        nexts = look.starting(self._options.starting)
+        nexts = look.resolve(self._options.starting)
         for name, offset in nexts.items():
             least, most, _ = look.bounds[name]
             if not least <= offset <= most:
@@ -124,7 +124,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangesPart)
-        return read_part(partition, self._rows, self._options.scan.read)
+        return read_part(partition, self._options.scan.conditions, self._rows, self._options.scan.read)
 
     def _look(self) -> Look:
         """The stores as they are now."""
