@@ -340,7 +340,7 @@ def test_a_pass_that_cannot_begin_raises_at_each_await_and_after_a_cancel(path: 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
 @pytest.mark.parametrize("options", [{}, {"start": "latest"}, {"start": {("orders", 0): 5000}, "on_missing": "latest"}])
-def test_follow_takes_the_latest_position_when_it_is_called(path: Path, mode: Literal["r", "r+"], options: dict[str, Any]) -> None:
+def test_follow_takes_the_latest_position_in_the_call(path: Path, mode: Literal["r", "r+"], options: dict[str, Any]) -> None:
     async def main() -> list[bytes]:
         async with mqstore.aio.open(path, "r+") as writer, mqstore.aio.open(path) as reader:
             await writer.append("orders", b"before")

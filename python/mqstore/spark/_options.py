@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -18,9 +18,11 @@ from mqstore.spark._given import Given
 from mqstore.spark._subscription import OffsetRange, Offsets, Subscription
 from mqstore.spark.stores import Stores, local_path
 
-#: What a task does at a message that was lost or is damaged: it fails, passes over the message, or makes a row of nulls with the
-#: error in column `_corrupt_record`.
-Errors = Literal["raise", "skip", "corrupt_record"]
+if TYPE_CHECKING:
+    #: What a task does at a message that was lost or is damaged: it fails, passes over the message, or makes a row of nulls with
+    #: the error in column `_corrupt_record`.
+    Errors: TypeAlias = Literal["raise", "skip", "corrupt_record"]
+
 _ERRORS: Mapping[str, Errors] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
 
 _SHARED = (
