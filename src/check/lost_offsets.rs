@@ -22,6 +22,8 @@ pub struct QueueRange {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LostOffsets {
     ranges: Vec<QueueRange>,
+    /// Messages of further ranges, which are only counted.
+    further: i64,
 }
 
 impl LostOffsets {
@@ -49,15 +51,18 @@ impl LostOffsets {
                 offsets: offset..end,
             };
             self.ranges.insert(after, range);
+        } else {
+            self.further += 1;
         }
     }
 
     /// Returns the number of messages and their places in words; `None` without a message.
     pub(super) fn describe(&self) -> Option<String> {
-        let messages: i64 = self.ranges.iter().map(|range| range.offsets.end - range.offsets.start).sum();
+        let lengths = self.ranges.iter().map(|range| range.offsets.end - range.offsets.start);
+        let messages = lengths.sum::<i64>() + self.further;
         let mut listed: Vec<String> = self.ranges.iter().take(LISTED).map(QueueRange::describe).collect();
-        if let Some(more) = self.ranges.len().checked_sub(LISTED).filter(|more| *more > 0) {
-            listed.push(format!("{more} more ranges"));
+        if self.ranges.len() > LISTED || self.further > 0 {
+            listed.push("and others".to_owned());
         }
         (messages > 0).then(|| format!("{messages} ({})", listed.join(", ")))
     }

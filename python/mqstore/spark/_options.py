@@ -21,9 +21,9 @@ from mqstore.spark.stores import Stores, local_path
 if TYPE_CHECKING:
     #: What a task does at a message that was lost or is damaged: it fails, passes over the message, or makes a row of nulls with
     #: the error in column `_corrupt_record`.
-    Errors: TypeAlias = Literal["raise", "skip", "corrupt_record"]
+    _OnDamage: TypeAlias = Literal["raise", "skip", "corrupt_record"]
 
-_ERRORS: Mapping[str, Errors] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
+_ERRORS: Mapping[str, _OnDamage] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
 
 _SHARED = (
     *("path", "stores", "topics", "queues", "subscribe", "subscribePattern", "assign", "startingOffsets"),
@@ -50,7 +50,7 @@ class ReadOptions:
     stores: Stores
     columns: tuple[str, ...] | None
     decode_body: bool
-    errors: Errors
+    errors: _OnDamage
     fail_on_data_loss: bool
 
     @classmethod
