@@ -11,6 +11,7 @@ use std::time::Instant;
 use crate::check::contradictions::Correction;
 use crate::check::finding_id::{FindingId, Fix, PAST_END, Severity};
 use crate::check::findings::{Finding, first_to_mend};
+use crate::check::lost_offsets::LostOffsets;
 use crate::check::missing_log::MissingLog;
 use crate::check::queues::could_be_of_record;
 use crate::check::set_aside::{copy_store, expect_empty, set_aside};
@@ -265,6 +266,10 @@ struct Plan {
     cut: Option<Range<i64>>,
     /// Queue entries of messages that the log does not have. They are not made anew.
     entries_ahead: u64,
+    /// The log has lost its end.
+    is_end_lost: bool,
+    /// The queue offsets of the messages after the end of the log, which new messages get again.
+    reassigned: LostOffsets,
     /// How the store is opened to make queues, index and checkpoint anew; `None` if they stay.
     recovery: Option<Recovery>,
     refusal: Option<Error>,
@@ -419,6 +424,10 @@ impl Plan {
             self.segments.sort_unstable();
             self.segments.dedup();
         }
+        if !self.missing.extends_log() {
+            self.reassigned = named_after(env, path, config, log, report.log_end)?;
+        }
+        self.is_end_lost = self.cut.is_some() || self.missing.extends_log() || !self.reassigned.ranges().is_empty();
         self.lost = report.lost;
         self.lost.extend(self.missing.lost.iter().cloned());
         // A correction makes a record whole that its checksum calls damaged, or removes it.
@@ -445,6 +454,16 @@ impl Plan {
                 Fix::ByHand(_) if finding.id == FindingId::IndexSizesUnknown => self.recovery.is_none(),
                 Fix::CopyWhole | Fix::ByHand(_) | Fix::Nothing => true,
             }
+    }
+
+    /// Says which queue offsets new messages may get although consumers have read others there; `None` if the log keeps its end.
+    fn reassigned_in_words(&self) -> Option<String> {
+        let known = self
+            .reassigned
+            .describe()
+            .map_or_else(String::new, |known| format!(": {known}"));
+        let what = "new messages may get queue offsets of messages lost at the end of the log, which consumers have read";
+        self.is_end_lost.then(|| what.to_owned() + &known)
     }
 
     fn changes(&self, path: &Path, into: Option<&Path>) -> Vec<Change> {
@@ -507,6 +526,9 @@ impl Plan {
                     messages(self.entries_ahead)
                 );
             }
+            if let Some(reassigned) = self.reassigned_in_words() {
+                changes.push(change(Action::Rebuild, &root.join(CONSUME_QUEUE_DIR), reassigned));
+            }
             changes.push(change(Action::Rebuild, &root.join(CONSUME_QUEUE_DIR), what));
         }
         changes
@@ -547,6 +569,21 @@ fn end_of_named(Subject { env, path, config }: Subject<'_>, log: &LogFiles, log_
         }
     }
     Ok(end)
+}
+
+/// Returns the queue offsets of messages from `log_end` on that the queue files name.
+fn named_after(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, log: &LogFiles, log_end: i64) -> Result<LostOffsets> {
+    let queues = ConsumeQueueStore::load(Arc::clone(env), path, config.mapped_file_size_consume_queue)?;
+    let mut named = LostOffsets::default();
+    for (topic, queue_id, queue) in queues.file_queues() {
+        queue.visit_from(log_end, |offset, unit| {
+            if could_be_of_record(unit, log) {
+                named.add(&topic, queue_id, offset);
+            }
+            Ok(true)
+        })?;
+    }
+    Ok(named)
 }
 
 /// Returns the end of the damaged record that was found at `log_end`, if its lengths are right; 0 otherwise. Not every queue is read.

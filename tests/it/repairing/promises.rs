@@ -334,6 +334,9 @@ fn a_rebuild_mends_an_entry_after_the_last_message_of_a_queue() {
     store.close().unwrap();
 }
 
+/// The change of a repair after which new messages may have queue offsets of lost ones.
+const REASSIGNED: &str = "new messages may get queue offsets of messages lost at the end of the log, which consumers have read";
+
 #[test]
 fn a_repair_says_how_many_messages_of_the_queues_the_log_lacks() {
     let dir = tempdir().unwrap();
@@ -353,11 +356,17 @@ fn a_repair_says_how_many_messages_of_the_queues_the_log_lacks() {
     bytes[at..at + 20].copy_from_slice(&past.encode());
     fs::write(&file, bytes).unwrap();
     let report = repaired(&root, true, None).unwrap();
-    let what = &report.changes.last().unwrap().what;
+    let [.., reassigned, rebuild] = &*report.changes else {
+        panic!("{:?}", report.changes)
+    };
     assert!(
-        what.ends_with(", without 1 message that queues name and the log does not have"),
-        "{what}"
+        rebuild
+            .what
+            .ends_with(", without 1 message that queues name and the log does not have"),
+        "{}",
+        rebuild.what
     );
+    assert_eq!(reassigned.what, format!("{REASSIGNED}: 1 (orders/0@{})", queue.end));
 }
 
 #[test]

@@ -135,3 +135,19 @@ def test_of_many_findings_with_one_fix_people_see_three_and_json_has_all(
     assert [finding["id"] for finding in told["findings"]].count("queue.tags_code") == 7
     assert shown.count("[queue.tags_code]\n  topic ") == 3
     assert shown.count("  and 4 more of this kind (--json lists all)\n") == shown.count(f"  {fix}\n") == 1
+
+
+@pytest.mark.parametrize(("number", "offsets"), [(3, None), (7, "1 (orders/1@3)")])
+def test_repair_reports_queue_offsets_that_new_messages_may_get_again(
+    number: int, offsets: str | None, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        places = [store.append("orders", b"x", queue=each % 2).physical_offset for each in range(8)]
+    with next((path / "commitlog").iterdir()).open("r+b") as segment:
+        segment.seek(places[number] + 4)
+        segment.write(b"\xff")
+    [report] = run("repair", path, "--json").objects
+    said = "new messages may get queue offsets of messages lost at the end of the log, which consumers have read"
+    found = [change["message"] for change in report["changes"] if change["message"].startswith(said)]
+    assert found == ([] if offsets is None else [f"{said}: {offsets}"])
