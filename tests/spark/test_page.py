@@ -40,8 +40,21 @@ def test_every_program_of_the_page_runs(spark: SparkSession, tmp_path: Path, mon
     refs = spark.range(MESSAGES).selectExpr("'orders' topic", "0 queue_id", "id queue_offset", "concat('order-', id) key")
     refs.createOrReplaceTempView("refs")
     stores = mq.Stores({"broker-a": tmp_path / "mnt/a", "broker-b": tmp_path / "mnt/b"})
-    names: dict[str, Any] = {"__name__": "page", "spark": spark, "mq": mq, "mqstore": mqstore, "json": json}
-    names |= {"df": refs, "rdd": refs.rdd, "frame": mq.scan(spark, stores), "yesterday": datetime.now(UTC) - timedelta(days=1)}
+    names: dict[str, Any] = {
+        "__name__": "page",
+        "spark": spark,
+        "mq": mq,
+        "mqstore": mqstore,
+        "json": json,
+        "timedelta": timedelta,
+    }
+    names |= {
+        "timedelta": timedelta,
+        "df": refs,
+        "rdd": refs.rdd,
+        "frame": mq.scan(spark, stores),
+        "yesterday": datetime.now(UTC) - timedelta(days=1),
+    }
     for program in PROGRAM.findall(PAGE.read_text(encoding="utf-8")):
         if "foreachBatch" in program:
             names["orders"] = spark.readStream.format("mqstore").options(startingOffsets="earliest").load(f"{tmp_path}/mnt/a")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 import mqstore
 from mqstore import _files
-from mqstore.spark import MESSAGE_SCHEMA, append_batch, sink
+from mqstore.spark import MESSAGE_SCHEMA, append_batch, clean_jobs, sink
 from mqstore.spark._job import Manifest, Staged, rows_of, stamped
 
 HERE = Path(__file__).parent
@@ -65,6 +66,13 @@ def begin(writer: sink.MessageWriter, store: mqstore.Store, staged: list[Staged]
     manifest = Manifest.of(job, staged, end=store.max_physical_offset)
     job.publish(manifest)
     return pa.Table.from_batches(rows for _, rows in rows_of(job, manifest, 0))
+
+
+def grow_old(folder: Path) -> None:
+    """Makes all files two days older."""
+    for each in (folder, *folder.rglob("*")):
+        old = each.stat().st_mtime - 2 * 86_400
+        os.utime(each, (old, old))
 
 
 # The frame and its options
@@ -585,3 +593,65 @@ def test_an_earlier_batch_of_a_name_is_refused(spark: SparkSession, tmp_path: Pa
         append_batch(orders(spark, 2), 5, tmp_path / "store", name="orders", Topics="orders")
     save(orders(spark, 1), tmp_path / "store", jobId="orders")
     assert bodies(tmp_path / "store") == ["o-0", "o-1"] * 2 + ["o-0"]
+
+
+# Cleaning
+
+
+DAY = timedelta(days=1)
+
+
+def test_cleaning_removes_old_manifests_of_finished_jobs_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    for job in ("old", "new"):
+        first = writer(path, jobId=job)
+        first.commit([stage(first, "ab")])
+        if job == "old":
+            grow_old(staging(path))
+    assert clean_jobs(path, older_than=DAY) == ["old"]
+    assert [each.name for each in staging(path).iterdir()] == ["job-new"]
+    again = writer(path, jobId="new")
+    again.commit([stage(again, "cd")])
+    assert bodies(path) == [*"abab"], "a manifest that stays is still known"
+    again = writer(path, jobId="old")
+    again.commit([stage(again, "cd")])
+    assert bodies(path) == [*"ababcd"]
+
+
+def test_cleaning_keeps_what_an_unfinished_job_needs(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    first = writer(path, jobId="orders")
+    with mqstore.open(path, "a", mapped_file_size_commit_log=65536) as store:
+        begin(first, store, stage(first, "abc").staged)
+    writer(path, jobId="orders")
+    later = writer(path, jobId="later")
+    stage(later, "x")
+    grow_old(staging(path))
+    assert clean_jobs(path, older_than=DAY) == []
+    assert [each.name for each in staging(path).iterdir()] == ["job-orders"]
+    writer(path, jobId="orders").commit([])
+    assert bodies(path) == [*"abc"]
+
+
+def test_cleaning_removes_what_abandoned_runs_have_staged(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    stage(writer(path), "a")
+    stage(writer(path, jobId="orders"), "b")
+    assert clean_jobs(path, older_than=DAY) == []
+    assert len(list(staging(path).rglob("*.arrow"))) == 2, "they may still run"
+    grow_old(staging(path))
+    assert clean_jobs(path, older_than=DAY) == []
+    assert not staging(path).exists()
+
+
+def test_cleaning_keeps_the_manifests_of_streams_and_of_other_stores(tmp_path: Path) -> None:
+    shared = tmp_path / "staging"
+    for options in ({"jobId": "orders", "batchId": "3"}, {"jobId": "a"}, {"jobId": "b"}):
+        each = writer(tmp_path / f"store-{options['jobId']}", stagingPath=str(shared), **options)
+        each.commit([stage(each, "x")])
+    grow_old(shared)
+    assert clean_jobs(tmp_path / "store-orders", older_than=DAY, staging_path=shared) == []
+    assert clean_jobs(tmp_path / "store-a", older_than=DAY, staging_path=shared) == ["a"]
+    assert sorted(each.name for each in shared.iterdir()) == ["job-b", "stream-orders"]
+    with pytest.raises(ValueError, match="older_than is a duration of at least 0"):
+        clean_jobs(tmp_path / "store-b", older_than=-DAY)

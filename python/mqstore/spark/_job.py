@@ -36,6 +36,11 @@ RUN_PROPERTY = "MQSTORE_RUN"
 ROW_PROPERTY = "MQSTORE_ROW"
 
 MANIFEST = "manifest.json"
+#: The name of a manifest until it is durable.
+MANIFEST_PART = f"{MANIFEST}.part"
+#: How the names of directories begin: that of a job, that of the batches of a streaming query, and that of a run in either, or
+#: beside them if the write has no jobId.
+JOB_PREFIX, STREAM_PREFIX, RUN_PREFIX = "job-", "stream-", "write-"
 _PROPERTIES = pa.map_(pa.string(), pa.string())
 _CHUNK_BYTES = 1 << 20
 
@@ -158,7 +163,7 @@ class Job:
     def publish(self, manifest: Manifest) -> None:
         """Make the manifest durable under its name. What it names is durable since it was staged."""
         if self.key is not None:
-            part = self.folder / f"{MANIFEST}.part"
+            part = self.folder / MANIFEST_PART
             part.write_text(json.dumps(asdict(manifest)))
             # The folder too, so that the manifest does not get its name before what it names has one.
             _sync(part, self.folder)

@@ -35,7 +35,16 @@ from pyspark.sql.types import MapType, StringType, StructType
 import mqstore
 from mqstore._native import _expect_outside
 from mqstore.spark._given import Given, expect_known
-from mqstore.spark._job import Job, Staged, append_rows, stage_rows, staging_beside
+from mqstore.spark._job import (
+    JOB_PREFIX,
+    RUN_PREFIX,
+    STREAM_PREFIX,
+    Job,
+    Staged,
+    append_rows,
+    stage_rows,
+    staging_beside,
+)
 from mqstore.spark._schema import BROKER
 from mqstore.spark._task_stores import move_stores, stage_stores
 from mqstore.spark.stores import local_path
@@ -141,9 +150,9 @@ def parse(options: Mapping[str, str], schema: StructType) -> Job:
     if name is None:
         key, folder = None, staging
     elif batch is None:
-        key, folder = name, staging / f"job-{quote(name, safe='')}"
+        key, folder = name, staging / f"{JOB_PREFIX}{quote(name, safe='')}"
     else:
-        key, folder = f"{name}#{batch}", staging / f"stream-{quote(name, safe='')}"
+        key, folder = f"{name}#{batch}", staging / f"{STREAM_PREFIX}{quote(name, safe='')}"
     # No user waits for this append: a disk that stalls is waited for.
     of_store = {"wait_time_out": 600_000} | given.open_options()
     if "mode" in of_store:
@@ -151,7 +160,7 @@ def parse(options: Mapping[str, str], schema: StructType) -> Job:
     topic = given.get("topic")
     frame = ", ".join(sorted(f"{field.name} {field.dataType.simpleString()}" for field in schema))
     frame += f" for topic {topic}" if topic else ""
-    write = f"write-{uuid.uuid4().hex[:16]}"
+    write = f"{RUN_PREFIX}{uuid.uuid4().hex[:16]}"
     return Job(str(target), per_task, topic, frame, key, batch, folder, write, of_store)
 
 

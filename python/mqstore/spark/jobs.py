@@ -1,0 +1,77 @@
+"""Cleaning of what write jobs leave beside their stores: manifests of finished jobs, and files of abandoned ones."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+from mqstore.spark import stores
+from mqstore.spark._job import JOB_PREFIX, MANIFEST, MANIFEST_PART, RUN_PREFIX, STREAM_PREFIX, Manifest, staging_beside
+
+
+def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: stores.Path | None = None) -> list[str]:
+    """Removes what write jobs left beside the store at this path longer ago than `older_than`, and returns the ids of the jobs
+    whose manifests it removed.
+
+    Removed are the manifests of finished jobs, and rows that were staged by runs which died before their manifest was written.
+    A job is known by its manifest: a later run with a removed id appends all its rows again, so `older_than` is longer than the
+    time in which a job may run again. The manifest of a job that is not finished stays, and so does that of a streaming query
+    (`append_batch`), which has one for all its batches. `staging_path` is the option `stagingPath` of the jobs, if they had
+    one. Raises ValueError for a negative `older_than`.
+    """
+    if older_than < timedelta(0):
+        raise ValueError(f"older_than is a duration of at least 0, not {older_than}")
+    target = Path(stores.local_path(store))
+    staging = staging_beside(target) if staging_path is None else Path(stores.local_path(staging_path))
+    before = time.time() - older_than.total_seconds()
+    removed: list[str] = []
+    for folder in _directories(staging):
+        if folder.name.startswith(RUN_PREFIX):
+            _remove_run(folder, before)
+        elif folder.name.startswith((JOB_PREFIX, STREAM_PREFIX)):
+            removed += _clean_job(folder, str(target), before)
+    if staging_path is None:
+        _remove_if_empty(staging)
+    return removed
+
+
+def _clean_job(folder: Path, target: str, before: float) -> Iterator[str]:
+    """Removes what is old in the directory of a job, and yields its id if that was its manifest."""
+    path = folder / MANIFEST
+    found = Manifest.load(path.read_text()) if path.exists() else None
+    if found is not None and found.target != target:
+        return
+    named = set() if found is None or found.is_done else {Path(each.name).parts[0] for each in found.staged}
+    for run in _directories(folder):
+        if run.name not in named:
+            _remove_run(run, before)
+    part = folder / MANIFEST_PART
+    if part.exists() and part.stat().st_mtime < before:
+        part.unlink()
+    is_finished = found is not None and found.is_done and found.batch is None
+    if found is not None and found.key is not None and is_finished and path.stat().st_mtime < before:
+        path.unlink()
+        yield found.key
+    _remove_if_empty(folder)
+
+
+def _remove_run(run: Path, before: float) -> None:
+    """Removes what a run has staged if nothing was added since `before`."""
+    # A file that is gone when it is looked at was removed just now, by the run itself.
+    with suppress(FileNotFoundError):
+        if max(each.stat().st_mtime for each in (run, *run.rglob("*"))) < before:
+            shutil.rmtree(run, ignore_errors=True)
+
+
+def _directories(folder: Path) -> list[Path]:
+    """Returns the directories in a directory, which may be missing."""
+    return sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
