@@ -98,7 +98,8 @@ impl Finding {
     /// Ends the sentence with the messages that are lost.
     fn list_lost(&mut self) {
         if let Some(lost) = self.lost.describe() {
-            self.what += &format!("; messages lost from queues: {lost}");
+            self.what += "; messages lost from queues: ";
+            self.what += &lost;
         }
     }
 
