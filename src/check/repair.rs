@@ -425,7 +425,7 @@ impl Plan {
             self.segments.dedup();
         }
         if !self.missing.extends_log() {
-            self.reassigned = named_after(env, path, config, log, report.log_end)?;
+            self.reassigned = named_after(subject, log, report.log_end)?;
         }
         self.is_end_lost = self.cut.is_some() || self.missing.extends_log() || !self.reassigned.ranges().is_empty();
         self.lost = report.lost;
@@ -572,7 +572,7 @@ fn end_of_named(Subject { env, path, config }: Subject<'_>, log: &LogFiles, log_
 }
 
 /// Returns the queue offsets of messages from `log_end` on that the queue files name.
-fn named_after(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, log: &LogFiles, log_end: i64) -> Result<LostOffsets> {
+fn named_after(Subject { env, path, config }: Subject<'_>, log: &LogFiles, log_end: i64) -> Result<LostOffsets> {
     let queues = ConsumeQueueStore::load(Arc::clone(env), path, config.mapped_file_size_consume_queue)?;
     let mut named = LostOffsets::default();
     for (topic, queue_id, queue) in queues.file_queues() {
