@@ -199,12 +199,30 @@ fn a_follower_continues_though_its_last_message_has_expired() {
 fn a_reader_follows_the_log_into_new_segments() {
     let mut broker = Broker::new();
     let reader = broker.reader();
-    for round in 1..4 {
+    for round in 1..5 {
         broker.roll();
-        assert!(reader.refresh().unwrap().bytes > 0);
+        // A follower reads on without a refresh.
+        let refreshed = if round % 2 == 0 { reader.refresh() } else { reader.read_on() };
+        assert!(refreshed.unwrap().bytes > 0);
         assert_eq!(reader.physical_bounds().end, broker.writer.end());
         assert_eq!(end_of(&reader, "orders"), 5 + 40 * round);
     }
+}
+
+#[test]
+fn a_follower_reads_the_next_segment_from_the_file_that_has_its_name() {
+    let mut broker = Broker::new();
+    let next = broker.segment(1);
+    fs::write(&next, vec![0; SEGMENT]).unwrap();
+    let reader = broker.reader();
+    // The reader maps the segment.
+    assert!(reader.message_at(SEGMENT as i64).is_err());
+    while broker.put("orders", 900) < SEGMENT as i64 {}
+    // A writer has removed the segment, which had no message, and has made it again.
+    fs::remove_file(&next).unwrap();
+    broker.write();
+    assert!(reader.read_on().unwrap().bytes > 0);
+    assert_eq!(reader.physical_bounds().end, broker.writer.end());
 }
 
 #[test]
@@ -219,24 +237,31 @@ fn a_deleted_topic_is_noticed_without_a_new_message() {
 
 #[test]
 fn a_queue_that_begins_again_gives_its_new_messages() {
-    let mut broker = Broker::new();
-    let reader = broker.reader();
-    let first = broker.put("bills", 50);
-    broker.write();
-    broker.change(first + QUEUE_OFFSET, &0_i64.to_be_bytes());
-    let file = broker.dir.path().join("consumequeue/bills/0").join(segment_name(0));
-    let entries = fs::read(&file).unwrap();
-    let entry = CqUnit::decode(entries[5 * 20..6 * 20].try_into().unwrap());
-    let mut again = entry.encode().to_vec();
-    again.resize(entries.len(), 0);
-    fs::remove_file(&file).unwrap();
-    fs::write(&file, again).unwrap();
-    fs::remove_file(broker.dir.path().join("abort")).unwrap();
-    let (bytes, fresh) = refreshed(&reader);
-    assert!(bytes > 0);
-    assert_eq!(fresh.queue_bounds("bills", 0).unwrap(), 0..1);
-    let message = fresh.message_in_queue("bills", 0, 0).unwrap();
-    assert_eq!(message.view().physical_offset(), first);
+    for has_expired in [false, true] {
+        let mut broker = Broker::new();
+        broker.roll();
+        let reader = broker.reader();
+        let first = broker.put("bills", 50);
+        broker.write();
+        broker.change(first + QUEUE_OFFSET, &0_i64.to_be_bytes());
+        let file = broker.dir.path().join("consumequeue/bills/0").join(segment_name(0));
+        let entries = fs::read(&file).unwrap();
+        let entry = CqUnit::decode(entries[5 * 20..6 * 20].try_into().unwrap());
+        let mut again = entry.encode().to_vec();
+        again.resize(entries.len(), 0);
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, again).unwrap();
+        fs::remove_file(broker.dir.path().join("abort")).unwrap();
+        if has_expired {
+            // No message shows that the queue had others at these offsets.
+            fs::remove_file(broker.segment(0)).unwrap();
+        }
+        let (bytes, fresh) = refreshed(&reader);
+        assert!(bytes > 0);
+        assert_eq!(fresh.queue_bounds("bills", 0).unwrap(), 0..1, "{has_expired}");
+        let message = fresh.message_in_queue("bills", 0, 0).unwrap();
+        assert_eq!(message.view().physical_offset(), first);
+    }
 }
 
 #[test]

@@ -431,6 +431,21 @@ fn half_and_rolled_back_messages_after_a_damaged_record_are_kept() {
 }
 
 #[test]
+fn half_messages_after_one_without_its_head_are_kept_at_the_end() {
+    // No queue entry names a damaged message or one after it, so nothing shows where the damage ends.
+    for sys_flag in [PREPARED, ROLLBACK] {
+        let dir = TempDir::new_in("/dev/shm").unwrap();
+        let root = dir.path().join("store");
+        let offsets = with_transactions(&root, [0, sys_flag, sys_flag, sys_flag]);
+        edit(&root.join("commitlog/00000000000000000000"), |bytes| {
+            bytes[offsets[1] as usize..(offsets[1] + HEAD) as usize].fill(0);
+        });
+        let kept = scanned_by(reader(&root, Recovery::Salvage), Order::Log, false);
+        assert_eq!(kept, [offsets[0], offsets[2], offsets[3]], "sysFlag {sys_flag}");
+    }
+}
+
+#[test]
 fn a_salvage_reader_scans_all_messages_that_its_recovery_kept() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let root = dir.path().join("store");

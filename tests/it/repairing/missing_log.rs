@@ -54,9 +54,10 @@ fn a_damaged_index_item_does_not_extend_the_repaired_log() {
     let root = dir.path().join("store");
     append(&root, OpenMode::New, 0..MESSAGES);
     let store = Store(&root);
-    // The item names a physical offset of 72 PB.
+    // The last item names a physical offset of 72 PB. A binary search for items past the end of the log finds no other one.
     edit(store.files("index").last().unwrap(), |bytes| {
-        bytes[FIRST_ITEM + ITEM_SIZE + 4] = 1;
+        let count = i32::from_be_bytes(bytes[36..40].try_into().unwrap()) as usize;
+        bytes[FIRST_ITEM + (count - 1) * ITEM_SIZE + 4] = 1;
     });
     fs::remove_file(&store.files("commitlog")[1]).unwrap();
     let into = dir.path().join("into");
