@@ -150,7 +150,16 @@ def copy_tree() -> None:
 
 def build(target: str, profile: dict[str, str] = QUICK) -> Path:
     """Builds the tests of a target, and returns their binary."""
-    command = ["cargo", "test", "--target-dir", str(OUT / "build"), "--test", target, "--no-run", "--message-format=json"]
+    command = [
+        "cargo",
+        "test",
+        "--target-dir",
+        str(OUT / "build"),
+        "--test",
+        target,
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ]
     built = subprocess.run(command, cwd=TREE, env=os.environ | profile, capture_output=True, text=True)
     if built.returncode != 0:
         raise BuildError(built.stderr)
