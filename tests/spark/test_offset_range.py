@@ -216,6 +216,19 @@ def test_a_range_whose_first_messages_have_expired_fails_with_the_bounds(golden:
     assert found == [(topic, queue_id, offset) for offset in range(least, most)]
 
 
+def test_messages_that_expired_since_a_manifest_fail_a_range_that_may_need_them(golden: Path, tmp_path: Path) -> None:
+    written = json.dumps({"": manifest(golden / "491_multifile")})
+    topic, queue_id, least, most = expired(golden, tmp_path / "store")
+    options = {"assign": json.dumps({topic: [queue_id]}), "manifests": written}
+    for start in ("earliest", json.dumps({topic: {queue_id: -2}})):
+        with pytest.raises(mqstore.StoreError, match="messages have expired since"):
+            planned(tmp_path / "store", **options, startingOffsets=start)
+    with pytest.raises(mqstore.StoreError, match="messages have expired since"):
+        planned(tmp_path / "store", **options, startingOffsetsByTimestamp=json.dumps({topic: {queue_id: 0}}))
+    for start in ({"startingOffsets": json.dumps({topic: {queue_id: least}})}, {"failOnDataLoss": "false"}):
+        assert len(rows(planned(tmp_path / "store", **options, **start))) == most - least
+
+
 @pytest.mark.parametrize("columns", [KEY, f"{KEY},body"])
 def test_messages_of_a_range_that_expire_after_the_plan_fail_the_job(golden: Path, tmp_path: Path, columns: str) -> None:
     path = tmp_path / "store"

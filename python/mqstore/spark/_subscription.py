@@ -106,6 +106,11 @@ class Offsets:
     is_latest_without_message: bool = False
     """True to take the end of a queue that has no message of that time, which is an error otherwise."""
 
+    @property
+    def are_numbers(self) -> bool:
+        """True if they are queue offsets alone: neither a word nor a time, which stand for what a queue has."""
+        return self.times is None and isinstance(self.offsets, Mapping) and min(self.offsets.values(), default=0) >= 0
+
     @classmethod
     def of_stream(cls, given: Given, brokers: Sequence[str | None]) -> Offsets:
         """Reads where a new query starts. Raises ValueError for a wrong option."""
