@@ -216,7 +216,7 @@ def test_a_range_whose_first_messages_have_expired_fails_with_the_bounds(golden:
     assert found == [(topic, queue_id, offset) for offset in range(least, most)]
 
 
-def test_messages_that_expired_since_a_manifest_fail_a_range_that_may_need_them(golden: Path, tmp_path: Path) -> None:
+def test_messages_expired_since_a_manifest_fail_a_range_that_needs_them(golden: Path, tmp_path: Path) -> None:
     written = json.dumps({"": manifest(golden / "491_multifile")})
     topic, queue_id, least, most = expired(golden, tmp_path / "store")
     options = {"assign": json.dumps({topic: [queue_id]}), "manifests": written}

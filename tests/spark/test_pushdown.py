@@ -184,7 +184,7 @@ def partitions(path: Path, filters: list[spark_source.Filter], **options: str) -
     return list(reader.partitions())
 
 
-def test_a_filter_that_narrows_nothing_is_logged_once_with_the_options_that_do(
+def test_a_filter_that_narrows_nothing_is_logged_with_options_that_do(
     events_store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     starts = spark_source.StringStartsWith(("topic",), "doc")

@@ -140,7 +140,7 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"topic": "docs"}, "unknown option topic (did you mean topics?); accepted are path, stores, manifests, topics, queues,"),
+        ({"topic": "docs"}, "unknown option topic (did you mean topics?); accepted are path, stores, topics, queues, subscribe,"),
         ({"targetPartionBytes": "1"}, "unknown option targetPartionBytes (did you mean targetPartitionBytes?); accepted"),
         ({"zoo": "1", "TOPICC": "docs"}, "unknown option TOPICC (did you mean topics?), zoo; accepted"),
         ({"topics": "docs,no such,neither"}, "there is no topic neither, no such; "),
