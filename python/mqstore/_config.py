@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict, final
 
 from mqstore._native import _check_options, _rocketmq_options
+from mqstore._reports import _Shown
 
 __all__ = ["Options", "RepairOptions", "StoreConfig", "merged"]
 
@@ -68,7 +69,7 @@ _INDEX_OF_BROKER = {"max_hash_slot_num": 5_000_000, "max_index_num": 20_000_000}
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class StoreConfig:
+class StoreConfig(_Shown):
     """Options of a store, for `mqstore.open(path, config=...)`. They have RocketMQ's names in snake
     case where RocketMQ has the option, and RocketMQ's defaults unless the text states another one.
 
@@ -267,9 +268,6 @@ class StoreConfig:
         if not given.keys().isdisjoint(_INDEX_OF_BROKER):
             given = _INDEX_OF_BROKER | given
         return replace(cls(geometry="broker"), **given)
-
-
-StoreConfig.__module__ = "mqstore"
 
 
 def merged(config: StoreConfig, /, **options: Any) -> dict[str, Any]:

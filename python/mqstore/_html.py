@@ -60,6 +60,8 @@ def _table(value: object) -> _Table:
     match value:
         case mqstore.Store():
             return (), _facts_of_store(value)
+        case mqstore.StoreConfig():
+            return ("option", "value"), value._given().items()
         case mqstore.Message():
             return (), chain(_facts(value), _facts_of_content(value))
         case mqstore.Finding():
