@@ -64,8 +64,8 @@ def write(events: list[Event], path: Path, mode: Mode) -> Written:
             taken = list(pool.map(lambda part: append_each(store, part), (events[n::threads] for n in range(threads))))
         seconds = time.perf_counter() - begin
         stats = store.stats()
-    with mqstore.open(path) as store:
-        found = Counter(message.body for topic in store.topics.values() for queue in topic.queues for message in queue)
+    with mqstore.open(path) as reader:
+        found = Counter(message.body for topic in reader.topics.values() for queue in topic.queues for message in queue)
     return Written(
         mode=mode,
         rows=stats.put_message_times_total,
@@ -77,7 +77,7 @@ def write(events: list[Event], path: Path, mode: Mode) -> Written:
     )
 
 
-def append_each(store: mqstore.Store, events: list[Event]) -> list[float]:
+def append_each(store: mqstore.Writer, events: list[Event]) -> list[float]:
     """What each append took, in microseconds."""
     taken = []
     for event in events:

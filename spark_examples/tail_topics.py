@@ -25,7 +25,7 @@ events = load_events()
 counted: dict[int, Counter[str]] = {}
 
 
-def append(store: mqstore.Store, part: Sequence[Event]) -> None:
+def append(store: mqstore.Writer, part: Sequence[Event]) -> None:
     """Messages that a power cut may still take back are not streamed, so they are flushed."""
     for event in part:
         store.append(event.topic, event.body, queue=event.queue_id, tags=event.tag, born_time=event.time_ms)

@@ -55,8 +55,8 @@ def ours(folder: Path, *, pause: int, count: int) -> float:
                 store.append("orders", str(time.perf_counter_ns()).encode())
 
     child = in_child(write)
-    with mqstore.open(path) as store:
-        stamps = (int(message.body) for message in store.follow())
+    with mqstore.open(path) as reader:
+        stamps = (int(message.body) for message in reader.follow())
         return median(child, stamps, count)
 
 

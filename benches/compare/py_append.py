@@ -1,4 +1,4 @@
-"""`Store.append`, one message a call, beside the same append called from Rust, and beside embedded stores."""
+"""`Writer.append`, one message a call, beside the same append called from Rust, and beside embedded stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Store.append_batch` of 1,000 messages, from a list and from an Arrow table, beside the same batch from Rust."""
+"""`Writer.append_batch` of 1,000 messages, from a list and from an Arrow table, beside the same batch from Rust."""
 
 from __future__ import annotations
 

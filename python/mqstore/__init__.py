@@ -26,7 +26,7 @@ Read with mode "r", the default: it changes nothing, and a broker may go on writ
 (True, ())
 
 In bulk messages go to and come from pyarrow, polars, duckdb and pandas as Arrow: `queue[0:1000].batches()`, `Store.fetch`,
-`Store.resolve_keys`, `Store.append_batch`. None of these packages is needed otherwise. `help(mqstore.StoreConfig)` lists the
+`Store.resolve_keys`, `Writer.append_batch`. None of these packages is needed otherwise. `help(mqstore.StoreConfig)` lists the
 options, `help(mqstore.Store)` the calls, `mqstore.errors` what is raised.
 
 Not affiliated with the Apache Software Foundation.
@@ -54,6 +54,7 @@ from mqstore._native import (
     Topic,
     Topics,
     Usage,
+    Writer,
     __version__,
     new_unique_key,
     open,
@@ -125,6 +126,7 @@ __all__ = [
     "Usage",
     "VerifyReport",
     "WaitTimeoutError",
+    "Writer",
     "__version__",
     "new_unique_key",
     "open",

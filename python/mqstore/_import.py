@@ -1,4 +1,4 @@
-"""`Store.import_from`."""
+"""`Writer.import_from`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from mqstore._export import _expect_pyarrow
 from mqstore._files import NULL, SUFFIXES, absolute, format_named, format_of
-from mqstore._native import Store
+from mqstore._native import Writer
 from mqstore._rows import members
 from mqstore.files import Imported
 
@@ -148,7 +148,7 @@ def _topic(folders: Iterable[str]) -> str | None:
 
 
 def import_from(
-    store: Store,
+    store: Writer,
     source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
     format: str | None = None,
@@ -156,7 +156,7 @@ def import_from(
     body_as: str = "base64",
     progress: Callable[[int, int], object] | None = None,
 ) -> Imported:
-    """See `Store.import_from`."""
+    """See `Writer.import_from`."""
     if body_as not in ("base64", "text", "json"):
         raise ValueError(f'body_as is {body_as!r}: expected "base64", "text" or "json"')
     given = None if format is None else format_named(format)

@@ -1,4 +1,4 @@
-"""Completes the futures of `Store.append_nowait` and of `mqstore.aio`, in a thread of each store."""
+"""Completes the futures of `Writer.append_nowait` and of `mqstore.aio`, in a thread of each store."""
 
 from __future__ import annotations
 

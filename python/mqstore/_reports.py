@@ -68,7 +68,7 @@ class TopicStats(_Shown):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StoreStats(_Shown):
-    """Counters of a store since it was opened for writing, at the time of the call; `Store.stats`
+    """Counters of a store since it was opened for writing, at the time of the call; `Writer.stats`
     returns them. Names are those of RocketMQ's `StoreStatsService` where it counts the same.
 
     Attributes

@@ -35,12 +35,13 @@ import asyncio
 # The threads of an event loop need it, which imports it when it starts the first one: too late where no descriptor is left then.
 import concurrent.futures.thread  # noqa: F401
 import inspect
+import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 import mqstore
 from mqstore._native import _open_after
@@ -48,26 +49,28 @@ from mqstore._native import _open_after
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from mqstore._config import Options
     from mqstore._native import _Properties, _Time
 
-__all__ = ["Store", "open"]
+__all__ = ["Store", "Writer", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Function = TypeVar("_Function", bound=Callable[..., object])
 
 
-def _with_options_of(call: Callable[_P, object]) -> Callable[[Callable[..., _T]], Callable[_P, _T]]:
-    """The function takes what this one takes, and says so."""
+def _with_signature_of(call: Callable[..., object]) -> Callable[[_Function], _Function]:
+    """Returns a decorator: the function shows the signature of `call`."""
 
-    def typed(function: Callable[..., _T]) -> Callable[_P, _T]:
+    def shown(function: _Function) -> _Function:
         function.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
         return function
 
-    return typed
+    return shown
 
 
-def _in_a_thread(call: Callable[Concatenate[mqstore.Store, _P], _T]) -> Callable[Concatenate[Store, _P], Coroutine[Any, Any, _T]]:
-    """The method of the plain store, run in a thread: it takes, gives and raises the same."""
+def _in_a_thread(call: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Store, _P], Coroutine[Any, Any, _T]]:
+    """Returns the method of the plain store, run in a thread: it takes, returns and raises the same."""
 
     @wraps(call)
     async def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _T:
@@ -165,7 +168,7 @@ def _follows(
 
 
 class _Fields(TypedDict, total=False):
-    """What `mqstore.Store.append` takes by name."""
+    """The arguments that `mqstore.Writer.append` takes by name."""
 
     tags: str | None
     keys: str | Iterable[str] | None
@@ -190,47 +193,10 @@ class Store:
     """
 
     store: mqstore.Store
-    """The plain store: it says what is flushed and what recovery found, and appends and reads without asyncio."""
+    """The plain store: it says what recovery found, and reads without asyncio."""
 
     def __init__(self, store: mqstore.Store) -> None:
         self.store = store
-        self._in_loops = store._in_loops(asyncio.get_running_loop)
-
-    async def append(self, topic: str, body: Buffer, **fields: Unpack[_Fields]) -> mqstore.AppendResult:
-        """Append a message; gives where it went. Takes and raises what `mqstore.Store.append` does, and returns when that would.
-
-        The message is stored before the first wait: messages are stored in the order in which the tasks run. Where nothing is
-        waited for, no other task gets a turn. If the task is cancelled in the wait, the message stays.
-
-        At the end of a segment the call blocks the event loop until the disk has made the next one, and where the transient
-        store pool is full until it has room: at most `wait_time_out`.
-        """
-        appended = self._in_loops.append_nowait(topic, body, **fields)
-        return appended if isinstance(appended, mqstore.AppendResult) else await appended
-
-    async def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
-        """Wait until the message at this physical offset is durable, by default until everything appended so far is.
-
-        Takes, does and raises what `mqstore.Store.wait_durable` does.
-        """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if seconds is not None and not seconds >= 0:
-            raise ValueError(f"timeout is {timeout}: expected 0 or more seconds")
-        offset, future = self._in_loops._durable(offset)
-        try:
-            async with asyncio.timeout(seconds):
-                while not await future:
-                    offset, future = self._in_loops._durable(offset)
-        except (TimeoutError, mqstore.StoreError):
-            # As the plain store has it: the time is up, or why the message cannot become durable.
-            self.store.wait_durable(offset, 0)
-
-    # A thread that has begun goes on if the task is cancelled: what it appends is stored.
-    append_batch = _in_a_thread(mqstore.Store.append_batch)
-    append_producer_batch = _in_a_thread(mqstore.Store.append_producer_batch)
-    commit = _in_a_thread(mqstore.Store.commit)
-    flush = _in_a_thread(mqstore.Store.flush)
-    wait_dispatched = _in_a_thread(mqstore.Store.wait_dispatched)
 
     get = _in_a_thread(mqstore.Store.get)
     query = _in_a_thread(mqstore.Store.query)
@@ -249,7 +215,6 @@ class Store:
 
     # Callables are called in the thread.
     export = _in_a_thread(mqstore.Store.export)
-    import_from = _in_a_thread(mqstore.Store.import_from)
     copy_to = _in_a_thread(mqstore.Store.copy_to)
 
     usage = _in_a_thread(mqstore.Store.usage)
@@ -269,6 +234,57 @@ class Store:
     def topics(self) -> mqstore.Topics:
         """The topics by name, as `mqstore.Store.topics`. `async for` reads them, their queues, slices and batches."""
         return self.store.topics
+
+
+class Writer(Store):
+    """An open store for the tasks of an event loop that is open for writing, too.
+
+    It may also be made of an open `mqstore.Writer`, which the caller then closes.
+    """
+
+    store: mqstore.Writer  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The plain store: it says what is flushed and what recovery found, and appends and reads without asyncio."""
+
+    def __init__(self, store: mqstore.Writer) -> None:
+        super().__init__(store)
+        self._in_loops = store._in_loops(asyncio.get_running_loop)
+
+    async def append(self, topic: str, body: Buffer, **fields: Unpack[_Fields]) -> mqstore.AppendResult:
+        """Append a message; gives where it went. Takes and raises what `mqstore.Writer.append` does, and returns when that would.
+
+        The message is stored before the first wait: messages are stored in the order in which the tasks run. Where nothing is
+        waited for, no other task gets a turn. If the task is cancelled in the wait, the message stays.
+
+        At the end of a segment the call blocks the event loop until the disk has made the next one, and where the transient
+        store pool is full until it has room: at most `wait_time_out`.
+        """
+        appended = self._in_loops.append_nowait(topic, body, **fields)
+        return appended if isinstance(appended, mqstore.AppendResult) else await appended
+
+    async def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
+        """Wait until the message at this physical offset is durable, by default until everything appended so far is.
+
+        Takes, does and raises what `mqstore.Writer.wait_durable` does.
+        """
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        if seconds is not None and not seconds >= 0:
+            raise ValueError(f"timeout is {timeout}: expected 0 or more seconds")
+        offset, future = self._in_loops._durable(offset)
+        try:
+            async with asyncio.timeout(seconds):
+                while not await future:
+                    offset, future = self._in_loops._durable(offset)
+        except (TimeoutError, mqstore.StoreError):
+            # As the plain store has it: the time is up, or why the message cannot become durable.
+            self.store.wait_durable(offset, 0)
+
+    # A thread that has begun finishes if the task is cancelled: its rows are stored.
+    append_batch = _in_a_thread(mqstore.Writer.append_batch)
+    append_producer_batch = _in_a_thread(mqstore.Writer.append_producer_batch)
+    commit = _in_a_thread(mqstore.Writer.commit)
+    flush = _in_a_thread(mqstore.Writer.flush)
+    wait_dispatched = _in_a_thread(mqstore.Writer.wait_dispatched)
+    import_from = _in_a_thread(mqstore.Writer.import_from)
 
 
 #: Bytes that a thread reads at most before the tasks get what it has read, and what a message counts at least.
@@ -329,9 +345,24 @@ def _read_block(items: Iterator[_T]) -> tuple[list[_T], Exception | None]:
     return block, None
 
 
-@_with_options_of(mqstore.open)
+_Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+@overload
+def open(
+    path: _Path, mode: Literal["r"] = "r", config: mqstore.StoreConfig | None = None, **options: Unpack[Options]
+) -> AbstractAsyncContextManager[Store]: ...
+@overload
+def open(
+    path: _Path, mode: Literal["r+", "a", "x"], config: mqstore.StoreConfig | None = None, **options: Unpack[Options]
+) -> AbstractAsyncContextManager[Writer]: ...
+@overload
+def open(
+    path: _Path, mode: str, config: mqstore.StoreConfig | None = None, **options: Unpack[Options]
+) -> AbstractAsyncContextManager[Store]: ...
+@_with_signature_of(mqstore.open)
 @asynccontextmanager
-async def open(*args: Any, **options: Any) -> AsyncIterator[Store]:
+async def open(*args: Any, **options: Any) -> AsyncIterator[Any]:
     """Open a message store for `async with`, in a thread; takes and raises what `mqstore.open` does.
 
     At the end of the block the store is closed, in a thread: what was appended is then durable, and no `append` waits any more. A
@@ -349,7 +380,7 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Store]:
         while (store := await asyncio.shield(opening)) is None:
             await asyncio.sleep(_LONGEST)
             opening = attempt(monotonic() - begun)
-        yield Store(store)
+        yield Writer(store) if isinstance(store, mqstore.Writer) else Store(store)
     finally:
         closing = asyncio.ensure_future(_close(opening))
         try:

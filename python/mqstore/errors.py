@@ -6,7 +6,6 @@ Arguments that cannot be right raise ValueError or TypeError themselves.
 from __future__ import annotations
 
 import errno
-import io
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -112,8 +111,8 @@ class LockedError(StoreError, BlockingIOError):
     """Another store or a broker writes here; `errno` is EAGAIN, `filename` the lock file. Reading needs no lock."""
 
 
-class ReadOnlyError(StoreError, io.UnsupportedOperation):
-    """The store was opened with mode "r"."""
+class ReadOnlyError(StoreError, AttributeError):
+    """A call of a `Writer` on a store that is open for reading, which does not have it: `hasattr` is False."""
 
     status = "SERVICE_NOT_AVAILABLE"
 

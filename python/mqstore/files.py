@@ -1,4 +1,4 @@
-"""What `Store.export`, `Store.import_from` and `Store.copy_to` give."""
+"""The results of `Store.export`, `Writer.import_from` and `Store.copy_to`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """What `Store.import_from` appended."""
+    """The result of `Writer.import_from`."""
 
     files: tuple[Path, ...]
     """The files, in the order in which they were read."""

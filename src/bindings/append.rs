@@ -11,9 +11,9 @@ use super::append_result;
 use super::arguments::{explained, type_of};
 use super::buffer::Offsets;
 use super::capsule::{import_table, speaks_arrow};
-use super::errors::{ReadOnlyError, WaitTimeoutError, of_append};
+use super::errors::{WaitTimeoutError, of_append};
 use super::fields::{PropertyArguments, is_buffer};
-use super::handle::{Handle, Mode};
+use super::handle::Handle;
 use super::nowait;
 use super::rows;
 use super::time::to_deadline;
@@ -108,7 +108,7 @@ pub(super) fn durable<'py>(
     offset: Option<i64>,
     running_loop: Option<&Py<PyAny>>,
 ) -> PyResult<(i64, Bound<'py, PyAny>)> {
-    expect_changing(handle)?;
+    handle.expect_open()?;
     let running = running_loop.map(|running_loop| running_loop.call0(py)).transpose()?;
     let completer = handle.completer(py)?;
     let (store, offset) = awaited(handle, offset)?;
@@ -256,7 +256,7 @@ pub(super) fn wait(
     timeout: Option<&Bound<'_, PyAny>>,
     wait: impl Fn(&MessageStore, i64, Option<Instant>) -> Result<()> + Sync,
 ) -> PyResult<()> {
-    expect_changing(handle)?;
+    handle.expect_open()?;
     let deadline = to_deadline(timeout)?;
     let (store, offset) = awaited(handle, offset)?;
     loop {
@@ -283,15 +283,4 @@ fn awaited(handle: &Handle, offset: Option<i64>) -> PyResult<(Arc<MessageStore>,
         None => store.appended_offset() - 1,
     };
     Ok((store, offset))
-}
-
-/// Refuses a store in which nothing happens that could be waited for.
-fn expect_changing(handle: &Handle) -> PyResult<()> {
-    if handle.mode() == Mode::Read {
-        return Err(ReadOnlyError::new_err(format!(
-            "{} is open with mode \"r\", a snapshot in which nothing changes: open it again to read what was appended since",
-            handle.path().display()
-        )));
-    }
-    handle.expect_writable()
 }

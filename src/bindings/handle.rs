@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
-use super::errors::{ClosedError, ReadOnlyError};
+use super::errors::ClosedError;
 use super::interpreter::{hang_at_exit, report_failed_close};
 use super::nowait::Completer;
 use super::recipe::Recipe;
@@ -337,40 +337,13 @@ impl Handle {
         }
     }
 
-    /// Refuses a store that cannot be written to, before the input of a call is looked at. That input may be code of the caller's: it
-    /// may close the store or fork, so the writer is asked for after it.
+    /// Returns the writer. The input of a call may be code of the caller's: it may close the store or fork, so the call asks for the
+    /// writer after it.
     ///
     /// # Errors
-    /// `ReadOnlyError`, `ClosedError`.
-    pub(super) fn expect_writable(&self) -> PyResult<()> {
-        if self.mode == Mode::Read {
-            return Err(ReadOnlyError::new_err(format!(
-                "{} is open for reading: open it with mode=\"a\" to write",
-                self.path.display()
-            )));
-        }
-        self.expect_open()
-    }
-
-    /// Refuses the attribute of a writer on a reader. An `AttributeError` lets `hasattr`, tab completion and mocks pass over it.
-    ///
-    /// # Errors
-    /// `AttributeError`.
-    pub(super) fn expect_attribute(&self, name: &str) -> PyResult<()> {
-        if self.mode != Mode::Read {
-            return Ok(());
-        }
-        Err(PyAttributeError::new_err(format!(
-            "a store that is open for reading has no {name}"
-        )))
-    }
-
-    /// The writer.
-    ///
-    /// # Errors
-    /// `ReadOnlyError`, `ClosedError`.
+    /// `ClosedError`.
     pub(super) fn writer(&self) -> PyResult<Arc<MessageStore>> {
-        self.expect_writable()?;
+        self.expect_open()?;
         let opened = self.opened();
         self.expect_own(&opened)?;
         let writer = opened.writer.clone();
@@ -384,7 +357,7 @@ impl Handle {
     /// What completes the futures of this store. It runs code in Python, which may close the store or fork.
     ///
     /// # Errors
-    /// `ReadOnlyError`, `ClosedError`; `RuntimeError` if its thread cannot be started.
+    /// `ClosedError`; `RuntimeError` if its thread cannot be started.
     pub(super) fn completer<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let store = self.writer()?;
         self.completer.started(py, &store)?.ok_or_else(|| self.closed_error())

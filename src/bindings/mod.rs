@@ -68,9 +68,9 @@ mod usage;
 mod store;
 /// `Store.refresh`, `Store.follow`, `Queue.tail`.
 mod follow;
-/// `Store`: appends and durability, copies and files.
+/// `Writer`: a store that is open for writing.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
-mod store_writing;
+mod writer;
 /// Functions that belong to no class.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod functions;
@@ -206,6 +206,8 @@ mod _native {
     use super::topic::{Queues, Topic, Topics};
     #[pymodule_export]
     use super::usage::Usage;
+    #[pymodule_export]
+    use super::writer::Writer;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -19,7 +19,7 @@ pub(super) struct Flushed(store::Flushed);
 impl Flushed {
     /// Wait until the message at this physical offset, which was appended, is durable, or so many
     /// seconds; gives the physical offset up to which the log is durable then. Raises what
-    /// `Store.append` raises for a message that is stored and cannot become durable.
+    /// `Writer.append` raises for a message that is stored and cannot become durable.
     fn wait(&self, py: Python<'_>, physical_offset: i64, timeout: f64) -> PyResult<i64> {
         hang_at_exit();
         // With the interpreter: a thread that lets go of it for each of many futures waits long each time until it has it again.

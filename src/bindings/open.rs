@@ -19,6 +19,7 @@ use super::recipe::Recipe;
 use super::store::Store;
 use super::time::{delta_ms, to_wait};
 use super::warnings::warn;
+use super::writer::Writer;
 use crate::config::{Errors, FlushDiskType, Geometry, OptionField, OptionType, Recovery, StoreConfig};
 use crate::error::Error;
 
@@ -64,8 +65,9 @@ use crate::error::Error;
 ///
 /// Returns
 /// -------
-/// Store
-///     The open store, a context manager.
+/// Store or Writer
+///     The open store, a context manager: a `Store`, which reads, with mode "r", and a `Writer`, which
+///     has all calls of a `Store` and those that append, with any other mode.
 ///
 /// Raises
 /// ------
@@ -97,27 +99,27 @@ use crate::error::Error;
 #[pyfunction]
 #[pyo3(signature = (path, mode="r", config=None, **options))]
 #[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]
-pub(super) fn open(
-    py: Python<'_>,
+pub(super) fn open<'py>(
+    py: Python<'py>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
     #[pyo3(from_py_with = arguments::mode)] mode: &str,
-    config: Option<&Bound<'_, PyAny>>,
-    options: Option<Bound<'_, PyDict>>,
-) -> PyResult<Store> {
+    config: Option<&Bound<'py, PyAny>>,
+    options: Option<Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, Store>> {
     let options = merged(py, config, options)?;
     let config = config_of(&options)?;
     open_with(py, path, Mode::parse(mode)?, options, config, Duration::ZERO)
 }
 
 /// Opens a store for a caller that has `waited` for its lock before.
-fn open_with(
-    py: Python<'_>,
+fn open_with<'py>(
+    py: Python<'py>,
     path: PathBuf,
     mode: Mode,
-    options: Bound<'_, PyDict>,
+    options: Bound<'py, PyDict>,
     config: StoreConfig,
     waited: Duration,
-) -> PyResult<Store> {
+) -> PyResult<Bound<'py, Store>> {
     if mode != Mode::Read {
         // Imported now, so that a later append needs no descriptor for it; costs about 9 ms, once a process.
         nowait::expect_module(py)?;
@@ -127,15 +129,14 @@ fn open_with(
     let recipe = Py::new(py, Recipe::new(&path, options.unbind()))?;
     let opened = py.detach(|| interruptible_by_signals(|| Ok(()), || Handle::open(path, config, mode, recipe)));
     let handle = opened.map_err(|error| error.after_wait(waited))?;
+    let handle = Arc::new(handle);
     if mode == Mode::Read {
         warn_of_missing(py, &handle)?;
+        Bound::new(py, Store { handle })
     } else {
         warn_of_unlocked_pool(py, &handle)?;
+        Ok(Writer::of(py, handle, None)?.into_super())
     }
-    Ok(Store {
-        handle: Arc::new(handle),
-        running_loop: None,
-    })
 }
 
 /// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.
@@ -164,14 +165,14 @@ fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
 /// Makes one attempt to open a store as `open` does, for a caller that has `waited` for its lock. Returns None where another writer has
 /// the store and `lock_timeout` is not over.
 #[pyfunction(name = "_open_after", signature = (waited, path, mode="r", config=None, **options))]
-pub(super) fn open_after(
-    py: Python<'_>,
+pub(super) fn open_after<'py>(
+    py: Python<'py>,
     waited: Duration,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
     #[pyo3(from_py_with = arguments::mode)] mode: &str,
-    config: Option<&Bound<'_, PyAny>>,
-    options: Option<Bound<'_, PyDict>>,
-) -> PyResult<Option<Store>> {
+    config: Option<&Bound<'py, PyAny>>,
+    options: Option<Bound<'py, PyDict>>,
+) -> PyResult<Option<Bound<'py, Store>>> {
     let options = merged(py, config, options)?;
     let mut config = config_of(&options)?;
     let timeout = mem::take(&mut config.lock_timeout);
@@ -183,7 +184,7 @@ pub(super) fn open_after(
 
 /// A store from its path and options: what pickle calls for a `Recipe`.
 #[pyfunction(name = "_reopen")]
-pub(super) fn reopen(py: Python<'_>, path: PathBuf, options: Bound<'_, PyDict>) -> PyResult<Store> {
+pub(super) fn reopen<'py>(py: Python<'py>, path: PathBuf, options: Bound<'py, PyDict>) -> PyResult<Bound<'py, Store>> {
     open(py, path, "r", None, Some(options))
 }
 

@@ -4,17 +4,18 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyAttributeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments;
 use super::batches::{Batches, expect_batch_size};
 use super::capsule::import_table;
-use super::handle::{Freshness, Handle};
+use super::errors::ReadOnlyError;
+use super::handle::{Freshness, Handle, Mode};
 use super::message::Message;
 use super::pass::reading_threads;
-use super::recipe::{Recipe, Reduced, part_of_pickle};
+use super::recipe::{Recipe, Reduced, of_native, part_of_pickle};
 use super::record_batch::RecordBatch;
 use super::reports;
 use super::results::{GetResult, QueryResult};
@@ -37,28 +38,20 @@ use crate::storage::{Env, RealEnv};
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
-/// With mode "r" it reads the store as it was when it was opened; open again to see more. It
-/// pickles as path and options, and so do its topics, queues and slices: they open it again where
+/// It reads the store as it was when it was opened; `refresh` takes up what has come since. A store
+/// that is open for writing is a `Writer`, which has the calls that append, too.
+///
+/// It pickles as path and options, and so do its topics, queues and slices: they open it again where
 /// they are unpickled, once per pickle; after a fork it opens again by itself, and an iteration
 /// that the parent began raises `ClosedError`.
 ///
-/// With the other modes it writes as well, and a read sees every append that returned before it: it
-/// waits the moment until what was appended is in its queue, a sync included. With `SYNC_FLUSH` a
-/// message is read once it is durable: one that was appended with `durable=False` is read a moment
-/// later, or after `wait_durable`. A read waits no longer than 100 ms for queue files that cannot
-/// be written, and then answers with what is there and warns (`RuntimeWarning`). The store neither
-/// pickles nor survives a fork: the child opens the store for itself, with mode "r". Close it (or
-/// use `with`): what it appended is then durable, and the next writer opens it.
-///
 /// Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and
 /// `close` raises `ClosedError`; messages that were read stay readable. Where a call reads files it
-/// raises `CorruptError` for damage and `StoreIOError` for what the system refuses; where it
-/// writes, `ReadOnlyError` with mode "r", and `PoisonedError` once a write or sync has failed.
-#[pyclass(frozen, module = "mqstore")]
+/// raises `CorruptError` for damage and `StoreIOError` for what the system refuses. The calls of a
+/// `Writer` raise `ReadOnlyError`, an `AttributeError`, on it.
+#[pyclass(frozen, subclass, module = "mqstore")]
 pub(super) struct Store {
     pub(super) handle: Arc<Handle>,
-    /// Gives the event loop that the futures of this object are for. `None` where they are for threads.
-    pub(super) running_loop: Option<Py<PyAny>>,
 }
 
 #[pymethods]
@@ -667,14 +660,28 @@ impl Store {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let (path, mode) = (self.handle.path().display(), self.handle.mode().name());
+        let (path, mode) = (self.handle.path().display(), self.handle.mode());
+        let class = if mode == Mode::Read { "Store" } else { "Writer" };
         self.handle.current_reader(py).map_or_else(
-            |_| format!("<mqstore.Store \"{path}\" closed>"),
+            |_| format!("<mqstore.{class} \"{path}\" closed>"),
             |reader| {
                 let Range { start, end } = reader.physical_bounds();
-                format!("<mqstore.Store \"{path}\" mode=\"{mode}\", log {start}..{end}>")
+                let mode = mode.name();
+                format!("<mqstore.{class} \"{path}\" mode=\"{mode}\", log {start}..{end}>")
             },
         )
+    }
+
+    /// Names the mode that has an attribute of a `Writer`.
+    fn __getattr__(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
+        let writer = of_native(py, "Writer")?;
+        if self.handle.mode() == Mode::Read && writer.getattr("__dict__")?.contains(name)? {
+            let path = self.handle.path().display();
+            return Err(ReadOnlyError::new_err(format!(
+                "{path} is open for reading and has no {name}: mqstore.open(path, \"a\") gives a Writer, which has it"
+            )));
+        }
+        Err(PyAttributeError::new_err(format!("a Store has no attribute {name:?}")))
     }
 }
 

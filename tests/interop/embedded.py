@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from generator import DELAY_LEVELS, Geometry, Record, Step, decode_units
@@ -73,7 +73,7 @@ def options(geometry: Geometry) -> dict[str, Any]:
 
 
 def write(
-    path: Path, mode: Any, geometry: Geometry, plan: list[Step], *, index_tags: bool, **write_mode: Any
+    path: Path, mode: Literal["r+", "a", "x"], geometry: Geometry, plan: list[Step], *, index_tags: bool, **write_mode: Any
 ) -> tuple[list[Record], list[list[int]]]:
     """Carries out a plan. Returns where each message was stored, and which messages belong to each put."""
     stored: list[Record] = []
@@ -97,8 +97,8 @@ def way_in(numbered: tuple[int, Step]) -> tuple[str, bool]:
     return step["op"], is_row and number % STRETCH >= STRETCH * 2 // 3
 
 
-def append(store: mqstore.Store, step: Step) -> Record:
-    """Appends one message; gives where it was stored."""
+def append(store: mqstore.Writer, step: Step) -> Record:
+    """Appends one message and returns its place."""
     result = put(store, step)
     return {
         "physical_offset": result.physical_offset,
@@ -109,7 +109,7 @@ def append(store: mqstore.Store, step: Step) -> Record:
     }
 
 
-def put(store: mqstore.Store, step: Step) -> mqstore.AppendResult:
+def put(store: mqstore.Writer, step: Step) -> mqstore.AppendResult:
     """Appends one message, every other one with what has an argument of its own in that argument."""
     properties = dict(step["properties"])
     named: dict[str, Any] = {}
@@ -130,7 +130,7 @@ def said(result: mqstore.AppendResult) -> Record:
     return {name: getattr(result, name) for name in names}
 
 
-def append_together(store: mqstore.Store, steps: list[Step]) -> list[Record]:
+def append_together(store: mqstore.Writer, steps: list[Step]) -> list[Record]:
     """Appends puts, or the messages of producer batches, in one call."""
     rows = [row for step in steps for row in batch_rows(step)]
     offsets = store.append_batch(pa.RecordBatch.from_pylist(rows, schema=ROW))

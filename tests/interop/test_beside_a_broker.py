@@ -194,7 +194,7 @@ def as_consumed(row: Row) -> Told:
     }
 
 
-def append(store: mqstore.Store, numbers: Iterable[int]) -> None:
+def append(store: mqstore.Writer, numbers: Iterable[int]) -> None:
     """Appends messages as the producers send them."""
     for number in numbers:
         topic = list(TOPICS)[number % len(TOPICS)]

@@ -55,7 +55,7 @@ def batches(rocketmq: RocketMQ, directory: Path) -> list[Step]:
     ]
 
 
-def append_batch(store: mqstore.Store, step: Step, properties: dict[str, str] | None) -> list[int]:
+def append_batch(store: mqstore.Writer, step: Step, properties: dict[str, str] | None) -> list[int]:
     """Appends one batch, whose own properties are these; gives where its messages are."""
     offsets = store.append_producer_batch(
         step["topic"],

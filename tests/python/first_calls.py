@@ -38,7 +38,7 @@ def in_loop(make: Callable[[mqstore.Store, Any], Any]) -> Call:
         aio = sys.modules["mqstore.aio"]
 
         async def main() -> object:
-            return await make(store, aio.Store(store))
+            return await make(store, (aio.Writer if isinstance(store, mqstore.Writer) else aio.Store)(store))
 
         return LOOP[0].run_until_complete(main())
 

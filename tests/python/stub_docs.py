@@ -20,14 +20,16 @@ Documented = ast.FunctionDef | ast.ClassDef
 
 def public(tree: ast.Module) -> Iterator[tuple[str, Documented, str | None]]:
     """Every public class, function, method and property of the stub: name, node, and the text of the native module."""
+    owners = set()
     for owner in tree.body:
-        if not isinstance(owner, Documented) or owner.name.startswith("_"):
+        # Of several overloads the first one has the text.
+        if not isinstance(owner, Documented) or owner.name.startswith("_") or owner.name in owners:
             continue
+        owners.add(owner.name)
         of_runtime = getattr(native, owner.name)
         yield owner.name, owner, inspect.getdoc(of_runtime)
         seen = set()
         for node in owner.body if isinstance(owner, ast.ClassDef) else []:
-            # Of several overloads the first one has the text.
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name not in seen:
                 seen.add(node.name)
                 yield f"{owner.name}.{node.name}", node, inspect.getdoc(getattr(of_runtime, node.name))

@@ -18,8 +18,6 @@ _T = TypeVar("_T")
 
 #: What begins a pass: a coroutine that `async for` takes, too.
 PASSES = {"fetch", "follow", "scan"}
-#: What the plain store does at once, or what asyncio has in another form.
-NO_TWIN = {"append_nowait", "close", "stats"}
 
 
 @pytest.fixture
@@ -42,16 +40,32 @@ async def each(items: AsyncIterable[_T]) -> list[_T]:
     return [item async for item in items]
 
 
-def test_every_call_of_the_plain_store_has_a_twin_with_the_same_arguments() -> None:
-    plain = {name for name, call in vars(mqstore.Store).items() if not name.startswith("_") and callable(call)}
-    assert plain >= {"get", "query", "fetch", "append", *NO_TWIN}
-    twins = {name for name in plain if inspect.iscoroutinefunction(getattr(mqstore.aio.Store, name, None))}
-    assert plain - twins == NO_TWIN | PASSES
-    for name in plain - {"append", *NO_TWIN}:
-        of_plain, of_twin = (
-            inspect.signature(getattr(of, name)).parameters.values() for of in (mqstore.Store, mqstore.aio.Store)
-        )
+@pytest.mark.parametrize(
+    ("plain_class", "twin_class", "without_twin"),
+    [(mqstore.Store, mqstore.aio.Store, {"close"} | PASSES), (mqstore.Writer, mqstore.aio.Writer, {"append_nowait", "stats"})],
+)
+def test_every_call_of_the_plain_store_has_a_twin_with_the_same_arguments(
+    plain_class: type, twin_class: type, without_twin: set[str]
+) -> None:
+    plain = {name for name, call in vars(plain_class).items() if not name.startswith("_") and callable(call)}
+    assert len(plain) > 8
+    twins = {name for name in plain if inspect.iscoroutinefunction(vars(twin_class).get(name))}
+    assert plain - twins == without_twin
+    for name in plain - without_twin - {"append"} | plain & PASSES:
+        of_plain, of_twin = (inspect.signature(getattr(of, name)).parameters.values() for of in (plain_class, twin_class))
         assert [(p.name, p.default) for p in of_plain] == [(p.name, p.default) for p in of_twin], name
+
+
+def test_a_store_of_aio_appends_only_if_it_is_open_for_writing(path: Path) -> None:
+    async def main() -> tuple[list[type], list[bool]]:
+        kinds, appends = [], []
+        for mode in ("r", "r+"):
+            async with mqstore.aio.open(path, mode) as store:
+                kinds.append(type(store))
+                appends.append(hasattr(store, "append"))
+        return kinds, appends
+
+    assert asyncio.run(main()) == ([mqstore.aio.Store, mqstore.aio.Writer], [False, True])
 
 
 def test_a_call_gives_what_the_plain_one_gives(path: Path) -> None:

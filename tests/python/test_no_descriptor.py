@@ -27,7 +27,7 @@ def names() -> list[str]:
 
 
 def test_every_public_name_of_a_store_is_called() -> None:
-    assert {name for name in dir(mqstore.Store) if not name.startswith("_")} <= set(names())
+    assert {name for name in dir(mqstore.Writer) if not name.startswith("_")} <= set(names())
 
 
 @pytest.mark.parametrize("name", names())

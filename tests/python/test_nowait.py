@@ -61,7 +61,7 @@ def soon(is_true: Callable[[], bool]) -> bool:
 
 
 def test_it_takes_what_append_takes() -> None:
-    assert inspect.signature(mqstore.Store.append_nowait) == inspect.signature(mqstore.Store.append)
+    assert inspect.signature(mqstore.Writer.append_nowait) == inspect.signature(mqstore.Writer.append)
 
 
 @pytest.mark.parametrize(

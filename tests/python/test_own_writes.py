@@ -176,12 +176,6 @@ def test_an_offset_that_was_never_appended_is_refused_at_once(store: mqstore.Sto
             getattr(store, wait)(offset)
 
 
-@pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
-def test_a_reader_that_is_to_wait_says_that_it_is_a_snapshot(store: mqstore.Store, wait: str) -> None:
-    with mqstore.open(store.path) as reader, pytest.raises(mqstore.ReadOnlyError, match=r"snapshot.*open it again"):
-        getattr(reader, wait)(0)
-
-
 def test_a_unique_key_that_is_not_in_the_index_is_looked_for_in_the_log_on_request(store: mqstore.Store) -> None:
     store.append("orders", b"x", unique_key="U-1")
     assert store.message("U-1").body == b"x"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import inspect
-import io
 import os
 import pickle
 import re
@@ -54,7 +53,7 @@ def bodies(store: mqstore.Store, topic: str = "orders") -> list[bytes]:
 def test_a_missing_store_is_made(path: Path, mode: str) -> None:
     with mqstore.open(path, mode) as store:
         assert (store.mode, store.path, store.max_physical_offset) == (mode, str(path), 0)
-        assert repr(store) == f'<mqstore.Store "{path}" mode="{mode}", log 0..0>'
+        assert repr(store) == f'<mqstore.Writer "{path}" mode="{mode}", log 0..0>'
     with mqstore.open(path) as store:
         assert list(store.topics) == []
         assert store.recovery.clean_exit
@@ -167,21 +166,48 @@ def test_a_second_writer_is_refused_and_readers_are_not(store: mqstore.Store, pa
     mqstore.open(path, mode).close()
 
 
-def test_reading_alone_refuses_to_write(store: mqstore.Store, path: Path) -> None:
-    uses: list[Callable[[mqstore.Store], object]] = [
+def test_a_reader_has_no_call_of_a_writer_and_names_the_mode_that_has_it(store: mqstore.Writer, path: Path) -> None:
+    own = {name for name in vars(mqstore.Writer) if not name.startswith("_")}
+    assert own >= {"append", "append_batch", "append_nowait", "flush", "flushed_offset", "import_from", "stats", "wait_durable"}
+    with mqstore.open(path) as reader:
+        assert type(reader) is mqstore.Store
+        # So tab completion and mocks work on a reader.
+        assert not own & {name for name, _ in inspect.getmembers(reader)}
+        for name in own:
+            assert not hasattr(reader, name)
+            with pytest.raises(AttributeError, match=f'open for reading and has no {name}: mqstore.open.*"a"') as raised:
+                getattr(reader, name)
+            assert isinstance(raised.value, mqstore.ReadOnlyError)
+            assert raised.value.status == "SERVICE_NOT_AVAILABLE"
+        with pytest.raises(AttributeError, match='a Store has no attribute "apend"'):
+            getattr(reader, "apend")  # noqa: B009
+
+
+@pytest.mark.parametrize("mode", ["r+", "a", "x"])
+def test_each_mode_that_writes_gives_a_writer_which_is_a_store(
+    tmp_path: Path, path: Path, store: mqstore.Writer, mode: str
+) -> None:
+    store.close()
+    with mqstore.open(tmp_path / "new" if mode == "x" else path, mode) as writer:
+        assert type(writer) is mqstore.Writer
+        assert isinstance(writer, mqstore.Store)
+        assert writer.mode == mode
+        assert not hasattr(writer, "apend")
+
+
+@pytest.mark.parametrize("made", [mqstore.Store, mqstore.Writer, type("Mine", (mqstore.Store,), {})])
+def test_only_open_makes_a_store_or_a_writer(made: type, path: Path) -> None:
+    for arguments in ((), (path,)):
+        with pytest.raises(TypeError, match="is not made by its class: mqstore.open"):
+            made(*arguments)
+
+
+def test_a_closed_writer_refuses_to_write(store: mqstore.Writer) -> None:
+    uses: list[Callable[[mqstore.Writer], object]] = [
         lambda store: store.append("orders", b""),
         lambda store: store.append_batch([b""], "orders"),
         lambda store: store.flush(),
     ]
-    with mqstore.open(path) as reader:
-        # What only a writer has is not there, so that tab completion and mocks work on a reader.
-        names = {name for name, _ in inspect.getmembers(reader)}
-        assert not names & {"flushed_offset", "dispatched_offset"}
-        for use in uses:
-            with pytest.raises(mqstore.ReadOnlyError, match='mode="a"') as raised:
-                use(reader)
-            assert raised.value.status == "SERVICE_NOT_AVAILABLE"
-            assert isinstance(raised.value, io.UnsupportedOperation)
     store.close()
     for use in uses:
         with pytest.raises(mqstore.ClosedError) as closed:

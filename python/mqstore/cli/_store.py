@@ -6,8 +6,8 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, overload
 
 import click
 
@@ -51,8 +51,12 @@ def opening(path: str) -> Iterator[None]:
         raise CannotOpen(f"cannot open the store: {text_of(error, path)}") from None
 
 
+@overload
+def opened(path: str, out: Output, mode: Literal["r"] = "r", **options: Any) -> AbstractContextManager[mqstore.Store]: ...
+@overload
+def opened(path: str, out: Output, mode: Literal["a"], **options: Any) -> AbstractContextManager[mqstore.Writer]: ...
 @contextmanager
-def opened(path: str, out: Output, mode: Any = "r", **options: Any) -> Iterator[mqstore.Store]:
+def opened(path: str, out: Output, mode: str = "r", **options: Any) -> Iterator[Any]:
     """The store, open. If it lacks messages, that is said."""
     with opening(path), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         store = mqstore.open(path, mode, **options)

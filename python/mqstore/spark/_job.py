@@ -231,18 +231,19 @@ def append_rows(job: Job, staged: Sequence[Staged]) -> None:
     job.clear()
 
 
-def _open(job: Job) -> mqstore.Store:
-    """The store of the job, which the first run makes if it is missing."""
+def _open(job: Job) -> mqstore.Writer:
+    """Opens the store of the job, which the first run creates if it is missing."""
     is_first = job.manifest() is None
     try:
-        return mqstore.open(job.target, "a" if is_first else "r+", **job.store_options)
+        store: mqstore.Writer = mqstore.open(job.target, "a" if is_first else "r+", **job.store_options)
+        return store
     except mqstore.NotAStoreError as error:
         if not is_first:
             error.add_note(f"job {job.key} was written to the store here: put it back, or remove {job.folder} to write it again")
         raise
 
 
-def _expect_legal(job: Job, store: mqstore.Store, manifest: Manifest) -> None:
+def _expect_legal(job: Job, store: mqstore.Writer, manifest: Manifest) -> None:
     """Every row, before the first is stored: a job that cannot be finished would leave a part of its rows."""
     for row, rows in rows_of(job, manifest, 0):
         try:
@@ -252,7 +253,7 @@ def _expect_legal(job: Job, store: mqstore.Store, manifest: Manifest) -> None:
             raise
 
 
-def _finish(job: Job, store: mqstore.Store, manifest: Manifest) -> None:
+def _finish(job: Job, store: mqstore.Writer, manifest: Manifest) -> None:
     """Append the rows that the store does not have yet, and make them durable."""
     known = [offset for offset, _ in _landmarks(store)]
     for _, rows in rows_of(job, manifest, _stored_rows(store, manifest)):

@@ -95,7 +95,7 @@ class _Opened:
     def __init__(self, path: str, options: Options, user: str = "") -> None:
         self.key = path, options, user
         self._log = _log_identity(path)
-        self.store = mqstore.open(path, **dict(options))
+        self.store = mqstore.open(path, "r", **dict(options))
         self._landmarks = _landmarks(self.store)
 
     def is_current(self) -> bool:

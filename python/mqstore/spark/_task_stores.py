@@ -23,7 +23,7 @@ def stage_stores(job: Job, batches: Iterator[pa.RecordBatch], partition: int, at
     """The rows of a task as stores, closed and durable; none if it has no rows."""
     home, rows = f"{job.write}/{partition:05}-{attempt}", Counter[str]()
     with ExitStack() as stack:
-        stores: dict[str, mqstore.Store] = {}
+        stores: dict[str, mqstore.Writer] = {}
         for batch in batches:
             for broker, part in _by_broker(batch, partition):
                 if broker not in stores:

@@ -2,7 +2,7 @@
 
     frame.write.format("mqstore").mode("append").option("jobId", "orders of 2024-05-01").save("/data/store")
 
-The columns are those of `Store.append_batch`; `body` is required. Options: path (or `save(path)`); topic, for a frame without
+The columns are those of `Writer.append_batch`; `body` is required. Options: path (or `save(path)`); topic, for a frame without
 such a column; jobId; stagingPath, a directory that the driver and all tasks share (beside the store by default); stores ("one",
 or "per-task": below the path a new store for each value of column broker, or for each partition); and `option.<name>` for an
 option of `mqstore.open`.

@@ -52,7 +52,7 @@ class Broker:
     """
 
     #: The store that it writes: it reads, and takes messages of any other kind.
-    store: mqstore.Store
+    store: mqstore.Writer
     clock: Clock
     #: How many queues each topic has. A topic that is not there gets 4 with its first message.
     topics: dict[str, int]

@@ -27,21 +27,21 @@ def mqstore_clock() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def mqstore_stores(tmp_path: Path, mqstore_clock: Clock) -> Iterator[Callable[..., mqstore.Store]]:
+def mqstore_stores(tmp_path: Path, mqstore_clock: Clock) -> Iterator[Callable[..., Any]]:
     """Opens small stores by name: `mqstore_stores("left")`, with a mode ("a" by default) and options of `mqstore.open`.
 
     They lie in `tmp_path`, their clock is `mqstore_clock`, and they are closed after the test.
     """
     with ExitStack() as opened:
 
-        def open_store(name: str = "store", mode: Any = "a", **options: Any) -> mqstore.Store:
+        def open_store(name: str = "store", mode: str = "a", **options: Any) -> mqstore.Store:
             return opened.enter_context(mqstore.open(tmp_path / name, mode, **({} if mode == "r" else SMALL) | options))
 
         yield open_store
 
 
 @pytest.fixture
-def mqstore_store(mqstore_stores: Callable[..., mqstore.Store]) -> mqstore.Store:
+def mqstore_store(mqstore_stores: Callable[..., mqstore.Writer]) -> mqstore.Writer:
     """An empty small store that is open for writing: `mqstore_stores()`."""
     return mqstore_stores()
 

@@ -1,10 +1,11 @@
-//! `Store`: appends and durability, copies and files. Files outside of a store are handled in Python.
+//! `Writer`: appends and durability. Files outside of a store are handled in Python.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::append::{self, How, wait};
 use super::append_result::AppendResult;
@@ -12,6 +13,7 @@ use super::arguments;
 use super::batches::Batches;
 use super::buffer::Offsets;
 use super::fields::{self, MessageArguments, PropertyArguments};
+use super::handle::Handle;
 use super::imports::call;
 use super::reports;
 use super::store::Store;
@@ -24,11 +26,43 @@ use crate::store::{Copier, MessageStore, OpenMode, choose_sizes};
 /// Messages by topic in the copy, bytes of their records, messages left out by topic, and how many got a later store time.
 type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
 
-/// Makes a method of `Store` that takes the arguments of one message, and passes the message and `durable` to a function.
+/// A message store that is open for writing: `mqstore.open(path, "a")` makes one. A context manager.
+///
+/// It reads as a `Store` does. A read sees every append that returned before it: it waits the
+/// moment until what was appended is in its queue, a sync included. With `SYNC_FLUSH` a message is
+/// read once it is durable: after `append` with `durable=False` that is a moment later, or
+/// after `wait_durable`. A read waits no longer than 100 ms for queue files that cannot be written,
+/// and then answers with what is there and warns (`RuntimeWarning`).
+///
+/// Close it (or use `with`): what it appended is then durable, and the next writer opens the store.
+/// A `Writer`, and what it returned (topics, queues, slices), is not pickled: that raises
+/// `TypeError`. In a fork its calls raise `ClosedError`: the child opens the store for itself, with
+/// mode "r".
+///
+/// Once a write or sync has failed, calls that write raise `PoisonedError`.
+#[pyclass(frozen, extends = Store, module = "mqstore")]
+pub(super) struct Writer {
+    handle: Arc<Handle>,
+    /// Returns the event loop that the futures of this object are for. `None` where they are for threads.
+    running_loop: Option<Py<PyAny>>,
+}
+
+impl Writer {
+    /// Makes the Python object of a store that is open for writing.
+    pub(super) fn of(py: Python<'_>, handle: Arc<Handle>, running_loop: Option<Py<PyAny>>) -> PyResult<Bound<'_, Self>> {
+        let store = Store { handle: handle.clone() };
+        Bound::new(
+            py,
+            PyClassInitializer::from(store).add_subclass(Self { handle, running_loop }),
+        )
+    }
+}
+
+/// Makes a method of `Writer` that takes the arguments of one message, and passes the message and `durable` to a function.
 macro_rules! takes_message {
     ($(#[$($text:tt)*])* $name:ident -> $returned:ty { $append:expr }) => {
         #[pymethods]
-        impl Store {
+        impl Writer {
             $(#[$($text)*])*
             #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
                 born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0,
@@ -53,7 +87,7 @@ macro_rules! takes_message {
                 #[pyo3(from_py_with = arguments::prepared_transaction_offset)] prepared_transaction_offset: i64,
                 #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
             ) -> PyResult<$returned> {
-                self.handle.expect_writable()?;
+                self.handle.expect_open()?;
                 let message = MessageArguments {
                     topic: topic.into(),
                     body: fields::body(body.as_borrowed())?,
@@ -102,16 +136,16 @@ takes_message! {
     /// the same name, and a `unique_key` (`UNIQ_KEY`) is stored only if it is given;
     /// `mqstore.new_unique_key` makes one. `queue` is the queue's id, 0 to 65,535. `delay_level` of
     /// 1 or more sends the message to that level's queue (a level above the last one counts as the
-    /// last), for a broker to deliver; `AppendResult` tells its place there. `born_time` is a
+    /// last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a
     /// datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an
     /// IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
     /// compressed body, a transaction's type); its two address bits follow the hosts.
     ///
-    /// Raises `IllegalMessageError` (a `ValueError`), `ReadOnlyError`, `ClosedError`,
-    /// `PoisonedError`, `DiskFullError`, `BusyError`: nothing was stored; `status` has RocketMQ's
-    /// word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made
-    /// durable; it may be there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of
-    /// the exception is then 1, and 0 otherwise.
+    /// Raises `IllegalMessageError` (a `ValueError`), `ClosedError`, `PoisonedError`,
+    /// `DiskFullError`, `BusyError`: nothing was stored; `status` has RocketMQ's word for it. If
+    /// that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable; it may be
+    /// there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the exception is
+    /// then 1, and 0 otherwise.
     append -> AppendResult { |store: &Self, py, message, durable| append::one(py, &store.handle, message, durable) }
 }
 
@@ -139,15 +173,20 @@ takes_message! {
 }
 
 #[pymethods]
-impl Store {
-    /// This store for the tasks of event loops. Its `append_nowait` gives the result itself where
-    /// nothing is waited for. Where it and `_durable` give a future, that is one of the loop that
-    /// `running_loop` gives.
-    fn _in_loops(&self, running_loop: Py<PyAny>) -> Self {
-        Self {
-            handle: self.handle.clone(),
-            running_loop: Some(running_loop),
-        }
+impl Writer {
+    #[new]
+    #[pyo3(signature = (*_arguments, **_options))]
+    fn new_by_hand(_arguments: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<PyClassInitializer<Self>> {
+        Err(PyTypeError::new_err(
+            "a Writer is not made by its class: mqstore.open(path, \"a\") opens one",
+        ))
+    }
+
+    /// Returns this store for the tasks of event loops. Its `append_nowait` returns the result itself
+    /// where nothing is waited for. Where it and `_durable` return a future, that is one of the loop
+    /// that `running_loop` returns.
+    fn _in_loops<'py>(&self, py: Python<'py>, running_loop: Py<PyAny>) -> PyResult<Bound<'py, Self>> {
+        Self::of(py, self.handle.clone(), Some(running_loop))
     }
 
     /// Append messages in order in one call; gives their physical offsets, a row each, as
@@ -160,8 +199,8 @@ impl Store {
     /// (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8),
     /// `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`,
     /// `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
-    /// (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store gives
-    /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` anew. A
+    /// (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
+    /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself. A
     /// column that is null in every row may have any type, and pandas' own labels are passed over.
     /// `topic` and `queue` are those of rows that name none; a tuple keeps its own. A `Message`, a
     /// dict and a row of a table stay in their topic, whatever DELAY is among the properties,
@@ -193,7 +232,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::one_segment)] one_segment: bool,
         #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Offsets> {
-        self.handle.expect_writable()?;
+        self.handle.expect_open()?;
         let defaults = Defaults {
             topic,
             queue_id: queue,
@@ -215,7 +254,7 @@ impl Store {
         rows: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<&str>,
     ) -> PyResult<()> {
-        self.handle.expect_writable()?;
+        self.handle.expect_open()?;
         let defaults = Defaults {
             topic,
             queue_id: None,
@@ -249,7 +288,7 @@ impl Store {
         #[pyo3(from_py_with = arguments::sys_flag)] sys_flag: i32,
         #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Offsets> {
-        self.handle.expect_writable()?;
+        self.handle.expect_open()?;
         let common = MessageArguments {
             topic: topic.into(),
             body: fields::body(body.as_borrowed())?,
@@ -272,43 +311,37 @@ impl Store {
         Ok(py.detach(|| writer.flush())?)
     }
 
-    /// Physical offset below which the log survives a power cut. Only a store that is open for
-    /// writing has it.
+    /// Physical offset below which the log survives a power cut.
     #[getter]
     fn flushed_offset(&self) -> PyResult<i64> {
-        self.handle.expect_attribute("flushed_offset")?;
         Ok(self.handle.writer()?.flushed_offset())
     }
 
     /// Physical offset below which the log survives the death of the process: what is appended
-    /// after it waits in the transient store pool, which a store with `SYNC_FLUSH` always has. Only
-    /// a store that is open for writing has it.
+    /// after it waits in the transient store pool, which a store with `SYNC_FLUSH` always has.
     #[getter]
     fn committed_offset(&self) -> PyResult<i64> {
-        self.handle.expect_attribute("committed_offset")?;
         Ok(self.handle.writer()?.committed_offset())
     }
 
-    /// Physical offset below which messages are in their queues and in the index. Only a store that
-    /// is open for writing has it.
+    /// Physical offset below which messages are in their queues and in the index.
     #[getter]
     fn dispatched_offset(&self) -> PyResult<i64> {
-        self.handle.expect_attribute("dispatched_offset")?;
         Ok(self.handle.writer()?.dispatched_offset())
     }
 
     /// Writes what waits in the transient store pool to the log: the death of the process does not
     /// lose it then. Does nothing without a pool.
     ///
-    /// Raises `PoisonedError`, `ClosedError`, `ReadOnlyError`, `DiskFullError`, and `StoreIOError`
-    /// for what the system refuses.
+    /// Raises `PoisonedError`, `ClosedError`, `DiskFullError`, and `StoreIOError` for what the system
+    /// refuses.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let writer = self.handle.writer()?;
         Ok(self.handle.detach(py, || writer.commit())?)
     }
 
-    /// What has happened since the store was opened for writing: puts and bytes by topic, slow
-    /// puts, syncs, segments.
+    /// Returns the counters since the open: puts and bytes by topic, slow puts,
+    /// syncs, segments.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.handle.writer()?;
         reports::store_stats(py, &py.detach(|| writer.stats()))
@@ -355,6 +388,53 @@ impl Store {
         wait(py, &self.handle, offset, timeout, MessageStore::wait_dispatched)
     }
 
+    /// Appends the messages of files that `export` wrote. Returns an `mqstore.files.Imported` with
+    /// exact counts.
+    ///
+    /// `source` is a file, a directory with files below it (in the order of their names; a folder
+    /// `topic=...` names the topic of its files), or several of these. `format` is as in `export`,
+    /// but CSV is not read; so is `body_as`: with "json" a body is the value as it is written. Other
+    /// tables with columns as `append_batch` takes them are read as well. `topic` is that of rows
+    /// that name none. `progress` is called with the files that are done, and how many there are.
+    ///
+    /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset
+    /// id are new; `copy_to` keeps store times.
+    ///
+    /// Files are read and appended a batch at a time. Where that fails, `stored` of the exception
+    /// says how many rows were stored. Raises `FileNotFoundError` for a file that is missing and
+    /// for a directory without files of a format, `ValueError` for a malformed line and for columns
+    /// of other names or types, `ImportError` without pyarrow, and what `append_batch` and
+    /// `progress` raise.
+    #[pyo3(
+        signature = (source, **options),
+        text_signature = "(self, source, *, format=None, topic=None, body_as='base64', progress=None)"
+    )]
+    fn import_from<'py>(
+        slf: &Bound<'py, Self>,
+        source: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        in_python(slf.as_super(), "mqstore._import", "import_from", source, options)
+    }
+
+    /// Appends the messages of batches of another store.
+    fn _copy_from(
+        &self,
+        py: Python<'_>,
+        batches: &Batches,
+        rename: HashMap<String, String>,
+        #[pyo3(from_py_with = arguments::keep_store_time)] keep_store_time: bool,
+    ) -> PyResult<Copied> {
+        let writer = self.handle.writer()?;
+        let mut copier = Copier::new(writer.appender(Some(false)), rename, keep_store_time);
+        batches.each(py, |view| copier.take(view))?;
+        let copied = self.handle.detach(py, || copier.finish())?;
+        Ok((copied.topics, copied.bytes, copied.left_out, copied.raised))
+    }
+}
+
+#[pymethods]
+impl Store {
     /// Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV. Returns an
     /// `mqstore.files.Exported` with the files and exact counts.
     ///
@@ -410,36 +490,6 @@ impl Store {
         in_python(slf, "mqstore._export", "export", target, options)
     }
 
-    /// Appends the messages of files that `export` wrote. Returns an `mqstore.files.Imported` with
-    /// exact counts.
-    ///
-    /// `source` is a file, a directory with files below it (in the order of their names; a folder
-    /// `topic=...` names the topic of its files), or several of these. `format` is as in `export`,
-    /// but CSV is not read; so is `body_as`: with "json" a body is the value as it is written. Other
-    /// tables with columns as `append_batch` takes them are read as well. `topic` is that of rows
-    /// that name none. `progress` is called with the files that are done, and how many there are.
-    ///
-    /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset
-    /// id are new; `copy_to` keeps store times.
-    ///
-    /// Files are read and appended a batch at a time. Where that fails, `stored` of the exception
-    /// says how many rows were stored. Raises `FileNotFoundError` for a file that is missing and
-    /// for a directory without files of a format, `ValueError` for a malformed line and for columns
-    /// of other names or types, `ImportError` without pyarrow, and what `append_batch` and
-    /// `progress` raise.
-    #[pyo3(
-        signature = (source, **options),
-        text_signature = "(self, source, *, format=None, topic=None, body_as='base64', progress=None)"
-    )]
-    fn import_from<'py>(
-        slf: &Bound<'py, Self>,
-        source: &Bound<'py, PyAny>,
-        options: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        slf.get().handle.expect_writable()?;
-        in_python(slf, "mqstore._import", "import_from", source, options)
-    }
-
     /// Copies messages into a new store at `path`, in the order of the log, and returns an
     /// `mqstore.files.Copied` with exact counts. A copy can drop topics and deleted messages,
     /// rename topics, rebuild the index, and change the sizes of files.
@@ -483,21 +533,6 @@ impl Store {
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         in_python(slf, "mqstore._copy", "copy_to", path, options)
-    }
-
-    /// Appends the messages of batches of another store.
-    fn _copy_from(
-        &self,
-        py: Python<'_>,
-        batches: &Batches,
-        rename: HashMap<String, String>,
-        #[pyo3(from_py_with = arguments::keep_store_time)] keep_store_time: bool,
-    ) -> PyResult<Copied> {
-        let writer = self.handle.writer()?;
-        let mut copier = Copier::new(writer.appender(Some(false)), rename, keep_store_time);
-        batches.each(py, |view| copier.take(view))?;
-        let copied = self.handle.detach(py, || copier.finish())?;
-        Ok((copied.topics, copied.bytes, copied.left_out, copied.raised))
     }
 
     /// The options that make a store of the same sizes, delays and index.
