@@ -41,7 +41,9 @@ from typing import TYPE_CHECKING
 from mqstore._native import (
     AppendResult,
     Batches,
+    BrokerState,
     GetResult,
+    Inspect,
     Message,
     MessageIterator,
     Offsets,
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AppendResult",
     "Batches",
+    "BrokerState",
     "BusyError",
     "Change",
     "ClosedError",
@@ -96,6 +99,7 @@ __all__ = [
     "Finding",
     "GetResult",
     "IllegalMessageError",
+    "Inspect",
     "LockedError",
     "Message",
     "MessageIterator",

@@ -26,7 +26,7 @@ class Delivery(NamedTuple):
 def delivery_of(store: mqstore.Store) -> Delivery:
     """Reads how far a broker has delivered delayed messages. In a store that no broker has written, none of them is delivered."""
     try:
-        return Delivery({row["level"]: row["offset"] for row in rows_of(store.delay_offsets())})
+        return Delivery({row["level"]: row["offset"] for row in rows_of(store.broker.delay_offsets())})
     except mqstore.CorruptError as error:
         return Delivery({}, f"delayOffset.json cannot be read: {error.reason.partition(';')[0]}", True, error.offset)
     except mqstore.UnsupportedFormatError as error:

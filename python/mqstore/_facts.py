@@ -13,7 +13,7 @@ from mqstore._rows import json_time, rows_of
 
 def facts_of(store: mqstore.Store) -> dict[str, Any]:
     """What the store holds, and what opening it found, as JSON has it."""
-    segments = rows_of(store.segments())
+    segments = rows_of(store.inspect.segments())
     queues = [queue for _, queue in file_queues(store)]
     filled = [queue for queue in queues if len(queue)]
     last = [time for queue in filled if (time := _last_time(queue)) is not None]
@@ -53,12 +53,12 @@ def facts_of(store: mqstore.Store) -> dict[str, Any]:
 
 def kept_elsewhere(store: mqstore.Store) -> list[str]:
     """Returns the parts that the broker keeps in files of another format, each with its directory below the store."""
-    return [f"{row['part']} in {os.path.relpath(row['path'], store.path)}" for row in rows_of(store.kept_elsewhere())]
+    return [f"{row['part']} in {os.path.relpath(row['path'], store.path)}" for row in rows_of(store.inspect.kept_elsewhere())]
 
 
 def parts_elsewhere(store: mqstore.Store, part: str) -> list[str]:
     """Returns the sentences on such files of a part, each with its directory."""
-    return [f"{row['path']}: {row['message']}" for row in rows_of(store.kept_elsewhere()) if row["part"] == part]
+    return [f"{row['path']}: {row['message']}" for row in rows_of(store.inspect.kept_elsewhere()) if row["part"] == part]
 
 
 #: Directories of a store by the field that counts their files; the rest counts as `other_bytes`.

@@ -167,7 +167,7 @@ def _of_crash(store: mqstore.Store) -> Iterator[Row]:
     if store.recovery.clean_exit or store.recovery.complete:
         return
     with warnings.catch_warnings(action="ignore"), mqstore.open(store.path, recovery="salvage") as whole:
-        starts = [row["segment"] for row in rows_of(whole.segments())]
+        starts = [row["segment"] for row in rows_of(whole.inspect.segments())]
         for begin, _ in whole.recovery.lost:
             segment = max((start for start in starts if start <= begin), default=0)
             yield _finding(
@@ -221,7 +221,7 @@ def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
     started = "it writes a new one, and each group begins where its clients say (consumeFromWhere)"
     unknown = ("the progress of the consumer groups is unknown here", _restored(store, file, verified, started))
     try:
-        rows = rows_of(store.lag())
+        rows = rows_of(store.broker.lag())
     except mqstore.UnsupportedFormatError:
         # Verify reports offsets that are in a RocksDB database.
         return

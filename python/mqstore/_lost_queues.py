@@ -61,7 +61,7 @@ def lost_in_scan(
 def empty_lost(
     store: mqstore.Store, rows: Iterable[dict[str, Any]], progress: Callable[[int, int], object] | None = None
 ) -> Counter[tuple[str, int]]:
-    """Sets the bounds and the lag of rows of `Store.lag` to None where the queue is lost, and returns the `lost_queues`."""
+    """Sets bounds and lag of the rows of `Store.broker.lag` to None where the queue is lost, and returns the `lost_queues`."""
     consumed = list(rows)
     topics = {row["topic"] for row in consumed}
     lost = lost_queues(store, lambda topic: topic in topics, progress)
@@ -98,14 +98,14 @@ def _used_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> set[
     used: set[tuple[str, int]] = set()
     queues: dict[str, int] | None = None
     with suppress(*_NOT_READ):
-        queues = {row.topic: row.write_queue_nums or 0 for row in store.topic_configs()}
+        queues = {row.topic: row.write_queue_nums or 0 for row in store.broker.topic_configs()}
         used.update((topic, each) for topic, number in queues.items() if topic.startswith(DEAD) for each in range(number))
     with suppress(*_NOT_READ):
-        rows = store.consumer_offsets()
+        rows = store.broker.consumer_offsets()
         # There may be many: 1,000 groups with 1,000 queues.
         used.update((topic, each) for _, topic, each, offset in rows if offset and (queues is None or topic in queues))
     with suppress(*_NOT_READ):
-        used.update((SCHEDULE_TOPIC, row.level - 1) for row in store.delay_offsets())
+        used.update((SCHEDULE_TOPIC, row.level - 1) for row in store.broker.delay_offsets())
     with suppress(FileNotFoundError, NotADirectoryError):
         if os.listdir(os.path.join(store.path, "timerlog")):
             used.add((TIMER_TOPIC, 0))

@@ -95,7 +95,7 @@ def _progress(store: mqstore.Store) -> dict[int, int]:
     """Returns by queue id the offset of the first half message that the broker is not done with."""
     # Without the progress every half message counts that no op message lists.
     with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
-        rows = rows_of(store.consumer_offsets())
+        rows = rows_of(store.broker.consumer_offsets())
         return {row["queue_id"]: row["offset"] for row in rows if (row["group"], row["topic"]) == (TRANSACTION_GROUP, HALF_TOPIC)}
     return {}
 

@@ -41,7 +41,20 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import mqstore
 from mqstore._native import _open_after
@@ -52,7 +65,7 @@ if TYPE_CHECKING:
     from mqstore._config import Options
     from mqstore._native import _Properties, _Time
 
-__all__ = ["Store", "Writer", "open"]
+__all__ = ["BrokerState", "Inspect", "Store", "Writer", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -69,12 +82,18 @@ def _with_signature_of(call: Callable[..., object]) -> Callable[[_Function], _Fu
     return shown
 
 
-def _in_a_thread(call: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Store, _P], Coroutine[Any, Any, _T]]:
-    """Returns the method of the plain store, run in a thread: it takes, returns and raises the same."""
+class _Twin(Protocol):
+    """An object whose methods run those of a plain object in threads."""
+
+    _plain: Any
+
+
+def _in_a_thread(call: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[_Twin, _P], Coroutine[Any, Any, _T]]:
+    """Returns the method of the plain object, run in a thread: it takes, returns and raises the same."""
 
     @wraps(call)
-    async def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _T:
-        return await asyncio.to_thread(call, self.store, *args, **options)
+    async def run(self: _Twin, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        return await asyncio.to_thread(call, self._plain, *args, **options)
 
     return run
 
@@ -186,6 +205,32 @@ class _Fields(TypedDict, total=False):
     durable: bool | None
 
 
+class Inspect:
+    """The calls of a `mqstore.Inspect`, each in a thread; `Store.inspect` is one."""
+
+    def __init__(self, plain: mqstore.Inspect) -> None:
+        self._plain = plain
+
+    segments = _in_a_thread(mqstore.Inspect.segments)
+    index_files = _in_a_thread(mqstore.Inspect.index_files)
+    kept_elsewhere = _in_a_thread(mqstore.Inspect.kept_elsewhere)
+    dump = _in_a_thread(mqstore.Inspect.dump)
+    dump_entry = _in_a_thread(mqstore.Inspect.dump_entry)
+    dump_key = _in_a_thread(mqstore.Inspect.dump_key)
+
+
+class BrokerState:
+    """The calls of a `mqstore.BrokerState`, each in a thread; `Store.broker` is one."""
+
+    def __init__(self, plain: mqstore.BrokerState) -> None:
+        self._plain = plain
+
+    consumer_offsets = _in_a_thread(mqstore.BrokerState.consumer_offsets)
+    lag = _in_a_thread(mqstore.BrokerState.lag)
+    topic_configs = _in_a_thread(mqstore.BrokerState.topic_configs)
+    delay_offsets = _in_a_thread(mqstore.BrokerState.delay_offsets)
+
+
 class Store:
     """An open store for the tasks of an event loop; `mqstore.aio.open` makes one.
 
@@ -196,7 +241,7 @@ class Store:
     """The plain store: it says what recovery found, and reads without asyncio."""
 
     def __init__(self, store: mqstore.Store) -> None:
-        self.store = store
+        self.store = self._plain = store
 
     get = _in_a_thread(mqstore.Store.get)
     query = _in_a_thread(mqstore.Store.query)
@@ -219,16 +264,16 @@ class Store:
 
     usage = _in_a_thread(mqstore.Store.usage)
     verify = _in_a_thread(mqstore.Store.verify)
-    segments = _in_a_thread(mqstore.Store.segments)
-    index_files = _in_a_thread(mqstore.Store.index_files)
-    kept_elsewhere = _in_a_thread(mqstore.Store.kept_elsewhere)
-    dump = _in_a_thread(mqstore.Store.dump)
-    dump_entry = _in_a_thread(mqstore.Store.dump_entry)
-    dump_key = _in_a_thread(mqstore.Store.dump_key)
-    consumer_offsets = _in_a_thread(mqstore.Store.consumer_offsets)
-    lag = _in_a_thread(mqstore.Store.lag)
-    topic_configs = _in_a_thread(mqstore.Store.topic_configs)
-    delay_offsets = _in_a_thread(mqstore.Store.delay_offsets)
+
+    @property
+    def inspect(self) -> Inspect:
+        """The files of the store and their bytes, as `mqstore.Store.inspect`."""
+        return Inspect(self.store.inspect)
+
+    @property
+    def broker(self) -> BrokerState:
+        """The settings and positions that the broker of the store keeps, as `mqstore.Store.broker`."""
+        return BrokerState(self.store.broker)
 
     @property
     def topics(self) -> mqstore.Topics:

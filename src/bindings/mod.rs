@@ -59,6 +59,10 @@ mod rows;
 mod append;
 /// `Usage`.
 mod usage;
+/// `Inspect`: the files of a store and their bytes.
+mod inspect;
+/// `BrokerState`: the settings and positions of the broker of a store.
+mod broker;
 /// `Store`: its life, and reads.
 #[expect(
     clippy::too_many_arguments,
@@ -174,12 +178,16 @@ mod _native {
     #[pymodule_export]
     use super::batches::Batches;
     #[pymodule_export]
+    use super::broker::BrokerState;
+    #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]
     use super::functions::{
         checksums, expect_path_outside, flushed_mark, json_lines, landmarks, named_json_lines, new_unique_key, no_messages, part,
         query_result, stop_clock, topics,
     };
+    #[pymodule_export]
+    use super::inspect::Inspect;
     #[pymodule_export]
     use super::message::{Message, unpickle_message};
     #[pymodule_export]

@@ -10,9 +10,12 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments;
 use super::batches::{Batches, expect_batch_size};
+use super::broker::BrokerState;
 use super::capsule::import_table;
 use super::errors::ReadOnlyError;
 use super::handle::{Freshness, Handle, Mode};
+use super::imports::call;
+use super::inspect::Inspect;
 use super::message::Message;
 use super::pass::reading_threads;
 use super::recipe::{Recipe, Reduced, of_native, part_of_pickle};
@@ -24,17 +27,15 @@ use super::tabular::tabular;
 use super::time::{to_bounds, to_ms};
 use super::topic::Topics;
 use super::usage::{Usage, usage_by};
-use super::warnings::warn;
 use crate::arrow;
 use crate::check::{VerifyRequest, verify};
-use crate::config::Errors;
-use crate::error::{Error, Result};
+use crate::config::{Errors, StoreConfig};
 use crate::format::Round;
-use crate::log::BrokerSettings;
 use crate::read::{
-    BodyFilter, GetRequest, HitBounds, MessageReader, Order, QueryRequest, ScanRequest, TagFilter, TimeOf, Transactions, UsageBy,
+    BodyFilter, GetRequest, HitBounds, Order, QueryRequest, ScanRequest, TagFilter, TimeOf, Transactions, UsageBy,
 };
 use crate::storage::{Env, RealEnv};
+use crate::store::{OpenMode, choose_sizes};
 
 /// An open message store; `mqstore.open` makes one. A context manager.
 ///
@@ -98,6 +99,20 @@ impl Store {
     fn topics(&self) -> PyResult<Topics> {
         self.handle.expect_open()?;
         Ok(Topics::new(self.handle.clone()))
+    }
+
+    /// The files of the store and their bytes: an `Inspect`.
+    #[getter]
+    fn inspect(&self) -> PyResult<Inspect> {
+        self.handle.expect_open()?;
+        Ok(Inspect::new(self.handle.clone()))
+    }
+
+    /// The settings and positions that the broker of the store keeps: a `BrokerState`.
+    #[getter]
+    fn broker(&self) -> PyResult<BrokerState> {
+        self.handle.expect_open()?;
+        Ok(BrokerState::new(self.handle.clone()))
     }
 
     /// Physical offset at which the commit log starts, in bytes.
@@ -480,132 +495,6 @@ impl Store {
         Usage::of(py, &usage, &by)
     }
 
-    /// Returns the segments of the log, a row each, ascending: `segment` (int64: the physical
-    /// offset at which it starts, its name), `bytes` (int64: those that belong to the log),
-    /// `sealed` (bool: true if the log continues in a later one), `first_store_time` (timestamp[us,
-    /// UTC]: of its first message). Cheap: reads the first bytes of each segment.
-    /// `usage("segment")` counts its messages.
-    fn segments(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py, Freshness::Log)?;
-        let segments = self.handle.detach(py, || arrow::segments(&reader.segments()?))?;
-        Ok(RecordBatch(segments))
-    }
-
-    /// Returns the index files, a row each, oldest first: they show why queries by key are slow or
-    /// walk the log. Reads them whole.
-    ///
-    /// Columns: `name` (utf8); `slots` and `max_items` (int64: the keys that it has room for), null
-    /// if its bytes do not show it; `items` (int64: keys); `used_slots` (int64); `load` (float64:
-    /// items a slot); `longest_chain` (int64) and `mean_chain` (float64): items in a used slot,
-    /// which a query for a key of it reads; `first_physical_offset` and `last_physical_offset`
-    /// (int64), `first_store_time` and `last_store_time` (timestamp[us, UTC]) of the messages that
-    /// it indexes, null if it has no item; `whole` (bool): every item can be reached from its slot;
-    /// `used` (bool): queries use it, and do not walk the log for its messages. `whole` is null
-    /// where `slots` is; `used_slots` and the chains are null for a file that is not whole.
-    fn index_files(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py, Freshness::Walk)?;
-        let files = self.handle.detach(py, || arrow::index_files(&reader.index_files()?))?;
-        Ok(RecordBatch(files))
-    }
-
-    /// Returns the parts of the store that its broker keeps in files of another format, which are
-    /// not read; mostly RocksDB databases. Cheap: lists some directories.
-    ///
-    /// Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`,
-    /// `consumer_offsets` or `topic_configs`; `path` (utf8): the directory of these files; `topic`
-    /// (utf8), null unless the part is of one topic; `message` (utf8): what is there, and what is
-    /// read in its place.
-    fn kept_elsewhere(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        let reader = self.handle.current_reader(py)?;
-        let parts = self.handle.detach(py, || arrow::kept_elsewhere(&reader.kept_elsewhere()?))?;
-        Ok(RecordBatch(parts))
-    }
-
-    /// Decodes the bytes at a physical offset, whole or damaged: a row for each field of the record
-    /// or BLANK there. `message_at` reads a message.
-    ///
-    /// Columns: `file` (utf8), `offset` (int64: the field's first byte in the file), `length`
-    /// (int64: its bytes), `bytes` (binary: the first 256 of them at most), `field` (utf8: its
-    /// name), `value` (utf8: what it says), `wrong` (utf8: what is wrong with it, null if nothing
-    /// is). Raises `NotFoundError` where no segment is, `OSError` for a file that cannot be read.
-    fn dump(&self, py: Python<'_>, physical_offset: i64) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py, Freshness::Log)?;
-        let rows = self.handle.detach(py, || arrow::dump(&reader.dump(physical_offset)?))?;
-        Ok(RecordBatch(rows))
-    }
-
-    /// Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the
-    /// record that it leads to. Raises `NotFoundError` if no file of the queue has this place,
-    /// `UnsupportedFormatError` as `get`, `OSError`.
-    fn dump_entry(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py, Freshness::Log)?;
-        let rows = self
-            .handle
-            .detach(py, || arrow::dump(&reader.dump_entry(topic, queue_id, queue_offset)?))?;
-        Ok(RecordBatch(rows))
-    }
-
-    /// Decodes the places of a key in the index, in rows as those of `dump`: for each index file
-    /// its slot and the items of the chain there, the newest first, at most `limit` of them, also
-    /// those of other keys. The row `item N record` names the message that an item leads to. Raises
-    /// `NotFoundError` if there is no index file, `OSError`.
-    #[pyo3(signature = (topic, key, *, limit=64))]
-    fn dump_key(&self, py: Python<'_>, topic: &str, key: &str, limit: usize) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py, Freshness::Walk)?;
-        let rows = self.handle.detach(py, || arrow::dump(&reader.dump_key(topic, key, limit)?))?;
-        Ok(RecordBatch(rows))
-    }
-
-    /// Returns the positions of the groups of consumers, as the broker of the store has written
-    /// them to `config/consumerOffset.json` (every 5 s) and, with light queues, to
-    /// `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8), `topic` (utf8),
-    /// `queue_id` (int32), `offset` (int64: the queue offset of the message that the group gets
-    /// next). Where names have an `@` in them, the topic is one of the store.
-    ///
-    /// If a file is missing, empty or damaged, its `.bak` is read, as by a broker, with a
-    /// `RuntimeWarning`. Another one warns if the broker may keep newer offsets in another file.
-    /// Raises `NotFoundError` if there is no file, `CorruptError` if none can be used,
-    /// `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
-    fn consumer_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::consumer_offsets, |offsets| {
-            arrow::consumer_offsets(offsets)
-        })
-    }
-
-    /// Returns the number of messages that each group of consumers has not consumed yet. A row for
-    /// each queue of each topic that the group has consumed from, ascending: `group`, `topic`,
-    /// `queue_id` and `offset` as in `consumer_offsets`, `offset` null where the broker has none;
-    /// `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages of the queue
-    /// that the group has not consumed, all of them without an offset. The last three are null
-    /// where the queue is no file of this format (RocksDB, batch consume queue). With an `offset`
-    /// below `min_offset` messages have expired unread; one above `max_offset` comes from another
-    /// store, or messages were lost.
-    ///
-    /// Warns and raises as `consumer_offsets`.
-    fn lag(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::lag, arrow::lags)
-    }
-
-    /// Returns the topics in the settings of the broker of the store (`config/topics.json`), with
-    /// messages or without, a row each, ascending: `topic` (utf8), `read_queue_nums` and
-    /// `write_queue_nums` (int32), `perm` (int32: 4 to read, 2 to write, 1 a model for new topics),
-    /// `topic_filter_type` (utf8), `topic_sys_flag` (int32), `order` (bool), `attributes` (map of
-    /// utf8 to utf8, since 5.x). A value that is absent in the file is null.
-    ///
-    /// Warns and raises as `consumer_offsets`.
-    fn topic_configs(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::topic_configs, arrow::topic_configs)
-    }
-
-    /// Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every
-    /// 10 s), a row a level, ascending: `level` (int32), `offset` (int64: the queue offset of the
-    /// message that is delivered next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`).
-    ///
-    /// Warns and raises as `consumer_offsets`.
-    fn delay_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::delay_offsets, arrow::delay_offsets)
-    }
-
     /// Compares log, queues, index, checkpoint and settings with each other and with the format, in
     /// one pass over the log. Changes nothing, takes no lock, and keeps a bounded part of the store
     /// in memory. It compares the store as it is now, also if a writer has changed it since this
@@ -643,6 +532,124 @@ impl Store {
             })
         })?;
         reports::verify_report(py, &report)
+    }
+
+    /// Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV. Returns an
+    /// `mqstore.files.Exported` with the files and exact counts.
+    ///
+    /// `target` gets its name when all of it is written and synced: until then it is in a directory
+    /// `.mqstore-*.part` beside it, which a killed process leaves there. `format` is "parquet",
+    /// "arrow", "jsonl" or "csv"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson,
+    /// .csv), and "parquet" for any other name. The first two need pyarrow (extra `arrow`). The
+    /// other arguments are those of `scan`, which selects the messages; memory is taken for one
+    /// batch of `batch_bytes` (32 MiB by default), a row group of Parquet.
+    ///
+    /// Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib,
+    /// LZ4 or Zstandard), and the compression bits of `sys_flag` are cleared, so that consumers can
+    /// read the messages that `import_from` appends. A body that does not decompress counts as
+    /// damaged: it raises `CorruptError`, or is left out and counted with `errors="skip"`.
+    ///
+    /// `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a
+    /// directory, of files `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files have
+    /// no column `topic`: pyarrow, polars, duckdb and Spark read it from the names. It needs
+    /// pyarrow for each format. Where it names "topic", `order` is "queue" by default.
+    ///
+    /// `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other,
+    /// and returns the table to write instead: any object that speaks Arrow, always with the same
+    /// columns.
+    ///
+    /// A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC
+    /// ("2026-11-23T05:51:16.123Z"; a number of ms since 1970 outside the years 1 to 9999), `keys`
+    /// an array, `properties` an object. `body_as` is the form of the body: "base64", "text" (it
+    /// must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
+    /// become spaces).
+    ///
+    /// A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a
+    /// message, each ended by CRLF. Its cells have the values of JSON Lines: times and numbers are
+    /// written in the same way, `keys` and `properties` as JSON text, the body as `body_as` says,
+    /// and null as an empty cell. `spreadsheet=True` puts a `'` before each cell that begins with
+    /// `=`, `+`, `-`, `@`, a tab or a carriage return, because a spreadsheet may run such a cell as
+    /// a formula; only CSV takes it.
+    ///
+    /// `import_from` reads these files, except CSV.
+    ///
+    /// Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument
+    /// and for a body that is not what `body_as` says, `ImportError` without pyarrow, `OSError`
+    /// where the system refuses, and what a `scan`, `rewrite` and `progress` raise. No `target` is
+    /// there then.
+    #[pyo3(
+        signature = (target, **options),
+        text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', decode_body=False, spreadsheet=False, **conditions)"
+    )]
+    fn export<'py>(
+        slf: &Bound<'py, Self>,
+        target: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        in_python(slf, "mqstore._export", "export", target, options)
+    }
+
+    /// Copies messages into a new store at `path`, in the order of the log, and returns an
+    /// `mqstore.files.Copied` with exact counts. A copy can drop topics and deleted messages,
+    /// rename topics, rebuild the index, and change the sizes of files.
+    ///
+    /// The arguments are those of `scan`, but for what would change messages or their order.
+    /// `topics` selects topics, all by default; `rename` maps names of topics to new ones, to the
+    /// same one to merge them. Bodies, properties (except `__CRC32#`, which is computed again),
+    /// queue ids, hosts, flags, born times, unique keys and keys are as they were, and with
+    /// `keep_store_time` so are store times; a time that is before that of the message before it is
+    /// raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical
+    /// offsets and offset ids are new. `prepared_transaction_offset` stays and names a place in the
+    /// old log. Messages that wait for their delay are copied, too, and still name their topic by
+    /// its old name. No settings of a broker are copied: a broker on the copy delivers from the
+    /// first offset of each delay level and to each group.
+    ///
+    /// Only what consumers see is copied. A half, rolled-back or deleted message would be in no
+    /// queue of the copy or come back into one, so `transactions="all"` is refused: `export` writes
+    /// such messages. A broker's own topics of half messages and of their ends
+    /// (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
+    /// (`Copied.left_out`), because one names offsets of the other, which are new: the broker would
+    /// take open transactions for ended ones. End them before you copy.
+    ///
+    /// `geometry` states the sizes: None for those of this store, "broker", or a mapping of the sizes that
+    /// `mqstore.open` takes by name, with those of a small store for the others. The copy is closed
+    /// and synced before it is at `path`: until then it is in a directory `.mqstore-*.part` beside
+    /// it, which a killed process leaves there.
+    ///
+    /// Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and
+    /// where `rename` gives a topic the name of another topic that keeps it, `IllegalMessageError`
+    /// for a message that no store takes (a batch that is stored whole, a message larger than a segment
+    /// of the copy, and a message whose properties take 32,767 bytes without the separator at
+    /// their end, which brokers before 5.2 leave out), `DiskFullError`, `OSError`, and what a
+    /// `scan` and `progress` raise. No store is at `path` then.
+    #[pyo3(
+        signature = (path, **options),
+        text_signature = "(self, path, *, rename=None, keep_store_time=True, geometry=None, **conditions)"
+    )]
+    fn copy_to<'py>(
+        slf: &Bound<'py, Self>,
+        path: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        in_python(slf, "mqstore._copy", "copy_to", path, options)
+    }
+
+    /// The options that make a store of the same sizes, delays and index.
+    fn _options_of_copy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let reader = self.handle.current_reader(py)?;
+        let (env, path): (Arc<dyn Env>, _) = (Arc::new(RealEnv::new()), self.handle.path());
+        let mut config: StoreConfig = reader.config().clone();
+        let sizes = self
+            .handle
+            .detach(py, || choose_sizes(&env, path, &mut config, false, OpenMode::Existing))?;
+        let options = PyDict::new(py);
+        options.set_item("mapped_file_size_commit_log", sizes.commit_log)?;
+        options.set_item("mapped_file_size_consume_queue", sizes.consume_queue)?;
+        options.set_item("max_hash_slot_num", sizes.index.slots)?;
+        options.set_item("max_index_num", sizes.index.items)?;
+        options.set_item("message_delay_level", &config.message_delay_level)?;
+        options.set_item("index_tags", config.index_tags)?;
+        Ok(options)
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
@@ -685,22 +692,14 @@ impl Store {
     }
 }
 
-impl Store {
-    /// Answers a question about the broker's settings, and warns if the answer may be out of date.
-    fn settings<T>(
-        &self,
-        py: Python<'_>,
-        ask: fn(&MessageReader) -> Result<BrokerSettings<Vec<T>>>,
-        batch: fn(&[T]) -> Result<arrow_array::RecordBatch>,
-    ) -> PyResult<RecordBatch> {
-        let reader = self.handle.reader(py, Freshness::Queues)?;
-        let (batch, doubts) = self.handle.detach(py, || {
-            let settings = ask(&reader)?;
-            Ok::<_, Error>((batch(&settings.content)?, settings.doubts))
-        })?;
-        for doubt in doubts {
-            warn(py, &doubt)?;
-        }
-        Ok(RecordBatch(batch))
-    }
+/// Calls a function of a module of this package with the store, one argument and the others by name.
+pub(super) fn in_python<'py>(
+    store: &Bound<'py, Store>,
+    module: &str,
+    function: &str,
+    argument: &Bound<'py, PyAny>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    store.get().handle.expect_open()?;
+    call(store.py(), module, function, (store, argument), options)
 }

@@ -14,14 +14,11 @@ use super::batches::Batches;
 use super::buffer::Offsets;
 use super::fields::{self, MessageArguments, PropertyArguments};
 use super::handle::Handle;
-use super::imports::call;
 use super::reports;
-use super::store::Store;
+use super::store::{Store, in_python};
 use super::time::now_ms;
 use crate::arrow::Defaults;
-use crate::config::StoreConfig;
-use crate::storage::{Env, RealEnv};
-use crate::store::{Copier, MessageStore, OpenMode, choose_sizes};
+use crate::store::{Copier, MessageStore};
 
 /// Messages by topic in the copy, bytes of their records, messages left out by topic, and how many got a later store time.
 type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
@@ -431,137 +428,4 @@ impl Writer {
         let copied = self.handle.detach(py, || copier.finish())?;
         Ok((copied.topics, copied.bytes, copied.left_out, copied.raised))
     }
-}
-
-#[pymethods]
-impl Store {
-    /// Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV. Returns an
-    /// `mqstore.files.Exported` with the files and exact counts.
-    ///
-    /// `target` gets its name when all of it is written and synced: until then it is in a directory
-    /// `.mqstore-*.part` beside it, which a killed process leaves there. `format` is "parquet",
-    /// "arrow", "jsonl" or "csv"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson,
-    /// .csv), and "parquet" for any other name. The first two need pyarrow (extra `arrow`). The
-    /// other arguments are those of `scan`, which selects the messages; memory is taken for one
-    /// batch of `batch_bytes` (32 MiB by default), a row group of Parquet.
-    ///
-    /// Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib,
-    /// LZ4 or Zstandard), and the compression bits of `sys_flag` are cleared, so that consumers can
-    /// read the messages that `import_from` appends. A body that does not decompress counts as
-    /// damaged: it raises `CorruptError`, or is left out and counted with `errors="skip"`.
-    ///
-    /// `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a
-    /// directory, of files `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files have
-    /// no column `topic`: pyarrow, polars, duckdb and Spark read it from the names. It needs
-    /// pyarrow for each format. Where it names "topic", `order` is "queue" by default.
-    ///
-    /// `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other,
-    /// and returns the table to write instead: any object that speaks Arrow, always with the same
-    /// columns.
-    ///
-    /// A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC
-    /// ("2026-11-23T05:51:16.123Z"; a number of ms since 1970 outside the years 1 to 9999), `keys`
-    /// an array, `properties` an object. `body_as` is the form of the body: "base64", "text" (it
-    /// must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
-    /// become spaces).
-    ///
-    /// A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a
-    /// message, each ended by CRLF. Its cells have the values of JSON Lines: times and numbers are
-    /// written in the same way, `keys` and `properties` as JSON text, the body as `body_as` says,
-    /// and null as an empty cell. `spreadsheet=True` puts a `'` before each cell that begins with
-    /// `=`, `+`, `-`, `@`, a tab or a carriage return, because a spreadsheet may run such a cell as
-    /// a formula; only CSV takes it.
-    ///
-    /// `import_from` reads these files, except CSV.
-    ///
-    /// Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument
-    /// and for a body that is not what `body_as` says, `ImportError` without pyarrow, `OSError`
-    /// where the system refuses, and what a `scan`, `rewrite` and `progress` raise. No `target` is
-    /// there then.
-    #[pyo3(
-        signature = (target, **options),
-        text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', decode_body=False, spreadsheet=False, **conditions)"
-    )]
-    fn export<'py>(
-        slf: &Bound<'py, Self>,
-        target: &Bound<'py, PyAny>,
-        options: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        in_python(slf, "mqstore._export", "export", target, options)
-    }
-
-    /// Copies messages into a new store at `path`, in the order of the log, and returns an
-    /// `mqstore.files.Copied` with exact counts. A copy can drop topics and deleted messages,
-    /// rename topics, rebuild the index, and change the sizes of files.
-    ///
-    /// The arguments are those of `scan`, but for what would change messages or their order.
-    /// `topics` selects topics, all by default; `rename` maps names of topics to new ones, to the
-    /// same one to merge them. Bodies, properties (except `__CRC32#`, which is computed again),
-    /// queue ids, hosts, flags, born times, unique keys and keys are as they were, and with
-    /// `keep_store_time` so are store times; a time that is before that of the message before it is
-    /// raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical
-    /// offsets and offset ids are new. `prepared_transaction_offset` stays and names a place in the
-    /// old log. Messages that wait for their delay are copied, too, and still name their topic by
-    /// its old name. No settings of a broker are copied: a broker on the copy delivers from the
-    /// first offset of each delay level and to each group.
-    ///
-    /// Only what consumers see is copied. A half, rolled-back or deleted message would be in no
-    /// queue of the copy or come back into one, so `transactions="all"` is refused: `export` writes
-    /// such messages. A broker's own topics of half messages and of their ends
-    /// (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
-    /// (`Copied.left_out`), because one names offsets of the other, which are new: the broker would
-    /// take open transactions for ended ones. End them before you copy.
-    ///
-    /// `geometry` is None for the sizes of this store, "broker", or a mapping of the sizes that
-    /// `mqstore.open` takes by name, with those of a small store for the others. The copy is closed
-    /// and synced before it is at `path`: until then it is in a directory `.mqstore-*.part` beside
-    /// it, which a killed process leaves there.
-    ///
-    /// Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and
-    /// where `rename` gives a topic the name of another one that keeps it, `IllegalMessageError`
-    /// for a message that no store takes (a batch that is stored whole, one that is larger than a
-    /// segment of the copy, and one whose properties take 32,767 bytes without the separator at
-    /// their end, which brokers before 5.2 leave out), `DiskFullError`, `OSError`, and what a
-    /// `scan` and `progress` raise. No store is at `path` then.
-    #[pyo3(
-        signature = (path, **options),
-        text_signature = "(self, path, *, rename=None, keep_store_time=True, geometry=None, **conditions)"
-    )]
-    fn copy_to<'py>(
-        slf: &Bound<'py, Self>,
-        path: &Bound<'py, PyAny>,
-        options: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        in_python(slf, "mqstore._copy", "copy_to", path, options)
-    }
-
-    /// The options that make a store of the same sizes, delays and index.
-    fn _options_of_copy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let reader = self.handle.current_reader(py)?;
-        let (env, path): (Arc<dyn Env>, _) = (Arc::new(RealEnv::new()), self.handle.path());
-        let mut config: StoreConfig = reader.config().clone();
-        let sizes = self
-            .handle
-            .detach(py, || choose_sizes(&env, path, &mut config, false, OpenMode::Existing))?;
-        let options = PyDict::new(py);
-        options.set_item("mapped_file_size_commit_log", sizes.commit_log)?;
-        options.set_item("mapped_file_size_consume_queue", sizes.consume_queue)?;
-        options.set_item("max_hash_slot_num", sizes.index.slots)?;
-        options.set_item("max_index_num", sizes.index.items)?;
-        options.set_item("message_delay_level", &config.message_delay_level)?;
-        options.set_item("index_tags", config.index_tags)?;
-        Ok(options)
-    }
-}
-
-/// Calls a function of a module of this package with the store, one argument and the others by name.
-fn in_python<'py>(
-    store: &Bound<'py, Store>,
-    module: &str,
-    function: &str,
-    argument: &Bound<'py, PyAny>,
-    options: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    store.get().handle.expect_open()?;
-    call(store.py(), module, function, (store, argument), options)
 }

@@ -58,7 +58,7 @@ def said() -> list[dict[str, object]]:
 
 def test_offsets_are_those_that_the_clients_of_a_broker_saw(broker: Path) -> None:
     with mqstore.open(broker) as store:
-        offsets = store.consumer_offsets()
+        offsets = store.broker.consumer_offsets()
         assert offsets.to_arrow().schema.equals(pa.schema(OFFSETS))
         own = [row for row in rows(offsets) if row["group"] == OWN_GROUP]
         assert [row for row in rows(offsets) if row not in own] == said()
@@ -67,7 +67,7 @@ def test_offsets_are_those_that_the_clients_of_a_broker_saw(broker: Path) -> Non
 
 def test_lag_is_what_the_queues_hold_after_what_the_clients_saw(broker: Path) -> None:
     with mqstore.open(broker) as store:
-        lag = store.lag()
+        lag = store.broker.lag()
         assert lag.to_arrow().schema.equals(pa.schema(LAG))
         expected = []
         for row in said():
@@ -85,12 +85,12 @@ def test_lag_is_what_the_queues_hold_after_what_the_clients_saw(broker: Path) ->
 def test_a_broker_that_has_delivered_no_delayed_message_has_no_levels(golden: Path) -> None:
     for name in ("498_basic_clean", "498_mixed"):
         with mqstore.open(golden / name) as store:
-            assert rows(store.delay_offsets()) == []
+            assert rows(store.broker.delay_offsets()) == []
 
 
 def test_topics_and_levels_are_those_of_the_files(broker: Path) -> None:
     with mqstore.open(broker) as store:
-        configs = store.topic_configs()
+        configs = store.broker.topic_configs()
         assert configs.to_arrow().schema.equals(pa.schema(TOPICS))
         table = json.loads((broker / "config" / "topics.json").read_text())["topicConfigTable"]
         expected = [
@@ -107,7 +107,7 @@ def test_topics_and_levels_are_those_of_the_files(broker: Path) -> None:
             for name, config in sorted(table.items())
         ]
         assert rows(configs) == expected
-        levels = store.delay_offsets()
+        levels = store.broker.delay_offsets()
         assert levels.to_arrow().schema.equals(pa.schema([("level", pa.int32()), ("offset", pa.int64())]))
         pairs = [(row["level"], row["offset"]) for row in rows(levels)]
         assert pairs == [(1, 20), (2, 10), (3, 50), (5, 0), (18, 0)]
@@ -139,7 +139,7 @@ def store_with(tmp_path: Path) -> Iterator[Callable[..., mqstore.Store]]:
 
 
 def lags(store: mqstore.Store) -> list[tuple[object, ...]]:
-    return [tuple(row[name] for name in ("group", "topic", "queue_id", "offset", "lag")) for row in rows(store.lag())]
+    return [tuple(row[name] for name in ("group", "topic", "queue_id", "offset", "lag")) for row in rows(store.broker.lag())]
 
 
 def test_a_queue_that_a_group_has_not_begun_is_all_left(store_with: Callable[..., mqstore.Store]) -> None:
@@ -156,7 +156,7 @@ def test_a_queue_that_a_group_has_not_begun_is_all_left(store_with: Callable[...
 
 def test_the_topic_of_a_name_with_several_at_signs_is_one_of_the_store(store_with: Callable[..., mqstore.Store]) -> None:
     store = store_with(consumerOffset_json='{"offsetTable":{"a@b@c":{0:1},"x@b@c":{0:2},"a@@":{1:3}}}')
-    found = [(row["topic"], row["group"], row["offset"]) for row in rows(store.consumer_offsets())]
+    found = [(row["topic"], row["group"], row["offset"]) for row in rows(store.broker.consumer_offsets())]
     assert found == [("a", "@", 3), ("a", "b@c", 1), ("x", "b@c", 2)]
 
 
@@ -165,7 +165,7 @@ def test_light_queues_have_a_file_of_their_own(store_with: Callable[..., mqstore
     rest = [("%LMQ%q", "%LMQ%g@@@1", 8), ("a", "g", 5)]
 
     def found(store: mqstore.Store) -> list[tuple[object, ...]]:
-        return [(row["topic"], row["group"], row["offset"]) for row in rows(store.consumer_offsets())]
+        return [(row["topic"], row["group"], row["offset"]) for row in rows(store.broker.consumer_offsets())]
 
     assert found(store_with(lmqConsumerOffset_json=light)) == rest
     both = {"lmqConsumerOffset_json": light}
@@ -179,15 +179,15 @@ def test_light_queues_have_a_file_of_their_own(store_with: Callable[..., mqstore
 
 def test_a_broken_file_is_an_error_that_says_where(store_with: Callable[..., mqstore.Store]) -> None:
     store = store_with(consumerOffset_json='{"offsetTable":{"a@g":{0:12,1')
-    for ask in (store.consumer_offsets, store.lag):
+    for ask in (store.broker.consumer_offsets, store.broker.lag):
         with pytest.raises(mqstore.CorruptError, match=r"no \.bak beside it") as raised:
             ask()
         assert (raised.value.offset, Path(raised.value.path).name) == (28, "consumerOffset.json")
     store = store_with(topics_json="[]", delayOffset_json='{"offsetTable":{1:"a"}}')
     with pytest.raises(mqstore.CorruptError, match="the file is an array, no object"):
-        store.topic_configs()
+        store.broker.topic_configs()
     with pytest.raises(mqstore.CorruptError, match='offsetTable, 1 is "a", no 64-bit number'):
-        store.delay_offsets()
+        store.broker.delay_offsets()
 
 
 def test_the_file_before_is_read_as_a_broker_reads_it_and_told(store_with: Callable[..., mqstore.Store]) -> None:
@@ -195,30 +195,33 @@ def test_the_file_before_is_read_as_a_broker_reads_it_and_told(store_with: Calla
     for broken in ("", "{", "\0\0"):
         store = store_with(**{"consumerOffset_json": broken, "consumerOffset_json_bak": before})
         with pytest.warns(RuntimeWarning, match="bak says is older"):
-            assert rows(store.consumer_offsets())[0]["offset"] == 3
+            assert rows(store.broker.consumer_offsets())[0]["offset"] == 3
         # With warnings as errors the doubtful answer is none.
         with pytest.raises(RuntimeWarning):
-            store.lag()
+            store.broker.lag()
 
 
 def test_a_store_without_a_brokers_files_says_so(golden: Path, store_with: Callable[..., mqstore.Store]) -> None:
     with mqstore.open(golden / "491_multifile") as store:
-        for ask in (store.consumer_offsets, store.lag, store.topic_configs, store.delay_offsets):
+        broker = store.broker
+        for ask in (broker.consumer_offsets, broker.lag, broker.topic_configs, broker.delay_offsets):
             with pytest.raises(mqstore.NotFoundError, match="copy the directory config too"):
                 ask()
         store.close()
-        for ask in (store.consumer_offsets, store.lag, store.topic_configs, store.delay_offsets):
+        for ask in (broker.consumer_offsets, broker.lag, broker.topic_configs, broker.delay_offsets):
             with pytest.raises(mqstore.ClosedError):
                 ask()
+        with pytest.raises(mqstore.ClosedError):
+            store.broker  # noqa: B018
     store = store_with()
     database = Path(store.path) / "config" / "topics"
     database.mkdir()
     (database / "CURRENT").write_text("MANIFEST-000004\n")
     with pytest.raises(mqstore.UnsupportedFormatError, match="rocksDBConfigToJson"):
-        store.topic_configs()
+        store.broker.topic_configs()
     (Path(store.path) / "config" / "topics.json").write_text('{"topicConfigTable":{}}')
     with pytest.warns(RuntimeWarning, match="RocksDB"):
-        assert rows(store.topic_configs()) == []
+        assert rows(store.broker.topic_configs()) == []
 
 
 def test_lag_is_null_where_the_queue_is_no_file_of_this_format(copied: Callable[[str], Path]) -> None:
@@ -227,7 +230,7 @@ def test_lag_is_null_where_the_queue_is_no_file_of_this_format(copied: Callable[
     (path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"TopicQ@g":{1:2}}}')
     with mqstore.open(path) as store:
         assert lags(store) == [("g", "TopicQ", 1, 2, None)]
-        assert [row["max_offset"] for row in rows(store.lag())] == [None]
+        assert [row["max_offset"] for row in rows(store.broker.lag())] == [None]
 
 
 def test_a_writer_sees_what_is_left_of_its_own_messages(tmp_path: Path) -> None:
@@ -242,4 +245,4 @@ def test_a_writer_sees_what_is_left_of_its_own_messages(tmp_path: Path) -> None:
 
 def test_others_run_meanwhile(broker: Path, lets_others_run: Callable[[Callable[[], object]], bool]) -> None:
     with mqstore.open(broker) as store:
-        assert lets_others_run(store.lag)
+        assert lets_others_run(store.broker.lag)

@@ -34,7 +34,7 @@ KEPT: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_a_store_names_the_parts_that_are_in_other_formats(name: str, unpacked: Callable[[str], Path]) -> None:
     with mqstore.open(unpacked(name)) as store:
-        rows = store.kept_elsewhere().to_arrow().to_pylist()
+        rows = store.inspect.kept_elsewhere().to_arrow().to_pylist()
     assert {row["part"]: str(Path(row["path"]).relative_to(store.path)) for row in rows} == KEPT[name]
     assert [row["topic"] for row in rows] == ["prices" if name == "551_compaction" else None] * len(rows)
 
@@ -52,7 +52,7 @@ def test_verify_notes_what_it_does_not_read_and_finds_nothing_wrong(name: str, u
 def test_an_empty_broker_database_keeps_nothing_elsewhere(golden: Path) -> None:
     assert (golden / "551_mixed" / "rocksdbstore" / "CURRENT").exists()
     with mqstore.open(golden / "551_mixed") as store:
-        assert len(store.kept_elsewhere()) == 0
+        assert len(store.inspect.kept_elsewhere()) == 0
 
 
 def test_a_log_ahead_of_a_database_may_hold_records_of_any_part(unpacked: Callable[[str], Path], tmp_path: Path) -> None:
@@ -60,7 +60,11 @@ def test_a_log_ahead_of_a_database_may_hold_records_of_any_part(unpacked: Callab
     [log] = (path / "rocksdbstore").glob("*.log")
     log.write_bytes(b"record")
     with mqstore.open(path) as store:
-        assert [row["part"] for row in store.kept_elsewhere().to_arrow().to_pylist()] == ["keys", "transactions", "timers"]
+        assert [row["part"] for row in store.inspect.kept_elsewhere().to_arrow().to_pylist()] == [
+            "keys",
+            "transactions",
+            "timers",
+        ]
 
 
 def test_light_queues_in_a_database_are_not_absent(unpacked: Callable[[str], Path]) -> None:

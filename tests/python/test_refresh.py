@@ -132,7 +132,7 @@ def test_index_files_of_messages_past_a_refresh_are_used_after_the_next_one(path
         assert not store.query("orders", "k300")
         store.refresh()
         assert len(store.query("orders", "k300")) == 1
-        assert pa.table(store.index_files())["used"].to_pylist() == [True] * 5
+        assert pa.table(store.inspect.index_files())["used"].to_pylist() == [True] * 5
 
 
 def test_a_refresh_of_an_empty_store_shows_its_first_messages(path: Path, writer: Writer) -> None:

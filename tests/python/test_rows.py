@@ -42,9 +42,9 @@ def tables(store: mqstore.Store) -> dict[str, mqstore.RecordBatch]:
     positions = pa.table({"topic": ["orders", "none"], "queue_id": pa.array([0, 0], pa.int32()), "queue_offset": [1, 1]})
     return {
         "usage": store.usage(("topic", "tags", "hour")),
-        "segments": store.segments(),
-        "index_files": store.index_files(),
-        "dump": store.dump(0),
+        "segments": store.inspect.segments(),
+        "index_files": store.inspect.index_files(),
+        "dump": store.inspect.dump(0),
         "messages": next(iter(store.scan())),
         "resolve_offsets": store.resolve_offsets(positions),
         "resolve_keys": store.resolve_keys(pa.table({"topic": ["orders", "orders"], "key": ["k1", "none"]})),
@@ -62,10 +62,16 @@ def test_rows_are_those_of_pyarrow_with_dicts_for_maps(path: Path, golden: Path,
         for name, table in tables(store).items():
             assert table.to_pylist() == of_pyarrow(table), name
     with mqstore.open(broker) as store:
-        for table in (store.lag(), store.consumer_offsets(), store.delay_offsets(), store.segments(), store.usage("hour")):
+        for table in (
+            store.broker.lag(),
+            store.broker.consumer_offsets(),
+            store.broker.delay_offsets(),
+            store.inspect.segments(),
+            store.usage("hour"),
+        ):
             assert table.to_pylist() == of_pyarrow(table)
             assert len(table) == len(list(table)) > 0
-        configs = store.topic_configs()
+        configs = store.broker.topic_configs()
         assert configs.to_pylist() == [
             row | {"attributes": None if row["attributes"] is None else dict(row["attributes"])}
             for row in configs.to_arrow().to_pylist()

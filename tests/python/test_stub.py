@@ -43,6 +43,15 @@ def test_help_has_a_text_for_every_member_of_a_report_that_fits_a_terminal() -> 
     assert fields > 60
 
 
+def test_no_class_has_more_names_of_its_own_than_a_user_keeps_in_mind() -> None:
+    classes = {name: item for name in mqstore.__all__ if isinstance(item := getattr(mqstore, name), type)}
+    own = {name: sum(not attribute.startswith("_") for attribute in vars(item)) for name, item in classes.items()}
+    # A report or config has a field a fact, and a message those of RocketMQ.
+    plain = {name for name, item in classes.items() if dataclasses.is_dataclass(item)} | {"Message"}
+    assert own["Store"] > 20
+    assert {name: count for name, count in own.items() if count > 26 and name not in plain} == {}
+
+
 def test_the_help_of_every_public_name_fits_a_terminal() -> None:
     entries = public(ast.parse(STUB.read_text(encoding="utf-8")))
     assert [name for name, _, text in entries if max(map(len, (text or "").splitlines()), default=0) > 100] == []

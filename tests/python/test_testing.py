@@ -107,11 +107,11 @@ def test_config_says_what_was_consumed_and_delivered(written: Path) -> None:
 
 def test_a_reader_finds_the_progress_and_the_topics_in_config(written: Path) -> None:
     with mqstore.open(written) as store:
-        progress = store.consumer_offsets().to_polars().select("group", "topic", "queue_id", "offset").rows()
+        progress = store.broker.consumer_offsets().to_polars().select("group", "topic", "queue_id", "offset").rows()
         assert ("billing", "orders", 0, 1) in progress
         assert len(progress) == 4
-        assert set(store.topic_configs().to_polars()["topic"]) == set(store.topics)
-        assert store.delay_offsets().to_polars()["level"].to_list() == [1, 3, 18]
+        assert set(store.broker.topic_configs().to_polars()["topic"]) == set(store.topics)
+        assert store.broker.delay_offsets().to_polars()["level"].to_list() == [1, 3, 18]
 
 
 def test_the_same_calls_write_the_same_bytes(tmp_path: Path) -> None:

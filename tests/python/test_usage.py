@@ -129,7 +129,7 @@ def test_columns_have_the_documented_names_and_types(golden: Path) -> None:
         assert store.usage("tags").column_names[0] == "tags"
         assert rows(store.usage(name for name in ["topic"])) == rows(store.usage())
         segments = [("segment", pa.int64()), ("bytes", pa.int64()), ("sealed", pa.bool_()), ("first_store_time", TIME)]
-        assert store.segments().to_arrow().schema.equals(pa.schema(segments))
+        assert store.inspect.segments().to_arrow().schema.equals(pa.schema(segments))
 
 
 @pytest.mark.parametrize(
@@ -194,24 +194,25 @@ def test_a_writer_counts_what_it_has_appended(tmp_path: Path) -> None:
             assert rows(store.usage()) == []
             written = sum(store.append("t", b"x").wrote_bytes for _ in range(10))
             assert rows(store.usage(()))[0]["bytes"] == written
-            assert [row["sealed"] for row in rows(store.segments())] == [False]
-            assert rows(store.index_files()) == []
+            assert [row["sealed"] for row in rows(store.inspect.segments())] == [False]
+            assert rows(store.inspect.index_files()) == []
             store.append("t", b"x", keys=["k"])
-            assert [(row["items"], row["whole"], row["used"]) for row in rows(store.index_files())] == [(1, True, True)]
-        for call in (store.usage, store.segments, store.index_files):
+            assert [(row["items"], row["whole"], row["used"]) for row in rows(store.inspect.index_files())] == [(1, True, True)]
+            calls = (store.usage, store.inspect.segments, store.inspect.index_files)
+        for call in calls:
             with pytest.raises(mqstore.ClosedError):
                 call()
 
 
 def test_others_run_meanwhile(events: Path, lets_others_run: Callable[[Callable[[], object]], bool]) -> None:
     with mqstore.open(events) as store:
-        for call in (store.usage, store.index_files):
+        for call in (store.usage, store.inspect.index_files):
             assert lets_others_run(call)
 
 
 def test_segments_are_the_files_of_the_log_and_end_with_it(broker: Path) -> None:
     with mqstore.open(broker) as store:
-        segments = rows(store.segments())
+        segments = rows(store.inspect.segments())
         assert [row["segment"] for row in segments] == [0, 1 << 20]
         assert [row["bytes"] for row in segments] == [1 << 20, store.max_physical_offset - (1 << 20)]
         assert [row["sealed"] for row in segments] == [True, False]
@@ -222,7 +223,7 @@ def test_segments_are_the_files_of_the_log_and_end_with_it(broker: Path) -> None
 def test_an_index_file_tells_how_its_keys_are_spread(golden: Path, broker: Path, events: Path) -> None:
     for path, slots, items in [(golden / "498_mixed", 100, 50), (broker, 997, 4000), (events, 5000, 20_000)]:
         with mqstore.open(path) as store:
-            files = rows(store.index_files())
+            files = rows(store.inspect.index_files())
         assert [row["name"] for row in files] == sorted(file.name for file in (path / "index").iterdir())
         for row in files:
             image = (path / "index" / str(row["name"])).read_bytes()
@@ -251,7 +252,7 @@ def test_a_broken_index_file_is_not_whole_and_not_used(tmp_path: Path) -> None:
 
     def row() -> dict[str, object]:
         with mqstore.open(encoder.path, max_hash_slot_num=20, max_index_num=200) as store:
-            (row,) = rows(store.index_files())
+            (row,) = rows(store.inspect.index_files())
         return row
 
     before = row()

@@ -48,7 +48,9 @@ def _counts(store: mqstore.Store, out: Output, topics: list[str]) -> list[Row]:
     consumed: dict[tuple[str, str, int], int] = {}
     is_unknown = note_elsewhere(store, out, "consumer_offsets")
     with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
-        consumed = {(row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows_of(store.consumer_offsets())}
+        consumed = {
+            (row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows_of(store.broker.consumer_offsets())
+        }
     unread = None if is_unknown and not consumed else 0
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for batch in out.counting(store.scan(topics=topics, columns=COLUMNS, progress=out.progress)):

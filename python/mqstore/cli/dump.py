@@ -35,17 +35,17 @@ def dump(
     if sum(given is not None for given in (offset, entry, key)) != 1:
         raise click.UsageError("give one of OFFSET, --queue and --key")
     if key is not None:
-        batch = store.dump_key(*key, limit=number)
+        batch = store.inspect.dump_key(*key, limit=number)
     elif entry is not None:
         topic, queue_id, queue_offset = place(store, entry)
         if queue_id is None or queue_offset is None:
             raise click.BadParameter(f"{entry!r} names no entry: expected TOPIC/QUEUE@OFFSET", param_hint="--queue")
         expect_topic(store, topic)
         expect_queue(store, topic, queue_id)
-        batch = store.dump_entry(topic, queue_id, queue_offset)
+        batch = store.inspect.dump_entry(topic, queue_id, queue_offset)
     else:
         assert offset is not None
-        batch = store.dump(offset)
+        batch = store.inspect.dump(offset)
     _print(out, (row | {"bytes": b64decode(row["bytes"]).hex(" ")} for row in rows_of(batch)))
 
 

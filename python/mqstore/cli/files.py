@@ -20,7 +20,7 @@ def segments(store: mqstore.Store, out: Output) -> None:
     segment is the physical offset at which it starts, which is the name of its file in commitlog/. sealed: the log goes on in
     a later one. What lies in each: mqstore du --by segment,topic.
     """
-    out.table(rows_of(store.segments()), f"{store.path} has no segment")
+    out.table(rows_of(store.inspect.segments()), f"{store.path} has no segment")
 
 
 @command(examples=("index /data/store", "index /data/store --json"))
@@ -32,4 +32,4 @@ def index(store: mqstore.Store, out: Output) -> None:
     worst case. whole: every key can be reached. used: searches use the file, and do not read the log for what it covers. It
     reads the files whole. --json has more fields.
     """
-    out.table(rows_of(store.index_files()), f"{store.path} has no index file: a search by key reads the log", INDEX)
+    out.table(rows_of(store.inspect.index_files()), f"{store.path} has no index file: a search by key reads the log", INDEX)

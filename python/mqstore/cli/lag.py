@@ -23,7 +23,7 @@ def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
     config/consumerOffset.json (every 5 s). An offset below min_offset: messages expired unread. One above max_offset: it
     comes from another store, or messages were lost. Without bounds and lag: the queue is lost, and the exit code is 1.
     """
-    rows = rows_of(store.lag())
+    rows = rows_of(store.broker.lag())
     nothing = "no group has consumed from this store"
     if group is not None:
         nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"

@@ -33,7 +33,7 @@ def topics(store: mqstore.Store, out: Output) -> None:
 def _topics(store: mqstore.Store) -> Iterator[Row]:
     configs: dict[str, Row] = {}
     with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
-        configs = {row["topic"]: row for row in rows_of(store.topic_configs())}
+        configs = {row["topic"]: row for row in rows_of(store.broker.topic_configs())}
     for name in sorted({*store.topics, *configs}):
         lengths = _lengths(store, name)
         yield {

@@ -77,7 +77,7 @@ class Used:
 
 def used_of(store: mqstore.Store) -> Used:
     """Reads the log once."""
-    by_segment = len(store.topics) * len(store.segments()) <= MOST_PAIRS
+    by_segment = len(store.topics) * len(store.inspect.segments()) <= MOST_PAIRS
     cells = store.usage(("topic", "hour", "segment") if by_segment else ("topic", "hour"), errors="skip")
     topics: dict[str, Counter[str]] = defaultdict(Counter)
     times: dict[str, tuple[str, str]] = {}
@@ -142,7 +142,7 @@ def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int
     title = "Segments, and what they hold"
     if not used.topics:
         return Section("segments", title, NOTHING)
-    segments = rows_of(store.segments())
+    segments = rows_of(store.inspect.segments())
     starts = [row["segment"] for row in segments]
     every = max(1, -(-len(starts) // PLACES))
     place_of = {start: number // every for number, start in enumerate(starts)}
@@ -246,7 +246,7 @@ def hours_section(used: Used) -> Section:
 def index_section(store: mqstore.Store) -> Section:
     """How well the index serves."""
     title = "The index: load and chains"
-    files = rows_of(store.index_files())
+    files = rows_of(store.inspect.index_files())
     if not files:
         return Section("index", title, "There is no index file: a search by key reads the log.")
     drawn = [row for row in files if row["load"] is not None and row["longest_chain"] is not None][-PLACES:]
@@ -321,9 +321,9 @@ def recovery_section(store: mqstore.Store) -> Section:
 
 
 def lag_of(store: mqstore.Store) -> list[dict[str, Any]] | str:
-    """The rows of `Store.lag`, or why there are none."""
+    """Returns the rows of `Store.broker.lag`, or the reason why they cannot be read."""
     try:
-        rows = rows_of(store.lag())
+        rows = rows_of(store.broker.lag())
     except mqstore.NotFoundError:
         return "The store has no progress of consumers: config/consumerOffset.json is missing."
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:

@@ -1,4 +1,4 @@
-"""`mqstore dump` and `Store.dump`: each byte has a name, and damage is said where it stands."""
+"""`mqstore dump` and `Store.inspect.dump`: each byte has a name, and damage is reported at its field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_fields_of_a_record_lie_one_after_the_other_and_say_what_the_message
         messages = [message for topic in store.topics.values() for queue in topic.queues for message in queue]
         assert messages
         for message in messages:
-            rows = store.dump(message.physical_offset).to_arrow().to_pylist()
+            rows = store.inspect.dump(message.physical_offset).to_arrow().to_pylist()
             assert all(row["wrong"] is None for row in rows)
             assert sum(row["length"] for row in rows) == message.store_size
             assert all(row["offset"] + row["length"] == after["offset"] for row, after in pairwise(rows))
@@ -45,7 +45,7 @@ def damaged(path: Path, at: int, data: bytes) -> dict[str, str]:
     segment.write_bytes(before[:at] + data + before[at + len(data) :])
     try:
         with mqstore.open(path, errors="skip") as store:
-            return {row["field"]: row["wrong"] for row in store.dump(0).to_arrow().to_pylist() if row["wrong"]}
+            return {row["field"]: row["wrong"] for row in store.inspect.dump(0).to_arrow().to_pylist() if row["wrong"]}
     finally:
         segment.write_bytes(before)
 
@@ -66,7 +66,7 @@ def test_what_is_wrong_with_a_damaged_record_is_said_at_its_field(copied: Callab
 
 def test_a_place_without_a_record_says_what_stands_there(golden: Path, run: Callable[..., Any]) -> None:
     with mqstore.open(golden / "491_multifile") as store:
-        [start, second, *_] = [row["segment"] for row in store.segments().to_arrow().to_pylist()]
+        [start, second, *_] = [row["segment"] for row in store.inspect.segments().to_arrow().to_pylist()]
         last = max(
             (m for topic in store.topics.values() for queue in topic.queues for m in queue if m.physical_offset < second),
             key=lambda message: message.physical_offset,
@@ -89,8 +89,8 @@ def test_a_queue_entry_is_shown_with_the_record_that_it_leads_to(copied: Callabl
     with mqstore.open(path) as store:
         queue = store.topics["orders"].queues[0]
         first, second = queue[0], queue[1]
-        record = store.dump(second.physical_offset).to_arrow().to_pylist()
-        rows = store.dump_entry("orders", 0, 1).to_arrow().to_pylist()
+        record = store.inspect.dump(second.physical_offset).to_arrow().to_pylist()
+        rows = store.inspect.dump_entry("orders", 0, 1).to_arrow().to_pylist()
     assert [row["field"] for row in rows[:3]] == ["physical_offset", "size", "tags_code"]
     assert [row["value"] for row in rows[:2]] == [str(second.physical_offset), str(second.store_size)]
     assert rows[3:] == record
@@ -111,7 +111,7 @@ def test_the_chain_of_a_key_leads_to_the_messages_that_a_query_finds(golden: Pat
             message = next(m for topic in store.topics.values() for queue in topic.queues for m in queue)
             topic, key = message.topic, message.keys[0] if message.keys else str(message.unique_key)
             found = {f"{hit.topic}/{hit.queue_id}@{hit.queue_offset}" for hit in store.query(topic, key, limit=None)}
-            rows = store.dump_key(topic, key).to_arrow().to_pylist()
+            rows = store.inspect.dump_key(topic, key).to_arrow().to_pylist()
         records = [row for row in rows if row["field"].endswith(" record")]
         assert {row["value"].partition(",")[0] for row in records if key in row["value"].split()} >= found
         assert all(row["wrong"] is None for row in rows)
@@ -127,14 +127,14 @@ def test_a_broken_chain_is_said_where_it_breaks(copied: Callable[[str], Path]) -
     path = copied("498_mixed")
     with mqstore.open(path) as store:
         message = next(m for m in store.topics["orders"].queues[0] if m.keys)
-        rows = store.dump_key("orders", message.keys[0]).to_arrow().to_pylist()
+        rows = store.inspect.dump_key("orders", message.keys[0]).to_arrow().to_pylist()
     slot = next(row for row in rows if row["field"].startswith("slot ") and row["value"] != "no item")
     file = Path(slot["file"])
     data = bytearray(file.read_bytes())
     data[slot["offset"] : slot["offset"] + 4] = struct.pack(">i", 2_000_000_000)
     file.write_bytes(data)
     with mqstore.open(path) as store:
-        wrong = [row["wrong"] for row in store.dump_key("orders", message.keys[0]).to_arrow().to_pylist() if row["wrong"]]
+        wrong = [row["wrong"] for row in store.inspect.dump_key("orders", message.keys[0]).to_arrow().to_pylist() if row["wrong"]]
     assert wrong
     assert "the chain is broken" in wrong[0]
 
@@ -165,7 +165,7 @@ def test_any_bytes_are_shown(copied: Callable[[str], Path]) -> None:
     segment.write_bytes(data)
     with mqstore.open(path, errors="skip") as store:
         for offset in range(0, len(data), 5):
-            rows = store.dump(offset).to_arrow().to_pylist()
+            rows = store.inspect.dump(offset).to_arrow().to_pylist()
             assert rows[0]["offset"] == offset
             assert all(row["offset"] + row["length"] == after["offset"] for row, after in pairwise(rows))
             assert all(data[row["offset"] :].startswith(row["bytes"]) for row in rows)

@@ -209,7 +209,7 @@ def test_segments_index_and_manifest_are_what_the_api_gives(told: tuple[Path, Ex
     path, _ = told
     with mqstore.open(path) as store:
         bounds = store.min_physical_offset, store.max_physical_offset
-        segments, index = store.segments().to_arrow().to_pylist(), store.index_files().to_arrow().to_pylist()
+        segments, index = store.inspect.segments().to_arrow().to_pylist(), store.inspect.index_files().to_arrow().to_pylist()
 
     def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{k: ms(v.isoformat()) if isinstance(v, datetime) else v for k, v in row.items()} for row in rows]

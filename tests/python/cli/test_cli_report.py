@@ -116,7 +116,7 @@ def test_a_segment_names_the_groups_that_read_next_in_it(mqstore_broker: Broker)
         wanted = {
             group: store.topics["orders"].queues[0][offset].physical_offset for group, offset in (("early", 1), ("late", 7))
         }
-        starts = [row["segment"] for row in store.segments().to_arrow().to_pylist()]
+        starts = [row["segment"] for row in store.inspect.segments().to_arrow().to_pylist()]
     expected = {group: str(max(start for start in starts if start <= offset)) for group, offset in wanted.items()}
     named = {
         group: row["segment"]
