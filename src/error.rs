@@ -7,19 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::format::{MAX_PROPERTIES_SIZE, Malformed};
+use crate::remedy::Remedy;
 
 /// The result of everything that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a reader can do about a damaged message or queue entry.
-pub(crate) const DAMAGE_ADVICE: &str = "to read the other messages, use errors=\"skip\"; to go on writing, open the store with \
-     recovery=\"salvage\", which keeps every whole message";
-
-/// The same where a segment before others is missing or cut short: a writer refuses such a log, and a salvage too.
-pub(crate) const HOLE_ADVICE: &str =
-    "to read the other messages, use errors=\"skip\"; to go on writing, put back the segment that is missing or cut short";
-
-/// What went wrong, where, and (in its text) what to do.
+/// An error: what is wrong, where, and what to do. Its `Display` is the [`text`](Self::text) and the [`remedy`](Self::remedy) in the words of
+/// Rust.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
@@ -41,8 +35,10 @@ pub enum Error {
         path: PathBuf,
         /// Byte position in that file.
         offset: u64,
-        /// What is wrong and what to do.
+        /// The contradiction, in words.
         reason: String,
+        /// The remedy, if one is known.
+        remedy: Option<Remedy>,
     },
     /// A valid store, in a form that this call does not read.
     Unsupported {
@@ -50,11 +46,15 @@ pub enum Error {
         path: PathBuf,
         /// What it is, and which calls work on it.
         what: String,
+        /// The remedy, if one is known.
+        remedy: Option<Remedy>,
     },
     /// No such message, queue or offset.
     NotFound {
         /// What was looked for and the bounds it lies outside of.
         what: String,
+        /// The remedy, if one is known.
+        remedy: Option<Remedy>,
     },
     /// An argument or option that cannot be right.
     Invalid {
@@ -151,6 +151,48 @@ impl Error {
             source: Arc::new(source),
         }
     }
+
+    /// Bytes that contradict the format, without a remedy.
+    pub fn corrupt(path: impl Into<PathBuf>, offset: u64, reason: impl Into<String>) -> Self {
+        Self::Corrupt {
+            path: path.into(),
+            offset,
+            reason: reason.into(),
+            remedy: None,
+        }
+    }
+
+    /// A message, queue or offset that does not exist, without a remedy.
+    pub fn not_found(what: impl Into<String>) -> Self {
+        Self::NotFound {
+            what: what.into(),
+            remedy: None,
+        }
+    }
+
+    /// Returns what helps, if something does.
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Corrupt { remedy, .. } | Self::Unsupported { remedy, .. } | Self::NotFound { remedy, .. } => *remedy,
+            Self::Locked { .. } => Some(Remedy::ReadOnly),
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => Some(Remedy::ReadOnly),
+            _ => None,
+        }
+    }
+
+    /// Returns the error with this remedy, if it can have one of its own.
+    #[must_use]
+    pub fn with_remedy(mut self, helps: Remedy) -> Self {
+        if let Self::Corrupt { remedy, .. } | Self::Unsupported { remedy, .. } | Self::NotFound { remedy, .. } = &mut self {
+            *remedy = Some(helps);
+        }
+        self
+    }
+
+    /// Returns what is wrong and where, without the remedy.
+    pub fn text(&self) -> impl fmt::Display {
+        Text(self)
+    }
 }
 
 impl Error {
@@ -227,6 +269,15 @@ impl Error {
         }
     }
 
+    /// Returns the error with more about damaged bytes.
+    #[must_use]
+    pub fn adding(mut self, more: &str) -> Self {
+        if let Self::Corrupt { reason, .. } = &mut self {
+            *reason = format!("{reason}; {more}");
+        }
+        self
+    }
+
     /// The same, where an option has the wrong value.
     #[must_use]
     pub fn of_option(self, name: &str) -> Self {
@@ -240,15 +291,11 @@ impl Error {
 
     /// The same, where damaged bytes are those of this message.
     #[must_use]
-    pub fn of_message(self, message: &str) -> Self {
-        match self {
-            Self::Corrupt { path, offset, reason } => Self::Corrupt {
-                path,
-                offset,
-                reason: format!("{message}: {reason}"),
-            },
-            other => other,
+    pub fn of_message(mut self, message: &str) -> Self {
+        if let Self::Corrupt { reason, .. } = &mut self {
+            *reason = format!("{message}: {reason}");
         }
+        self
     }
 
     /// Adds the time that the caller waited before this attempt to take the lock.
@@ -258,22 +305,6 @@ impl Error {
             Self::Locked { path, waited } => Self::Locked {
                 path,
                 waited: waited.saturating_add(before),
-            },
-            other => other,
-        }
-    }
-
-    /// The same, with what can be done about damaged bytes, or a message that is gone.
-    #[must_use]
-    pub fn advising(self, advice: &str) -> Self {
-        match self {
-            Self::Corrupt { path, offset, reason } => Self::Corrupt {
-                path,
-                offset,
-                reason: format!("{reason}; {advice}"),
-            },
-            Self::NotFound { what } => Self::NotFound {
-                what: format!("{what}; {advice}"),
             },
             other => other,
         }
@@ -314,14 +345,6 @@ pub(crate) fn is_short(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// What can be done about an answer of the system, to be put after it.
-pub(crate) fn io_advice(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => "; mode \"r\" reads a store there",
-        _ => "",
-    }
-}
-
 /// Returns the part of the text of [`Error::Locked`] that says how long the caller has waited; it is empty if there was no wait.
 pub(crate) fn wait_in_words(waited: Duration) -> String {
     if waited.is_zero() {
@@ -332,57 +355,72 @@ pub(crate) fn wait_in_words(waited: Duration) -> String {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAStore { path, found } => write!(
+        Text(self).fmt(f)?;
+        self.remedy().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+/// An error without its remedy, and without those of its causes.
+struct Text<'a>(&'a Error);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Error::NotAStore { path, found } => write!(
                 f,
                 "{}: not a message store: expected a directory with commitlog/ and files named by 20 digits in it, found {found}",
                 path.display()
             ),
-            Self::NoSuchDirectory { path } => write!(f, "{}: no such directory", path.display()),
-            Self::Corrupt { path, offset, reason } => write!(f, "{} at byte {offset}: {reason}", path.display()),
-            Self::Unsupported { path, what } => write!(f, "{}: {what}", path.display()),
-            Self::NotFound { what } | Self::Invalid { what } | Self::TimedOut { what } => f.write_str(what),
-            Self::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
-            Self::Locked { path, waited } => write!(
+            Error::NoSuchDirectory { path } => write!(f, "{}: no such directory", path.display()),
+            Error::Corrupt {
+                path, offset, reason, ..
+            } => write!(f, "{} at byte {offset}: {reason}", path.display()),
+            Error::Unsupported { path, what, .. } => write!(f, "{}: {what}", path.display()),
+            Error::NotFound { what, .. } | Error::Invalid { what } | Error::TimedOut { what } => f.write_str(what),
+            Error::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
+            Error::Locked { path, waited } => write!(
                 f,
                 "{}: locked{}: another store, of this process or another, or a broker writes here; close it first (lsof on this file names \
                  its process)",
                 path.display(),
                 wait_in_words(*waited)
             ),
-            Self::IllegalMessage { what, status } => write!(f, "{status}: {what}"),
-            Self::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),
-            Self::Poisoned { cause, flushed } => write!(
+            Error::IllegalMessage { what, status } => write!(f, "{status}: {what}"),
+            Error::DiskFull { path } => write!(f, "no space left on the disk for {}", path.display()),
+            Error::Poisoned { cause, flushed } => write!(
                 f,
-                "a write or sync failed ({cause}), and the store takes no more writes; the log is durable up to {flushed}; close the \
-                 store and reopen it"
+                "a write or sync failed ({}), and the store takes no more writes; the log is durable up to {flushed}; close the store \
+                 and reopen it",
+                Text(cause)
             ),
-            Self::NotDurable { physical_offset, cause } if cause.is_shortage() => write!(
+            Error::NotDurable { physical_offset, cause } if cause.is_shortage() => write!(
                 f,
                 "the message at physical offset {physical_offset} was appended and is not durable yet; do not append it again, it becomes \
-                 durable when this is over: {cause}"
+                 durable when this is over: {}",
+                Text(cause)
             ),
-            Self::NotDurable { physical_offset, cause } => write!(
+            Error::NotDurable { physical_offset, cause } => write!(
                 f,
-                "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {cause}"
+                "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {}",
+                Text(cause)
             ),
-            Self::Busy { held, limit } => write!(
+            Error::Busy { held, limit } => write!(
                 f,
                 "the disk or the machine stalls: another append has been writing for {} ms, more than os_page_cache_busy_time_out_mills \
                  ({limit}); nothing was stored, append again later",
                 held.as_millis()
             ),
-            Self::PoolFull { waited } => write!(
+            Error::PoolFull { waited } => write!(
                 f,
                 "the disk stalls or has no room: no buffer of the transient store pool came free within {} ms (wait_time_out); nothing was \
                  stored, append again later",
                 waited.as_millis()
             ),
-            Self::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
-            Self::Interrupted { cause } => write!(f, "interrupted: {cause}"),
-            Self::Closed => f.write_str("the store is closed"),
-            Self::Io { action, path, source } => {
-                write!(f, "cannot {action} {}: {source}{}", path.display(), io_advice(source))
+            Error::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
+            Error::Interrupted { cause } => write!(f, "interrupted: {cause}"),
+            Error::Closed => f.write_str("the store is closed"),
+            Error::Io { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}", path.display())
             }
         }
     }

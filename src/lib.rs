@@ -7,6 +7,8 @@ compile_error!("mqstore builds on Linux: its locks, allocation and SIGBUS guard 
 
 /// Pure bytes: every record, entry, header and name of the on-disk format, both ways.
 pub mod format;
+/// Remedies: what a caller can do about an error, as data.
+pub mod remedy;
 /// What can go wrong, told by what the caller can do about it.
 pub mod error;
 /// The options of a store, RocketMQ's names and defaults.

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NoReturn, final
 
+from mqstore.errors import Remedy
+
 __all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "VerifyReport"]
 
 
@@ -214,6 +216,9 @@ class RecoveryReport(_Shown):
         (`errors="skip"`).
     missing : str | None
         The missing messages and the evidence for them, in words; None if `complete`.
+    remedy : Remedy | None
+        What helps to read or keep more messages (`mqstore.errors.Remedy`), where that is
+        known.
     """
 
     clean_exit: bool
@@ -228,6 +233,7 @@ class RecoveryReport(_Shown):
     bytes_cut: int
     lost: tuple[tuple[int, int], ...]
     missing: str | None
+    remedy: Remedy | None
 
     @property
     def bytes_lost(self) -> int:
@@ -419,7 +425,9 @@ class RepairReport(_Shown):
         The changes, in order; empty if nothing has to be done.
     refusal : str | None
         The reason why log, queues and index stay as they are although something is
-        wrong with them, and the first step to take; None otherwise.
+        wrong with them; None otherwise.
+    remedy : Remedy | None
+        What helps after the refusal (`mqstore.errors.Remedy`), where that is known.
     backup : str | None
         The directory in the store with the files that were set aside, under the same
         names; None without such files, and in a dry run.
@@ -435,6 +443,7 @@ class RepairReport(_Shown):
     found: VerifyReport
     changes: tuple[Change, ...]
     refusal: str | None
+    remedy: Remedy | None
     backup: str | None
     lost: tuple[tuple[int, int], ...]
     left: tuple[Finding, ...]

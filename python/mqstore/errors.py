@@ -6,7 +6,7 @@ Arguments that cannot be right raise ValueError or TypeError themselves.
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
     from typing import Self
@@ -22,6 +22,7 @@ __all__ = [
     "NotFoundError",
     "PoisonedError",
     "ReadOnlyError",
+    "Remedy",
     "StoreError",
     "StoreExistsError",
     "StoreFileNotFoundError",
@@ -32,8 +33,59 @@ __all__ = [
 ]
 
 
+Remedy: TypeAlias = Literal[
+    "skip",
+    "skip-or-salvage",
+    "skip-or-put-back",
+    "salvage-or-read",
+    "salvage-past-end",
+    "read-around-gap",
+    "extend-copy",
+    "repair",
+    "rebuild",
+    "read-only",
+    "walk-log",
+    "start-at-bound",
+]
+"""The stable names of remedies: what helps after an error.
+
+For a reader:
+
+- "skip": read with `errors="skip"`, which passes over messages that were lost or are damaged, and counts them.
+- "skip-or-salvage", "skip-or-put-back": the same; below is what a writer or an operator can do.
+- "salvage-past-end": open with `recovery="salvage"`, which also reads the whole messages after the end of the log.
+- "read-around-gap": open with mode "r", which reads the messages before and after a gap in the log.
+- "read-only": open with mode "r", which writes nothing and takes no lock.
+- "walk-log": search with `walk=True`, which reads the log itself.
+- "start-at-bound": follow with `on_missing="earliest"` or `on_missing="latest"`.
+
+For a writer:
+
+- "skip-or-salvage", "salvage-or-read", "salvage-past-end": open with `recovery="salvage"`, which keeps every whole message. A
+  reader with mode "r" reads the store unchanged.
+
+For an operator:
+
+- "skip-or-put-back": put back the segment that is missing or cut short; until then the store takes no messages.
+- "extend-copy": copy the segment again, or extend it to its length in a copy of the store.
+- "repair": `mqstore.repair`, which keeps every whole message.
+- "rebuild": copy the file again, or `mqstore.rebuild`, which makes it again from the log.
+"""
+
+
 class StoreError(Exception):
     """Base of every exception of mqstore."""
+
+    remedy: Remedy | None = None
+    """The remedy, where one is known."""
+    advice: str | None = None
+    """The remedy in words, with which the text ends."""
+
+    def __str__(self) -> str:
+        return self._advising(super().__str__())
+
+    def _advising(self, text: str) -> str:
+        return text if self.advice is None else f"{text}; {self.advice}"
 
     status: str | None = None
     """RocketMQ's PutMessageStatus for a message that was not stored, where it has one."""
@@ -56,7 +108,7 @@ class CorruptError(StoreError, ValueError):
     offset: int
     """Byte position in that file."""
     reason: str
-    """What is wrong, and what to do."""
+    """The contradiction, in words."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(path, offset, reason)
@@ -65,7 +117,7 @@ class CorruptError(StoreError, ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.path} at byte {self.offset}: {self.reason}"
+        return self._advising(f"{self.path} at byte {self.offset}: {self.reason}")
 
 
 class UnsupportedFormatError(StoreError, NotImplementedError):

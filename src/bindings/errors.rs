@@ -4,7 +4,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::{PyErr, import_exception};
 
-use crate::error::{Error, io_advice, wait_in_words};
+use super::remedies::advice;
+use crate::error::{Error, wait_in_words};
 
 macro_rules! exceptions {
     ($($name:ident)*) => {
@@ -48,59 +49,74 @@ impl From<Error> for PyErr {
         {
             return Python::attach(|py| cause.clone_ref(py));
         }
-        let text = error.to_string();
-        match error {
-            Error::NotAStore { path, found } => {
-                let why = format!("not a message store: expected a directory with commitlog/ in it, found {found}");
-                NotAStoreError::new_err((libc::ENOENT, why, path.into_os_string()))
-            }
-            Error::NoSuchDirectory { path } => {
-                NotAStoreError::new_err((libc::ENOENT, "no such directory", path.into_os_string()))
-            }
-            Error::Corrupt { path, offset, reason } => CorruptError::new_err((path.into_os_string(), offset, reason)),
-            Error::Unsupported { .. } => UnsupportedFormatError::new_err(text),
-            Error::NotFound { .. } => NotFoundError::new_err(text),
-            Error::Invalid { .. } => PyValueError::new_err(text),
-            Error::Exists { path } => {
-                let why = "a new store wants a missing or an empty directory";
-                StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))
-            }
-            Error::Locked { path, waited } => {
-                let why = format!(
-                    "another store, of this process or another, or a broker writes here{}: close it first, or open with mode \"r\"; \
-                     lsof or fuser on this file names the process",
-                    wait_in_words(waited)
-                );
-                LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
-            }
-            Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),
-            Error::DiskFull { path } => {
-                let why = "no space left on the disk for this file: free some and try again";
-                DiskFullError::new_err((libc::ENOSPC, why, path.into_os_string()))
-            }
-            Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
-            Error::NotDurable { cause, .. } => match *cause {
-                Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
-                Error::Closed => ClosedError::new_err(text),
-                Error::DiskFull { path } => DiskFullError::new_err((libc::ENOSPC, text, path.into_os_string())),
-                Error::Io { path, source, .. } if source.raw_os_error().is_some() => {
-                    StoreIOError::new_err((source.raw_os_error(), text, path.into_os_string()))
-                }
-                cause => cause.into(),
-            },
-            Error::Busy { .. } | Error::PoolFull { .. } => BusyError::new_err((libc::EAGAIN, text)),
-            Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
-            Error::Closed => ClosedError::new_err(text),
-            Error::Interrupted { .. } | Error::Panicked { .. } => StoreError::new_err(text),
-            Error::Io { action, path, source } => match source.raw_os_error() {
-                Some(number) => {
-                    let why = format!("cannot {action}: {source}{}", io_advice(&source));
-                    StoreIOError::new_err((number, why, path.into_os_string()))
-                }
-                // With a number that is None Python would show "[Errno None]".
-                None => StoreIOError::new_err(format!("cannot {action} {}: {source}", path.display())),
-            },
+        let remedy = error.remedy();
+        let raised = exception_of(error);
+        match remedy {
+            None => raised,
+            Some(remedy) => Python::attach(|py| {
+                let value = raised.value(py);
+                let is_set = value
+                    .setattr("remedy", remedy.name())
+                    .and_then(|()| value.setattr("advice", advice(remedy)));
+                is_set.err().unwrap_or(raised)
+            }),
         }
+    }
+}
+
+fn exception_of(error: Error) -> PyErr {
+    let text = error.text().to_string();
+    match error {
+        Error::NotAStore { path, found } => {
+            let why = format!("not a message store: expected a directory with commitlog/ in it, found {found}");
+            NotAStoreError::new_err((libc::ENOENT, why, path.into_os_string()))
+        }
+        Error::NoSuchDirectory { path } => NotAStoreError::new_err((libc::ENOENT, "no such directory", path.into_os_string())),
+        Error::Corrupt {
+            path, offset, reason, ..
+        } => CorruptError::new_err((path.into_os_string(), offset, reason)),
+        Error::Unsupported { .. } => UnsupportedFormatError::new_err(text),
+        Error::NotFound { .. } => NotFoundError::new_err(text),
+        Error::Invalid { .. } => PyValueError::new_err(text),
+        Error::Exists { path } => {
+            let why = "a new store wants a missing or an empty directory";
+            StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))
+        }
+        Error::Locked { path, waited } => {
+            let why = format!(
+                "another store, of this process or another, or a broker writes here{}: close it first; lsof or fuser on this \
+                 file names the process",
+                wait_in_words(waited)
+            );
+            LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
+        }
+        Error::IllegalMessage { what, status } => IllegalMessageError::new_err((what, status)),
+        Error::DiskFull { path } => {
+            let why = "no space left on the disk for this file: free some and try again";
+            DiskFullError::new_err((libc::ENOSPC, why, path.into_os_string()))
+        }
+        Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
+        Error::NotDurable { cause, .. } => match *cause {
+            Error::Poisoned { cause, flushed } => poisoned(*cause, flushed, text),
+            Error::Closed => ClosedError::new_err(text),
+            Error::DiskFull { path } => DiskFullError::new_err((libc::ENOSPC, text, path.into_os_string())),
+            Error::Io { path, source, .. } if source.raw_os_error().is_some() => {
+                StoreIOError::new_err((source.raw_os_error(), text, path.into_os_string()))
+            }
+            cause => cause.into(),
+        },
+        Error::Busy { .. } | Error::PoolFull { .. } => BusyError::new_err((libc::EAGAIN, text)),
+        Error::TimedOut { .. } => WaitTimeoutError::new_err(text),
+        Error::Closed => ClosedError::new_err(text),
+        Error::Interrupted { .. } | Error::Panicked { .. } => StoreError::new_err(text),
+        Error::Io { action, path, source } => match source.raw_os_error() {
+            Some(number) => {
+                let why = format!("cannot {action}: {source}");
+                StoreIOError::new_err((number, why, path.into_os_string()))
+            }
+            // With a number that is None Python would show "[Errno None]".
+            None => StoreIOError::new_err(text),
+        },
     }
 }
 

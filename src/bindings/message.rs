@@ -257,15 +257,14 @@ impl Message {
         let view = self.0.view();
         let decoded = py.detach(|| decode_body(view.sys_flag(), view.body(), MAX_DECODED_BODY));
         self.0.intact()?;
-        let decoded = decoded.map_err(|malformed| Error::Corrupt {
-            path: "commitlog".into(),
-            offset: view.physical_offset() as u64,
-            reason: format!(
-                "the body of {}/{} at queue offset {} does not decompress: {malformed}; `body` gives it as it is stored",
+        let decoded = decoded.map_err(|malformed| {
+            let reason = format!(
+                "the body of {}/{} at queue offset {} does not decompress: {malformed}; `body` returns it as it is stored",
                 view.topic(),
                 view.queue_id(),
                 view.queue_offset()
-            ),
+            );
+            Error::corrupt("commitlog", view.physical_offset() as u64, reason)
         })?;
         Ok(PyBytes::new(py, &decoded))
     }

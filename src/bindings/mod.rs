@@ -11,6 +11,8 @@ mod arrow_input;
 mod capsule;
 /// Buffers without a copy: the body of a message; `Offsets`.
 mod buffer;
+/// Remedies in the words of Python.
+mod remedies;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;
 /// Modules that are imported when a call needs them.

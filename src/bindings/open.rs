@@ -16,6 +16,7 @@ use super::handle::{Handle, Mode, interruptible_by_signals};
 use super::imports;
 use super::nowait;
 use super::recipe::Recipe;
+use super::remedies::advising;
 use super::store::Store;
 use super::time::{delta_ms, to_wait};
 use super::warnings::warn;
@@ -145,7 +146,8 @@ fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
     let Some(missing) = &reader.recovery().missing else {
         return Ok(());
     };
-    warn(py, &format!("{} is INCOMPLETE: {missing}", handle.path().display()))
+    let text = format!("{} is INCOMPLETE: {}", handle.path().display(), missing.what);
+    warn(py, &advising(text, missing.remedy))
 }
 
 /// A pool that is not locked works, until the machine is short of memory.

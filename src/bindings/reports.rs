@@ -8,7 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::imports;
+use crate::error::Error;
 use crate::log::PutStats;
+use crate::remedy::Remedy;
 use crate::{check, recovery, store};
 
 type Report<'py> = PyResult<Bound<'py, PyAny>>;
@@ -80,7 +82,8 @@ pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryRe
             queue_entries_ahead: found.queue_entries_ahead,
             bytes_cut: found.bytes_cut,
             lost: stretches(py, &found.lost)?,
-            missing: found.missing.as_deref(),
+            missing: found.missing.as_ref().map(|missing| &missing.what),
+            remedy: found.missing.as_ref().and_then(|missing| missing.remedy).map(Remedy::name),
         }
     )
 }
@@ -120,7 +123,8 @@ pub(super) fn repair_report<'py>(py: Python<'py>, report: &check::RepairReport, 
             path: report.path.as_os_str(),
             found: verify_report(py, &report.found)?,
             changes: PyTuple::new(py, changes.collect::<PyResult<Vec<_>>>()?)?,
-            refusal: report.refusal.as_ref().map(ToString::to_string),
+            refusal: report.refusal.as_ref().map(|refusal| refusal.text().to_string()),
+            remedy: report.refusal.as_ref().and_then(Error::remedy).map(Remedy::name),
             backup: report.backup.as_ref().map(|backup| backup.as_os_str()),
             lost: stretches(py, &report.lost)?,
             left: findings(py, &report.left, root)?,

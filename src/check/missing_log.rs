@@ -157,11 +157,7 @@ impl MissingLog {
         let path = path_of(root, last.segment);
         let position = (last.physical_offset - last.segment).unsigned_abs();
         let record = encode_salvage_record(last.physical_offset, MIN_RECORD_SIZE, false, last.store_time);
-        let record = record.map_err(|malformed| Error::Corrupt {
-            path: path.clone(),
-            offset: position,
-            reason: malformed.to_string(),
-        })?;
+        let record = record.map_err(|malformed| Error::corrupt(&path, position, malformed.to_string()))?;
         open_or_create(env, &path)?
             .write_all_at(&record, position)
             .map_err(|error| Error::full_or_io("write", &path, error))

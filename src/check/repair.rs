@@ -601,11 +601,8 @@ fn end_of_damaged(found: &VerifyReport, log: &LogFiles, log_end: i64) -> Result<
 }
 
 fn refused_by(finding: &Finding, path: &Path) -> Error {
-    Error::Corrupt {
-        path: finding.file.clone(),
-        offset: finding.offset,
-        reason: format!("{}; {}", finding.what, finding.fix(path)),
-    }
+    let reason = format!("{}; {}", finding.what, finding.fix(path));
+    Error::corrupt(&finding.file, finding.offset, reason)
 }
 
 fn messages(count: u64) -> String {

@@ -59,7 +59,10 @@ pub(super) fn look_at_names(env: &dyn Env, context: &mut Context<'_>) -> Result<
         for path in context.log.empty_files() {
             context.add(Finding::new(FindingId::LogEmptyFile, path, 0, "this segment has no byte"));
         }
-        if let Err(Error::Corrupt { path, offset, reason }) = context.log.expect_whole() {
+        if let Err(Error::Corrupt {
+            path, offset, reason, ..
+        }) = context.log.expect_whole()
+        {
             context.add(Finding::new(FindingId::LogCutShort, &path, offset, reason));
         }
     }
@@ -195,7 +198,9 @@ pub(super) fn look_past_end(context: &mut Context<'_>) -> Result<()> {
     }
     let (log, end) = (context.log, context.bounds.end);
     if context.writer == Writer::Closed
-        && let Err(Error::Corrupt { path, offset, reason }) = log.expect_last_segment_at(end)
+        && let Err(Error::Corrupt {
+            path, offset, reason, ..
+        }) = log.expect_last_segment_at(end)
     {
         context.add(Finding::new(FindingId::LogSegmentAfterEnd, &path, offset, reason));
         return Ok(());

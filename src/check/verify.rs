@@ -245,7 +245,7 @@ fn add_missing(env: &dyn Env, reader: &MessageReader, context: &mut Context<'_>)
     let is_end_known = end >= context.bounds.end || context.is_damaged(end, Affected::default);
     if let Some(missing) = reader.recovery().missing.as_ref().filter(|_| !is_known || !is_end_known) {
         let (path, position) = context.log.path_of(end);
-        context.add(Finding::new(FindingId::LogEndsEarly, &path, position, missing.clone()));
+        context.add(Finding::new(FindingId::LogEndsEarly, &path, position, missing.what.clone()));
     }
     Ok(())
 }
@@ -435,10 +435,12 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
 
     fn add_damaged(&mut self, stretch: Range<i64>, damage: &Error, affected: Affected) {
         let (path, position, what) = match damage {
-            Error::Corrupt { path, offset, reason } => (path.clone(), *offset, reason.clone()),
+            Error::Corrupt {
+                path, offset, reason, ..
+            } => (path.clone(), *offset, reason.clone()),
             other => {
                 let (path, position) = self.context.log.path_of(stretch.start);
-                (path, position, other.to_string())
+                (path, position, other.text().to_string())
             }
         };
         let what = format!("physical offsets {} to {}: {what}", stretch.start, stretch.end);

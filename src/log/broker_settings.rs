@@ -39,6 +39,7 @@ pub fn load_broker_settings<T>(
         return match database {
             None => Ok(None),
             Some(dir) => Err(Error::Unsupported {
+                remedy: None,
                 what: format!(
                     "the broker keeps here, as a RocksDB database, what {} would hold: let the broker export it to that file \
                      (mqadmin rocksDBConfigToJson)",
@@ -68,8 +69,8 @@ fn load_json<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, 
     backup.push(".bak");
     let backup = PathBuf::from(backup);
     match (first, load_one(env, &backup, &decode)?) {
-        (Some(Err(damage)), Some(Err(also))) => Err(damage.advising(&format!("the one before is damaged, too: {also}"))),
-        (Some(Err(damage)), None) => Err(damage.advising("copy the file again; there is no .bak beside it, the one before")),
+        (Some(Err(damage)), Some(Err(also))) => Err(damage.adding(&format!("the one before is damaged, too: {also}"))),
+        (Some(Err(damage)), None) => Err(damage.adding("copy the file again; there is no .bak beside it, the one before")),
         (first, Some(content)) => {
             let why = match first {
                 Some(Err(damage)) => damage.to_string(),
@@ -94,11 +95,7 @@ fn load_one<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, M
     } else {
         decode(&bytes).map_err(|malformed| (malformed.at as u64, malformed.reason.into_owned()))
     };
-    Ok(Some(decoded.map_err(|(offset, reason)| Error::Corrupt {
-        path: path.to_owned(),
-        offset,
-        reason,
-    })))
+    Ok(Some(decoded.map_err(|(offset, reason)| Error::corrupt(path, offset, reason))))
 }
 
 fn read_whole(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
@@ -108,11 +105,8 @@ fn read_whole(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
     };
     let len = file.len().map_err(|error| Error::io("measure", path, error))?;
     if len > MAX_LEN {
-        return Err(Error::Corrupt {
-            path: path.to_owned(),
-            offset: MAX_LEN,
-            reason: format!("the file has {len} bytes: no broker has that many settings"),
-        });
+        let reason = format!("the file has {len} bytes: no broker has that many settings");
+        return Err(Error::corrupt(path, MAX_LEN, reason));
     }
     let mut bytes = vec![0; len as usize];
     let read = file

@@ -49,11 +49,7 @@ pub fn fill_from_record(env: &Arc<dyn Env>, root: &Path, config: &mut StoreConfi
     let Some(bytes) = read_file(env.as_ref(), &path, MAX_LEN)? else {
         return Ok(false);
     };
-    let corrupt = |reason: String| Error::Corrupt {
-        path: path.clone(),
-        offset: 0,
-        reason,
-    };
+    let corrupt = |reason: String| Error::corrupt(&path, 0, reason);
     let recorded: Map<String, Value> = serde_json::from_slice(&bytes).map_err(|error| {
         let names = FIELDS.map(|(name, _)| name).join(", ");
         corrupt(format!("expected a JSON object of sizes: {error}; give {names} as options"))

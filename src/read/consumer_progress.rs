@@ -146,11 +146,11 @@ impl MessageReader {
 
     fn settings<T>(&self, file: BrokerFile, decode: fn(&[u8]) -> Result<T, Malformed>) -> Result<BrokerSettings<T>> {
         let found = load_broker_settings(self.env().as_ref(), self.path(), file, decode)?;
-        found.ok_or_else(|| Error::NotFound {
-            what: format!(
+        found.ok_or_else(|| {
+            Error::not_found(format!(
                 "{} does not exist: a broker writes it; if this store is a copy of a broker's, copy the directory {CONFIG_DIR} too",
                 self.path().join(CONFIG_DIR).join(file.name).display()
-            ),
+            ))
         })
     }
 

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
-
-const OPTION: &str = "errors=\"skip\" passes over such messages and counts them";
+use crate::remedy::Remedy;
 
 /// The option for damage, and the number of messages that were passed over so far. A clone shares the count.
 #[derive(Debug, Clone)]
@@ -40,14 +39,14 @@ impl OnDamage {
         self.skipped.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// Counts `messages` as passed over, or gives the error back with advice to skip. Errors of any other kind are always given back.
+    /// Counts `messages` as passed over, or returns the error with a remedy. Errors of any other kind are always returned.
     pub(super) fn pass_over(&self, error: Error, messages: i64) -> Result<()> {
         match (error, self.errors) {
             (error, Errors::Skip) if error.is_damage() => {
                 self.add_skipped(messages.unsigned_abs());
                 Ok(())
             }
-            (error @ Error::NotFound { .. }, _) => Err(error.advising(OPTION)),
+            (error @ Error::NotFound { .. }, _) => Err(error.with_remedy(Remedy::Skip)),
             (error, _) => Err(error),
         }
     }
@@ -60,9 +59,7 @@ pub(super) const EXPIRED: &str = "its segment was removed since the store was op
 
 /// Returns the error for a place where no message that can be read starts.
 pub(super) fn nothing_at(physical_offset: i64, why: &str) -> Error {
-    Error::NotFound {
-        what: format!("no message starts at physical offset {physical_offset}: {why}"),
-    }
+    Error::not_found(format!("no message starts at physical offset {physical_offset}: {why}"))
 }
 
 /// The reason why a search could not read a place of the log.

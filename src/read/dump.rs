@@ -72,9 +72,7 @@ impl MessageReader {
     /// [`Error::NotFound`] for a queue or an entry that is not there, [`Error::Unsupported`] as [`MessageReader::queue_ids`],
     /// [`Error::Io`].
     pub fn dump_entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Vec<DumpRow>> {
-        let not_there = || Error::NotFound {
-            what: format!("{topic}/{queue_id} has no entry at queue offset {queue_offset}"),
-        };
+        let not_there = || Error::not_found(format!("{topic}/{queue_id} has no entry at queue offset {queue_offset}"));
         let queue = self.queue(topic, queue_id)?.ok_or_else(not_there)?;
         let (unit, is_in_memory) = queue.raw_unit(queue_offset)?.ok_or_else(not_there)?;
         let (path, offset) = queue.place(queue_offset);
@@ -174,8 +172,7 @@ impl MessageReader {
             }
         }
         if found.is_empty() {
-            let what = "there is no index file: a search by key reads the log".to_owned();
-            return Err(Error::NotFound { what });
+            return Err(Error::not_found("there is no index file: a search by key reads the log"));
         }
         Ok(found)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::config::StoreConfig;
-use crate::error::{DAMAGE_ADVICE, Error, HOLE_ADVICE, Result};
+use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, IndexHeader, MessageId, MessageView, is_salvage_record};
 use crate::log::{
     ConsumeQueue, ConsumeQueueStore, IndexService, LastWriter, LogFiles, LogRecord, RecordCursor, RecordStarts, StoredMessage,
@@ -15,6 +15,7 @@ use crate::log::{
 use crate::read::damage::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::read::walked_keys::WalkedStretches;
 use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
+use crate::remedy::Remedy;
 use crate::storage::Env;
 use crate::watermark::Watermark;
 
@@ -276,11 +277,9 @@ impl MessageReader {
 
     fn not_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Error> {
         let Range { start, end } = self.queue_bounds(topic, queue_id)?;
-        Ok(Error::NotFound {
-            what: format!(
-                "{topic}/{queue_id} holds no message at queue offset {queue_offset}: it spans {start} to {end} (exclusive)"
-            ),
-        })
+        Ok(Error::not_found(format!(
+            "{topic}/{queue_id} holds no message at queue offset {queue_offset}: it spans {start} to {end} (exclusive)"
+        )))
     }
 
     /// The message that a queue entry points at; `None` if its segment is gone. A record of that queue and number is known to start
@@ -304,16 +303,14 @@ impl MessageReader {
             LogRecord::Missing => Ok(None),
             LogRecord::Message(message) if is_salvage_record(&message.view()) => {
                 let lost = message_text(topic, queue_id, queue_offset);
-                let why = format!(
-                    "{lost} was lost, and recovery has put a salvage record in its place; errors=\"skip\" passes over it"
-                );
-                Err(self.log.corrupt(at, why))
+                let why = format!("{lost} was lost, and recovery has put a salvage record in its place");
+                Err(self.log.corrupt(at, why).with_remedy(Remedy::Skip))
             }
             LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
             LogRecord::Message(_) if unit.is_lost() => {
                 let hole = message_text(topic, queue_id, queue_offset);
-                let why = format!("{hole} is in no file of the store; errors=\"skip\" passes over it");
-                Err(self.log.corrupt(at, why))
+                let why = format!("{hole} is in no file of the store");
+                Err(self.log.corrupt(at, why).with_remedy(Remedy::Skip))
             }
             LogRecord::Message(message) => {
                 let view = message.view();
@@ -374,7 +371,7 @@ impl MessageReader {
             LogRecord::Message(message) if is_salvage_record(&message.view()) => Err(nothing_at(physical_offset, WAS_LOST)),
             LogRecord::Message(message) => Ok(message),
             LogRecord::Corrupt(error) => Err(self.advise(error)),
-            LogRecord::NoRecord(error) => Err(nothing(error.to_string())),
+            LogRecord::NoRecord(error) => Err(nothing(error.text().to_string())),
             LogRecord::Missing if self.log.is_removed(physical_offset) => Err(nothing_at(physical_offset, EXPIRED)),
             LogRecord::Missing => Err(nothing("its segment is missing".to_owned())),
             LogRecord::Blank { .. } => Err(nothing("the BLANK at a segment's end starts here".to_owned())),
@@ -406,18 +403,16 @@ impl MessageReader {
             ),
             Err(_) => format!("{id:?} is no offset id (32 or 56 hex digits)"),
         };
-        let no_key = if walk {
-            "no message has it as its unique key".to_owned()
-        } else {
-            let Range { start, end } = self.physical_bounds();
-            format!(
-                "the index leads to no message with it as its unique key; walk=True looks for it in the log itself and reads all {} bytes",
-                end - start
-            )
-        };
-        Err(Error::NotFound {
-            what: format!("{no_offset}, and {no_key}"),
-        })
+        if walk {
+            let what = format!("{no_offset}, and no message has it as its unique key");
+            return Err(Error::not_found(what));
+        }
+        let Range { start, end } = self.physical_bounds();
+        let what = format!(
+            "{no_offset}, and the index leads to no message with it as its unique key; the {} bytes of the log were not searched",
+            end - start
+        );
+        Err(Error::not_found(what).with_remedy(Remedy::WalkLog))
     }
 
     /// Lets the smallest offset of the queue take account of every file that was found to be removed.
@@ -436,7 +431,11 @@ impl MessageReader {
 
     /// The error of a damaged message, with what can be done about it.
     pub(super) fn advise(&self, damage: Error) -> Error {
-        damage.advising(if self.log.has_gap() { HOLE_ADVICE } else { DAMAGE_ADVICE })
+        damage.with_remedy(if self.log.has_gap() {
+            Remedy::SkipOrPutBack
+        } else {
+            Remedy::SkipOrSalvage
+        })
     }
 
     pub(crate) fn env(&self) -> &Arc<dyn Env> {

@@ -6,7 +6,8 @@ use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, Check, FLUSHED_MARK_FILE, has_lo
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord};
 use crate::recovery::opened::Opened;
-use crate::recovery::plan::RecoveryReport;
+use crate::recovery::plan::{Missing, RecoveryReport};
+use crate::remedy::Remedy;
 
 /// The opens for which a row of the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +139,7 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport, cut_off: Option<CutOff>) -> Result<Option<String>> {
+pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport, cut_off: Option<CutOff>) -> Result<Option<Missing>> {
     let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
     let exit = RowExit::of_reader(opened);
     let mut rows = OUTCOMES
@@ -150,13 +151,17 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport, cut_off
         Err(error @ Error::Corrupt { .. }) => Some(error),
         Err(error) => return Err(error),
     };
-    let sign = match cut_off {
-        Some(cut_off) => Some(cut_off.describe(opened.log, report, sign)),
-        None => sign.map(|sign| sign.to_string()),
+    let (sign, remedy) = match (cut_off, sign) {
+        (Some(cut_off), sign) => (Some(cut_off.describe(opened.log, report, sign)), Some(Remedy::SalvagePastEnd)),
+        (None, Some(sign)) => (Some(sign.text().to_string()), sign.remedy()),
+        (None, None) => (None, None),
     };
     let passed_over = (lost > 0).then(|| format!("{lost} bytes inside the log are damaged, and were passed over"));
     let signs: Vec<String> = passed_over.into_iter().chain(sign).collect();
-    Ok((!signs.is_empty()).then(|| signs.join("; ")))
+    Ok((!signs.is_empty()).then(|| Missing {
+        what: signs.join("; "),
+        remedy,
+    }))
 }
 
 /// Refuses a log that ends at an unreadable page, or of which a segment is cut short, empty or missing.
@@ -179,7 +184,7 @@ fn expect_first_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<(
         return Ok(());
     };
     let reason = format!("no message starts here ({}), but one starts at {first}", report.stop_reason);
-    Err(opened.log.corrupt(end, reason + CRASH_ADVICE))
+    Err(opened.log.corrupt(end, reason).with_remedy(Remedy::SalvageOrRead))
 }
 
 /// Refuses a log that ends before a message that the checkpoint covers.
@@ -189,7 +194,7 @@ fn expect_covered_messages(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
     };
     let stop = &report.stop_reason;
     let reason = format!("{stop}; a later message, at {last}, was on disk before the crash");
-    Err(opened.log.corrupt(report.log_end, reason + CRASH_ADVICE))
+    Err(refuse(opened, report, reason))
 }
 
 /// Refuses a log that ends before the message of our own stamp.
@@ -198,12 +203,14 @@ fn expect_own_stamp(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
         return Ok(());
     };
     let reason = format!("{}; a message at {stamped} was on disk before the crash", report.stop_reason);
-    Err(opened.log.corrupt(report.log_end, reason + CRASH_ADVICE))
+    Err(refuse(opened, report, reason))
 }
 
-/// The ways on after a refusal.
-const CRASH_ADVICE: &str =
-    "; open the store with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged";
+/// Returns the refusal of a store at the end of its log, of which a salvage keeps every whole message.
+fn refuse(opened: &Opened<'_>, report: &RecoveryReport, reason: String) -> Error {
+    let error = opened.log.corrupt(report.log_end, reason);
+    error.with_remedy(Remedy::SalvageOrRead)
+}
 
 /// Refuses a closed store of which a file is not whole, or whose files contradict each other.
 fn expect_all_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
@@ -237,27 +244,21 @@ impl CutOff {
             self.first
         );
         let end_of_log = |removed: &str| {
-            let reason = format!(
-                "the log ends here ({}), and {follow}{removed}{SALVAGE_ADVICE}",
-                report.stop_reason
-            );
-            log.corrupt(report.log_end, reason)
+            let reason = format!("the log ends here ({}), and {follow}{removed}", report.stop_reason);
+            log.corrupt(report.log_end, reason).text().to_string()
         };
         let Some(sign) = sign else {
-            return end_of_log(", and the next start of a writer removes them").to_string();
+            return end_of_log(", and the next start of a writer removes them");
         };
         let end = log.path_of(report.log_end);
         let is_at_end = matches!(&sign, Error::Corrupt { path, offset, .. } if *path == end.0 && *offset == end.1);
         if is_at_end {
-            format!("{sign}; {follow}{SALVAGE_ADVICE}")
+            format!("{}; {follow}", sign.text())
         } else {
-            format!("{}; {sign}", end_of_log(""))
+            format!("{}; {}", end_of_log(""), sign.text())
         }
     }
 }
-
-/// The way to read what follows the end of the log.
-const SALVAGE_ADVICE: &str = "; open the store with recovery=\"salvage\" to read what is whole on both sides";
 
 /// Finds the whole messages after the end of the log of a crashed store. A record that is torn at the end of the log, as a crash leaves it,
 /// is followed by none. Beside a live writer the log only grows.
@@ -301,31 +302,25 @@ fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
     let reason = format!(
         "the log {found}, and {CONFIG_DIR}/{FLUSHED_MARK_FILE} says that it was on disk up to {flushed}: acknowledged messages are \
          damaged or missing, or this is a copy made while the store was written; put the segments back, or copy the store again \
-         ({COMMIT_LOG_DIR}/ last), or open it with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged"
+         ({COMMIT_LOG_DIR}/ last)"
     );
-    Err(opened.log.corrupt(at, reason))
+    Err(opened.log.corrupt(at, reason).with_remedy(Remedy::SalvageOrRead))
 }
 
-/// The way to read a log with a gap. Damage may end the log of a crashed store before it.
-const GAP_ADVICE: &str = "; mode \"r\" reads the messages before and after the gap, with recovery=\"salvage\" past damage, too";
-
-/// Refuses a log with a segment that is cut short before others, or missing between others.
+/// Refuses a log with a segment that is cut short before others, or missing between others. Damage may end the log of a crashed store before
+/// such a gap.
 fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
     let log = opened.log;
     if let Some((path, len)) = log.cut_short().first() {
         let reason = format!(
-            "the segment ends here, {} bytes were expected, and later segments are there: copy it again{GAP_ADVICE}",
+            "the segment ends here, {} bytes were expected, and later segments are there: copy it again",
             log.segment_size()
         );
-        return Err(Error::Corrupt {
-            path: path.clone(),
-            offset: *len,
-            reason,
-        });
+        return Err(Error::corrupt(path, *len, reason).with_remedy(Remedy::ReadAroundGap));
     }
     log.first_hole().map_or(Ok(()), |hole| {
-        let reason = format!("this segment is missing, and later ones are there: put it back{GAP_ADVICE}");
-        Err(log.corrupt(hole, reason))
+        let reason = "this segment is missing, and later ones are there: put it back".to_owned();
+        Err(log.corrupt(hole, reason).with_remedy(Remedy::ReadAroundGap))
     })
 }
 
@@ -358,12 +353,11 @@ fn last_covered(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i
 /// Refuses a closed store whose files contradict each other. A part of its log may be missing, and an append would overwrite the place of
 /// that part.
 fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let refused = |reason: String| Err(opened.log.corrupt(report.log_end, reason));
+    let refused = |reason: String| Err(refuse(opened, report, reason));
     opened.log.expect_last_segment_at(report.log_end)?;
     if report.queue_entries_ahead > 0 {
         return refused(format!(
-            "the log ends here ({}), and {} queue entries point at or past its end: a part of the log is missing; put it back, or \
-             open the store with recovery=\"salvage\" to keep every whole message",
+            "the log ends here ({}), and {} queue entries point at or past its end: a part of the log is missing; put it back",
             report.stop_reason, report.queue_entries_ahead
         ));
     }
@@ -372,7 +366,7 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
     if stamped > report.last_store_time {
         return refused(format!(
             "the log ends here ({}) with a message of time {}, and the checkpoint says that one of time {stamped} is on disk: a part \
-             of the log is missing or damaged; open the store with recovery=\"salvage\" to keep every whole message",
+             of the log is missing or damaged",
             report.stop_reason, report.last_store_time
         ));
     }
@@ -396,10 +390,10 @@ fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<
         format!(", and a message starts at {found}")
     };
     let reason = format!(
-        "the log ends here ({}){goes_on}: a part of the log is damaged: mqstore repair keeps every whole message",
+        "the log ends here ({}){goes_on}: a part of the log is damaged",
         report.stop_reason
     );
-    Err(log.corrupt(end, reason))
+    Err(log.corrupt(end, reason).with_remedy(Remedy::Repair))
 }
 
 /// Refuses a log that ends before the message of our own stamp. A live writer does not explain such an end: it stamps only what the log
@@ -411,10 +405,10 @@ fn expect_stamped_message(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
     }
     let reason = format!(
         "the log ends here ({}), and {} queue entries point at or past its end; the checkpoint says that the message at {stamped} was \
-         on disk: a part of the log is missing or damaged; open the store with recovery=\"salvage\" to keep every whole message",
+         on disk: a part of the log is missing or damaged",
         report.stop_reason, report.queue_entries_ahead
     );
-    Err(opened.log.corrupt(report.log_end, reason))
+    Err(refuse(opened, report, reason))
 }
 
 /// Refuses a log whose end is missing.
@@ -427,11 +421,10 @@ pub(super) fn expect_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result
     };
     let reason = format!(
         "the log ends here ({}), and {sign}: a part of the log is missing; put its segments back (is the disk of the log mounted?), or \
-         copy the store again with commitlog/ last if this is a copy of a store that was being written to, or open the store with \
-         recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged",
+         copy the store again with commitlog/ last if this is a copy of a store that was being written to",
         report.stop_reason
     );
-    Err(opened.log.corrupt(report.log_end, reason))
+    Err(refuse(opened, report, reason))
 }
 
 /// Refuses a log whose end is missing, unless a live writer explains it by extending queues, index and log after the log was listed.

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use crate::config::StoreConfig;
-use crate::error::{DAMAGE_ADVICE, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::Checkpoint;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, load_flushed_mark};
 use crate::recovery::opened::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords};
 use crate::recovery::plan::{RecoveryReport, plan_from, scan_end};
 use crate::recovery::undispatched::QueueTails;
 use crate::recovery::writer_state::{load_own_from, shown_until};
+use crate::remedy::Remedy;
 use crate::storage::Env;
 
 /// The messages that the log has gained.
@@ -84,5 +85,5 @@ fn damage(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Error> {
         LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => error,
         _ => opened.log.corrupt(at, report.stop_reason.clone()),
     };
-    Ok(found.advising(DAMAGE_ADVICE))
+    Ok(found.with_remedy(Remedy::SkipOrSalvage))
 }

@@ -37,7 +37,7 @@ pub(crate) use directory::remove_abort;
 pub(crate) use growth::find_growth;
 pub(crate) use open::{open_for_reading, open_for_writing};
 pub use opened::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords};
-pub use plan::{RecoveryPlan, RecoveryReport, plan};
+pub use plan::{Missing, RecoveryPlan, RecoveryReport, plan};
 pub use recovery_note::RecoveryNote;
 pub(crate) use store_files::{expect_store, measure};
 pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};

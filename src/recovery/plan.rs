@@ -14,6 +14,7 @@ use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
 use crate::recovery::opened::Opened;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
 use crate::recovery::undispatched::{QueueRanges, QueueTails, Undispatched, leads, leads_to_salvage_record};
+use crate::remedy::Remedy;
 
 /// The findings of an open, for people and programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,7 +51,16 @@ pub struct RecoveryReport {
     /// [`Recovery::Salvage`](crate::config::Recovery::Salvage).
     pub lost: Vec<Range<i64>>,
     /// The sign that messages are missing; `None` without one.
-    pub missing: Option<String>,
+    pub missing: Option<Missing>,
+}
+
+/// A sign that messages are missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The evidence, with its place.
+    pub what: String,
+    /// The remedy, if one is known.
+    pub remedy: Option<Remedy>,
 }
 
 /// What makes queues and log agree.
@@ -320,7 +330,7 @@ fn stop(scan: &LogScan<'_>, opened: &Opened<'_>) -> Result<(i64, String)> {
     let reason = match found {
         None if log.starts().next().is_none() => "there is no segment".to_owned(),
         None => "the last segment is full".to_owned(),
-        Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.to_string(),
+        Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.text().to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {at}"),
         Some(_) if opened.shown_until() == Some(at) => "its writer has made nothing durable after it yet".to_owned(),
         Some(_) => "nothing is written after it".to_owned(),

@@ -119,12 +119,11 @@ pub(crate) fn measure(env: &Arc<dyn Env>, path: &Path, config: &mut StoreConfig,
             ),
         });
     }
-    config.validate().map_err(|error| Error::Corrupt {
-        path: log.path_of(log.first_offset()).0,
-        offset: 0,
-        reason: format!(
+    config.validate().map_err(|error| {
+        let reason = format!(
             "no store is written with files of these sizes ({error}): a file was cut short or extended, so copy it again"
-        ),
+        );
+        Error::corrupt(log.path_of(log.first_offset()).0, 0, reason)
     })?;
     Ok(log.segment_size() > 0)
 }

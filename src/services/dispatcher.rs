@@ -461,11 +461,9 @@ fn expect_no_stop(scan: &LogScan<'_>) -> Result<()> {
     match scan.stopped_by() {
         None => Ok(()),
         Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => Err(error.clone()),
-        Some(_) => Err(Error::NotFound {
-            what: format!(
-                "no message starts at physical offset {}, although one was appended there",
-                scan.position()
-            ),
-        }),
+        Some(_) => Err(Error::not_found(format!(
+            "no message starts at physical offset {}, although one was appended there",
+            scan.position()
+        ))),
     }
 }

@@ -34,13 +34,9 @@ pub(super) fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<Pooled
                 files.push(PooledFile::new(dir.join(&entry.name), start, entry.len));
             }
             (Some(_), EntryKind::Directory | EntryKind::Other) => {
-                return Err(Error::Corrupt {
-                    path: dir.join(entry.name),
-                    offset: 0,
-                    reason: "a segment's name on something that is no regular file (a directory, a pipe, or a link that leads nowhere): \
-                             put the file back, or remove the name"
-                        .to_owned(),
-                });
+                let reason = "a segment's name on something that is no regular file (a directory, a pipe, or a link that leads \
+                              nowhere): put the file back, or remove the name";
+                return Err(Error::corrupt(dir.join(entry.name), 0, reason));
             }
             (None, EntryKind::Directory) => {}
             (None, _) => ignored.push(entry.name),
@@ -213,13 +209,8 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 /// Checks that the files can follow each other: every length but the last is `file_size`, or less where there may be gaps (`has_gaps`),
 /// every start is a multiple of it after the first, and every offset is a positive signed number.
 fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], has_gaps: bool) -> Result<()> {
-    let corrupt = |file: &PooledFile, offset: u64, reason: String| {
-        Err(Error::Corrupt {
-            path: dir.join(segment_name(file.start)),
-            offset,
-            reason,
-        })
-    };
+    let corrupt =
+        |file: &PooledFile, offset: u64, reason: String| Err(Error::corrupt(dir.join(segment_name(file.start)), offset, reason));
     let first_start = files.first().map_or(0, |f| f.borrow().start);
     for (n, file) in files.iter().map(Borrow::borrow).enumerate() {
         let is_last = n + 1 == files.len();

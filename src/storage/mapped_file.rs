@@ -58,14 +58,11 @@ impl MappedFile {
         let file = env.open(&path, Access::Read).map_err(|e| Error::io("open", &path, e))?;
         let found = file.len().map_err(|e| Error::io("measure", &path, e))?;
         if found < len {
-            return Err(Error::Corrupt {
-                path,
-                offset: found,
-                reason: format!(
-                    "the file ends here, {len} bytes were expected: it was cut short while the store was open; \
-                     reopen the store, or copy the file again"
-                ),
-            });
+            let reason = format!(
+                "the file ends here, {len} bytes were expected: it was cut short while the store was open; reopen the store, or copy \
+                 the file again"
+            );
+            return Err(Error::corrupt(path, found, reason));
         }
         let bytes = match file.map(len as usize, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Bytes::Open(OpenBytes {
@@ -190,13 +187,9 @@ impl MappedFile {
 
     #[cold]
     fn lost(&self) -> Error {
-        Error::Corrupt {
-            path: self.path.clone(),
-            offset: self.intact_len(),
-            reason: "the file could not be read from here on: it was cut short while the store was open, or the device failed; \
-                     check both, then reopen the store"
-                .to_owned(),
-        }
+        let reason = "the file could not be read from here on: it was cut short while the store was open, or the device failed; check \
+                      both, then reopen the store";
+        Error::corrupt(&self.path, self.intact_len(), reason)
     }
 
     /// A range in place that keeps the mapping alive, `None` where [`bytes`](Self::bytes) gives none. Under the same condition as that.

@@ -15,6 +15,7 @@ use super::mapping_pool::{MappingPool, PooledFile};
 use super::open_file::OpenFile;
 use crate::error::{Error, Result};
 use crate::format::segment_name;
+use crate::remedy::Remedy;
 
 /// Attempts to open a file that is listed, and is missing when it is opened: another process removes it and makes it again.
 const MOST_ATTEMPTS: usize = 8;
@@ -298,37 +299,28 @@ impl MappedFileQueue {
     }
 
     /// Refuses files that nothing can be appended to: the last one has not `size` bytes, as all have, or the files do not start
-    /// at multiples of that, so that the next file would not follow them. `otherwise` says what to do about the first where there
-    /// is no copy.
+    /// at multiples of that, so that the next file would not follow them. `remedy` helps in the first case where there is no copy.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
-    pub fn expect_whole(&self, size: u64, otherwise: &str) -> Result<()> {
+    pub fn expect_whole(&self, size: u64, remedy: Remedy) -> Result<()> {
         let files = self.files();
         let corrupt = |file: &PooledFile, offset: u64, reason: String| {
-            Err(Error::Corrupt {
-                path: self.dir.join(segment_name(file.start)),
-                offset,
-                reason,
-            })
+            Error::corrupt(self.dir.join(segment_name(file.start)), offset, reason)
         };
         match (files.first(), files.last()) {
-            (_, Some(last)) if last.len != size => corrupt(
-                last,
-                last.len,
-                format!(
-                    "the file ends here, {size} bytes were expected: nothing can be written after it; copy it again, or, if there is \
-                     nothing to copy it from, {otherwise}"
-                ),
-            ),
+            (_, Some(last)) if last.len != size => {
+                let reason =
+                    format!("the file ends here, {size} bytes were expected: nothing can be written after it; copy it again");
+                Err(corrupt(last, last.len, reason).with_remedy(remedy))
+            }
             // There is a file, so that `size` is not 0.
-            (Some(first), _) if !first.start.is_multiple_of(size) => corrupt(
-                first,
-                0,
-                format!(
+            (Some(first), _) if !first.start.is_multiple_of(size) => {
+                let reason = format!(
                     "the name is no multiple of the files' {size} bytes: nothing can be written after it; give it its own name"
-                ),
-            ),
+                );
+                Err(corrupt(first, 0, reason))
+            }
             _ => Ok(()),
         }
     }

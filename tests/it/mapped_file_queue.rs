@@ -35,7 +35,10 @@ fn load(dir: &Path, file_size: Option<u64>) -> Result<MappedFileQueue> {
 
 fn assert_corrupt<T: std::fmt::Debug>(queue: Result<T>, file: u64, at: u64, words: &str) {
     let error = queue.unwrap_err();
-    let Error::Corrupt { path, offset, reason } = &error else {
+    let Error::Corrupt {
+        path, offset, reason, ..
+    } = &error
+    else {
         panic!("{error}")
     };
     assert!(

@@ -483,7 +483,7 @@ fn a_reader_says_what_a_closed_store_lacks_of_its_log() {
     let start: i64 = last.file_name().unwrap().to_str().unwrap().parse().unwrap();
     let lost = offsets.iter().filter(|offset| **offset >= start).count();
     let whole = fs::read(&last).unwrap();
-    let missing = || open(dir.path()).recovery().missing.clone().unwrap();
+    let missing = || open(dir.path()).recovery().missing.clone().unwrap().what;
 
     fs::write(&last, vec![0; 16384]).unwrap();
     assert!(missing().contains(&format!("{lost} queue entries")), "{}", missing());

@@ -442,7 +442,7 @@ fn rocksdb_and_batch_queues_are_refused_by_queue_and_read_every_other_way() {
         }
         let reader = open(&CountingEnv::new(), dir.path());
         assert_eq!(reader.topics().unwrap(), ["orders"]);
-        let Err(Error::Unsupported { path, what }) = reader.queue_ids("orders") else {
+        let Err(Error::Unsupported { path, what, .. }) = reader.queue_ids("orders") else {
             panic!("RocksDB queues were read")
         };
         assert!(path.ends_with("consumequeue") && what.contains("RocksDB"), "{what}");

@@ -8,6 +8,7 @@ use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::segment_name;
 use mqstore::read::{Filled, GetRequest, HitBounds, MessageReader, OffsetResolver, OnDamage, QueueScan, Scan, Side, TagFilter};
+use mqstore::remedy::Remedy;
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::{TempDir, tempdir};
@@ -123,6 +124,11 @@ fn request(offset: i64, errors: Errors) -> GetRequest {
     }
 }
 
+/// Returns true if reading past damage helps.
+fn helps_to_skip(error: &Error) -> bool {
+    matches!(error.remedy(), Some(Remedy::Skip | Remedy::SkipOrSalvage))
+}
+
 #[test]
 fn a_scan_skips_and_counts_what_was_lost_or_is_damaged_from_either_end() {
     for store in both() {
@@ -145,7 +151,7 @@ fn a_scan_skips_and_counts_what_was_lost_or_is_damaged_from_either_end() {
 fn a_scan_raises_at_the_first_and_names_the_option_unless_the_store_is_opened_to_skip() {
     for store in both() {
         let error = scan(&open(store.path())).next().unwrap().unwrap_err();
-        assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+        assert!(helps_to_skip(&error), "{error}");
         let config = StoreConfig {
             errors: Errors::Skip,
             ..StoreConfig::default()
@@ -175,7 +181,7 @@ fn a_get_skips_and_counts_or_raises_and_names_the_option() {
             "what was lost may have had the tag"
         );
         let error = reader.get::<Error>(&request(100, Errors::Raise), |_| Ok(true)).unwrap_err();
-        assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+        assert!(helps_to_skip(&error), "{error}");
         let one = GetRequest {
             max_messages: 1,
             bounded: true,
@@ -202,7 +208,7 @@ fn records_at_given_places_are_skipped_and_counted_where_no_message_can_be_read(
         let Filled::Stopped(error) = filled else {
             panic!("{filled:?}")
         };
-        assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+        assert!(helps_to_skip(&error), "{error}");
         let (found, _) = fill(&mut raising);
         assert_eq!(found.first(), Some(&1), "a pass goes on after damage");
     }
@@ -262,7 +268,7 @@ fn keys_are_resolved_past_damaged_messages_only_where_that_is_asked_for() {
             let error = reader
                 .resolve_keys(&wanted, &HitBounds::default(), Errors::Raise)
                 .unwrap_err();
-            assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+            assert!(helps_to_skip(&error), "{error}");
         }
     }
     // Lengths that cannot be right end the walk of a segment.

@@ -5,6 +5,7 @@
 mod citations;
 mod documents;
 mod exports;
+mod faces;
 mod habits;
 mod modules;
 mod order;
@@ -59,6 +60,16 @@ fn no_file_holds_only_impl_blocks_of_types_of_other_files() {
 #[test]
 fn no_error_of_python_code_is_dropped_in_the_bindings() {
     assert_none(&python_errors::dropped(&Tree::of_this_repository()));
+}
+
+#[test]
+fn no_text_of_the_core_names_an_argument_of_python() {
+    assert_none(&faces::foreign_words(&Tree::of_this_repository()));
+}
+
+#[test]
+fn every_face_has_words_for_every_remedy() {
+    assert_none(&faces::unworded(&Tree::of_this_repository()));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::read::{MessageReader, Shared, Usage, UsageBy};
+use mqstore::remedy::Remedy;
 use tempfile::tempdir;
 
 use crate::reading::open;
@@ -131,7 +132,7 @@ fn damage_is_raised_or_passed_over_up_to_the_next_whole_message_and_said() {
         matches!(&error, Error::Corrupt { offset, .. } if *offset == starts[20] as u64 + 4),
         "{error}"
     );
-    assert!(error.to_string().contains("errors=\"skip\""), "{error}");
+    assert_eq!(error.remedy(), Some(Remedy::SkipOrSalvage), "{error}");
     let usage = counted(&reader, Errors::Skip);
     assert_eq!(usage.unread, [starts[20]..starts[21], starts[50]..starts[53]]);
     assert_eq!(messages(&usage), starts.len() as i64 - 4);

@@ -110,9 +110,7 @@ fn poison_reaches_all_who_wait_for_more_now_and_later_and_the_first_cause_stays(
     };
     settle();
     mark.poison(Error::Closed);
-    mark.poison(Error::NotFound {
-        what: "later".to_owned(),
-    });
+    mark.poison(Error::not_found("later"));
     assert!(matches!(waiting.join().unwrap(), Wait::Poisoned(Error::Closed)));
     assert!(matches!(mark.wait(6, None), Wait::Poisoned(Error::Closed)));
     assert!(matches!(mark.wait(6, Some(Instant::now())), Wait::Poisoned(Error::Closed)));

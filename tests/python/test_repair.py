@@ -72,7 +72,7 @@ def test_a_copy_stays_its_makers_where_the_owner_of_the_store_is_unknown(path: P
 def test_a_rebuild_refuses_a_damaged_log_and_says_what_to_do(path: Path) -> None:
     damage_a_body(path)
     before = contents(path)
-    with pytest.raises(mqstore.CorruptError, match="mqstore repair"):
+    with pytest.raises(mqstore.CorruptError, match=r"mqstore\.repair"):
         mqstore.rebuild(path, dry_run=False)
     assert contents(path) == before
 

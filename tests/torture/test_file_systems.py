@@ -234,7 +234,7 @@ def test_a_store_that_cannot_be_written_is_read_and_a_writer_is_told_why(
     with read_only(kind, place, case.store) as store:
         assert check_read_only(store, case.journal().appended, []).ok
         for mode in ("r+", "a"):
-            with pytest.raises(mqstore.StoreError, match='Read-only file system.*mode "r" reads a store there') as raised:
+            with pytest.raises(mqstore.StoreError, match='Read-only file system.*mode "r" reads the store') as raised:
                 mqstore.open(store, mode)
             assert isinstance(raised.value, OSError)
             assert raised.value.errno == errno.EROFS

@@ -6,17 +6,11 @@ from collections.abc import Iterable
 
 from mqstore._rows import visible
 from mqstore.cli._output import Output, Row
-from mqstore.cli._words import without_advice
 
 #: What findings of one kind have in common.
 SHARED = ("severity", "id", "meaning", "known_as", "fix")
 #: Findings of one kind that people see.
 SHOWN = 3
-
-
-def without_advice_in(findings: Iterable[Row]) -> list[Row]:
-    """Findings in the words of the command line."""
-    return [{**finding, "message": without_advice(finding["message"])} for finding in findings]
 
 
 def print_findings(out: Output, findings: Iterable[Row]) -> None:

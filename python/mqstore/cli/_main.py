@@ -13,7 +13,7 @@ import click
 
 import mqstore
 from mqstore.cli import COMMANDS
-from mqstore.cli._words import of_argument, of_damage, without_advice
+from mqstore.cli._words import of_argument, of_damage, text_without_advice, ways_of
 
 #: Exit codes: the answer is not whole, or something is wrong with the store; the command line is wrong; the store cannot be read.
 FINDINGS, USAGE, CANNOT_OPEN = 1, 2, 3
@@ -132,12 +132,12 @@ def _notes(error: Exception) -> list[str]:
 
 
 def _reason(error: Exception, path: str | None) -> str:
+    why = text_without_advice(error)
     if isinstance(error, mqstore.CorruptError):
-        return of_damage(str(error), path)
-    if isinstance(error, OSError) and error.strerror:
-        why = without_advice(error.strerror)
-        return f"{why}: {error.filename}" if error.filename else why
-    return without_advice(str(error))
+        return of_damage(why, error.remedy, path)
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        why = f"{why}: {error.filename}"
+    return "; ".join([why, *ways_of(getattr(error, "remedy", None))])
 
 
 def _die_of(name: str) -> NoReturn:

@@ -1,55 +1,75 @@
-"""What the library says, in the words of the command line."""
+"""The texts of the library in the words of the command line."""
 
 from __future__ import annotations
 
-import re
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 
-import mqstore
+if TYPE_CHECKING:
+    from mqstore.errors import Remedy
 
-#: What the library advises a program to do, up to the end of the clause.
-_ADVICE = re.compile(
-    r"(?:; |, or )(?:to go on writing, [^;]*|(?:to read the other messages, use )?(?:open (?:it |the store )?with )?"
-    r'(?:errors="skip"|recovery="salvage"|mode "r")[^;]*)'
-)
-_SALVAGE = ("recovery", "--salvage reads what is whole on both sides")
-#: Words of such advice, the parameter of a command that does the same, and what it does.
-_OPTIONS = {
-    'errors="skip"': ("skip_damaged", "--skip-damaged leaves out what was lost or is damaged"),
-    'recovery="salvage" to read': _SALVAGE,
-    '(with mode "r" too': _SALVAGE,
+_SKIP = ("skip_damaged", "--skip-damaged leaves out what was lost or is damaged")
+_REPAIR = ("path", "mqstore repair {path} --into NEW --yes keeps what is whole, in a copy")
+#: The parameter of the commands with which a remedy helps, and the words. None where no command helps: the text says what to put
+#: back, or doctor names the next step.
+_WAYS: dict[Remedy, tuple[str, str] | None] = {
+    "skip": _SKIP,
+    "skip-or-salvage": _SKIP,
+    "skip-or-put-back": _SKIP,
+    "salvage-or-read": None,
+    "salvage-past-end": ("recovery", "--salvage reads what is whole on both sides"),
+    "read-around-gap": None,
+    "extend-copy": (
+        "path",
+        "if there is nothing to copy it from, extend it to its length in a copy of the store (truncate -s): what was lost reads "
+        "as zeros there",
+    ),
+    "repair": _REPAIR,
+    "rebuild": (
+        "path",
+        "if there is nothing to copy it from, mqstore rebuild {path} --yes sets it aside and makes it again from the log",
+    ),
+    "read-only": None,
+    "walk-log": None,
+    "start-at-bound": None,
 }
 
 
-def without_advice(text: str) -> str:
-    """The text without what is for programs."""
-    return _ADVICE.sub("", text)
+def text_without_advice(error: Exception) -> str:
+    """Returns what is wrong, without what a program can do."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    advice: str | None = getattr(error, "advice", None)
+    return str(error) if advice is None else str(error).removesuffix(f"; {advice}")
 
 
-def missing_of(store: mqstore.Store) -> str | None:
-    """What the store lacks, if it is not complete."""
-    missing = store.recovery.missing
-    return None if missing is None else without_advice(missing)
-
-
-def of_damage(text: str, path: str | None, only_place: bool = False) -> str:
-    """Returns what is missing or damaged, or only the place, and what the command that runs, or another one, can do."""
+def ways_of(remedy: Remedy | None) -> list[str]:
+    """Returns what helps with the store of the command that runs: an option of it, or another command."""
     context = click.get_current_context()
     parameters = {parameter.name for parameter in context.command.params}
-    ways = [what for words, (parameter, what) in _OPTIONS.items() if words in text and parameter in parameters]
-    if path is not None and context.info_name == "rebuild":
+    way = None if remedy is None else _WAYS[remedy]
+    if way is None or way[0] not in parameters:
+        return []
+    return [way[1].format(path=shlex.quote(context.params.get("path", "")))]
+
+
+def of_damage(text: str, remedy: Remedy | None, path: str | None) -> str:
+    """Returns what is missing or damaged, and what the command that runs, or another one, can do."""
+    command = click.get_current_context().info_name
+    ways = ways_of(remedy)
+    if command == "rebuild":
         # It has verified the store, and doctor may advise a rebuild: it does not read the bodies.
-        ways.append(f"mqstore repair {shlex.quote(path)} --into NEW --yes keeps what is whole, in a copy")
-    elif path is not None and context.info_name not in ("doctor", "verify"):
+        ways = ways or ways_of("repair")
+    elif path is not None and command not in ("doctor", "verify"):
         ways.append(f"see mqstore doctor {shlex.quote(path)}")
-    # The sentence begins with the file and the byte.
-    return "; ".join([text.partition(": ")[0] if only_place else without_advice(text), *ways])
+    return "; ".join([text, *ways])
 
 
 def of_argument(text: str) -> str:
-    """What is wrong with an argument, which is the first word, under the name of the option that gives it."""
+    """Returns what is wrong with an argument, which is the first word, under the name of the option that gives it."""
     parameters = click.get_current_context().command.params
     options = {option.name: max(option.opts, key=len) for option in parameters if isinstance(option, click.Option)}
-    return re.sub(r"^\w+", lambda name: options.get(name[0], name[0]), text)
+    name = text.partition(" ")[0].rstrip(":,;")
+    return f"{options.get(name, name)}{text[len(name) :]}"

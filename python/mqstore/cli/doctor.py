@@ -7,7 +7,7 @@ import click
 import mqstore
 from mqstore._findings import do_next, findings_of, is_ok, next_line
 from mqstore._rows import visible
-from mqstore.cli._findings import print_findings, without_advice_in
+from mqstore.cli._findings import print_findings
 from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
@@ -24,7 +24,7 @@ def doctor(store: mqstore.Store, out: Output) -> None:
     the log, without the checksums of bodies, and changes nothing. Exit code 1 for an error or a warning.
     """
     verified = store.verify(deep=False, progress=out.progress)
-    found = without_advice_in(findings_of(store, verified))
+    found = findings_of(store, verified)
     ok = is_ok(found)
     if out.as_json:
         out.object({"ok": ok, "findings": found, "do_next": do_next(found)})

@@ -19,7 +19,7 @@ from mqstore.cli._messages import body_as, chosen_by, count, expect_none_absent,
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 from mqstore.cli._times import shown_time
-from mqstore.cli._words import without_advice
+from mqstore.cli._words import text_without_advice
 
 ONE_MS = timedelta(milliseconds=1)
 
@@ -85,7 +85,7 @@ def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Mes
     try:
         fate = fate_of(store, message, out.counting)
     except mqstore.StoreError as error:
-        out.lack(f"{place} belongs to a transaction whose state cannot be read: {without_advice(str(error))}")
+        out.lack(f"{place} belongs to a transaction whose state cannot be read: {text_without_advice(error)}")
     if fate is not None:
         out.note(f"{place} is {fate.text}")
     if message.transaction not in ("prepared", "rollback") and not _is_in_queue(store, message):

@@ -8,7 +8,6 @@ from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore.cli._main import command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
-from mqstore.cli._words import missing_of
 
 
 @command(examples="info /data/store")
@@ -22,6 +21,6 @@ def info(store: mqstore.Store, out: Output) -> None:
     bytes_lost were in a segment that is missing or cut short, or with --salvage where the log is damaged.
     """
     lost = lost_in_words(store, lost_queues(store, lambda _: True, out.progress))
-    out.document(facts_of(store) | {"missing": missing_of(store)})
+    out.document(facts_of(store))
     if lost is not None:
         out.lack(lost)

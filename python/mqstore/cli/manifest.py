@@ -6,7 +6,6 @@ import mqstore
 from mqstore.cli._main import command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
-from mqstore.cli._words import missing_of
 
 
 @command(examples="manifest /data/store > store.json")
@@ -28,6 +27,6 @@ def manifest(store: mqstore.Store, out: Output) -> None:
             "max_physical_offset": store.max_physical_offset,
             "landmarks": _landmarks(store),
             "complete": store.recovery.complete,
-            "missing": missing_of(store),
+            "missing": store.recovery.missing,
         }
     )

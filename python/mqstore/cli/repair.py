@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -9,11 +10,11 @@ import click
 import mqstore
 from mqstore._findings import rows_of_findings
 from mqstore._rows import visible
-from mqstore.cli._findings import print_findings, without_advice_in
+from mqstore.cli._findings import print_findings
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opening, options, prints
-from mqstore.cli._words import without_advice
+from mqstore.cli._words import ways_of
 
 store_path = click.argument("path", metavar="STORE", type=click.Path())
 
@@ -82,7 +83,7 @@ def _print(report: mqstore.RepairReport, out: Output) -> None:
 
 
 def _refusal(report: mqstore.RepairReport) -> str | None:
-    return None if report.refusal is None else without_advice(report.refusal)
+    return None if report.refusal is None else "; ".join([report.refusal, *ways_of(report.remedy)])
 
 
 def _left(report: mqstore.RepairReport) -> list[Row]:
@@ -90,5 +91,5 @@ def _left(report: mqstore.RepairReport) -> list[Row]:
     return [{name: row[name] for name in names} for row in _findings(report)]
 
 
-def _findings(report: mqstore.RepairReport) -> list[Row]:
-    return without_advice_in(rows_of_findings(report.left, report.path))
+def _findings(report: mqstore.RepairReport) -> Iterable[Row]:
+    return rows_of_findings(report.left, report.path)

@@ -6,7 +6,7 @@ import click
 
 import mqstore
 from mqstore._findings import rows_of_findings
-from mqstore.cli._findings import print_findings, without_advice_in
+from mqstore.cli._findings import print_findings
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
@@ -24,7 +24,7 @@ def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float |
     """
     with from_the_command_line():
         report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
-    found = without_advice_in(rows_of_findings(report.findings, store.path))
+    found = rows_of_findings(report.findings, store.path)
     if out.as_json:
         names = ("ok", "covered", "messages", "queue_entries", "index_items", "seconds")
         out.object({name: getattr(report, name) for name in names} | {"findings": found})

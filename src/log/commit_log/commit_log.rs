@@ -405,11 +405,12 @@ impl CommitLog {
 
     /// Breaks the log after a page that could not be written. The caller holds the append lock.
     fn page_failed(&self, state: &mut AppendState, at: usize) -> Error {
-        let cause = Error::Corrupt {
-            path: state.current.as_ref().map(|file| file.path().to_owned()).unwrap_or_default(),
-            offset: at as u64,
-            reason: "the device failed under this page while a message was written".to_owned(),
-        };
+        let path = state.current.as_ref().map(|file| file.path().to_owned()).unwrap_or_default();
+        let cause = Error::corrupt(
+            path,
+            at as u64,
+            "the device failed under this page while a message was written",
+        );
         self.write_failed(state, cause)
     }
 

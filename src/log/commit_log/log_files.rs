@@ -15,6 +15,7 @@ use crate::format::{
 use crate::log::commit_log::log_record::{
     LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in, touch_record,
 };
+use crate::remedy::Remedy;
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, Step};
 
 /// Bytes that are copied at once.
@@ -152,14 +153,11 @@ impl LogFiles {
     pub fn expect_last_segment_at(&self, end: i64) -> Result<()> {
         match self.next_start(end) {
             None => Ok(()),
-            Some(later) => Err(Error::Corrupt {
-                path: self.dir.join(segment_name(later as u64)),
-                offset: 0,
-                reason: format!(
-                    "the log ends at {end}, before this segment, so no read reaches its messages; open the store with \
-                     recovery=\"salvage\" to keep every whole message (with mode \"r\" too, to read them without a change)"
-                ),
-            }),
+            Some(later) => {
+                let path = self.dir.join(segment_name(later as u64));
+                let reason = format!("the log ends at {end}, before this segment, so no read reaches its messages");
+                Err(Error::corrupt(path, 0, reason).with_remedy(Remedy::SalvagePastEnd))
+            }
         }
     }
 
@@ -315,7 +313,7 @@ impl LogFiles {
     /// Returns an error about the bytes at `offset`, with the segment, there or missing, and the position in it.
     pub fn corrupt(&self, offset: i64, reason: String) -> Error {
         let (path, offset) = self.path_of(offset);
-        Error::Corrupt { path, offset, reason }
+        Error::corrupt(path, offset, reason)
     }
 
     /// Reads the record at `offset`, or the reason why there is no record.
@@ -379,21 +377,16 @@ impl LogFiles {
     /// [`Error::Corrupt`].
     pub fn expect_whole(&self) -> Result<()> {
         let size = self.segment_size();
-        let otherwise = format!(
-            "give it its length in a copy of the store (truncate -s {size}) and open that: what was lost reads as zeros; \
-             recovery=\"salvage\" is needed where the store says that it was on disk"
-        );
-        self.files.expect_whole(size, &otherwise)?;
+        self.files.expect_whole(size, Remedy::ExtendCopy)?;
         let mut starts = self.starts();
         match (starts.next(), starts.next()) {
-            (Some(only), None) if !size.is_multiple_of(PAGE_SIZE) => Err(Error::Corrupt {
-                path: self.dir().join(segment_name(only as u64)),
-                offset: size,
-                reason: format!(
+            (Some(only), None) if !size.is_multiple_of(PAGE_SIZE) => {
+                let reason = format!(
                     "the only segment has {size} bytes, and no writer makes segments of such a size: it was cut short or extended; \
                      copy it again"
-                ),
-            }),
+                );
+                Err(Error::corrupt(self.dir().join(segment_name(only as u64)), size, reason))
+            }
             _ => Ok(()),
         }
     }

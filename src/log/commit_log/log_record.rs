@@ -134,11 +134,7 @@ pub(super) fn no_message_in<M>(file: &MappedFile, position: usize, bytes: &[u8],
     if let Err(lost) = file.check_intact(position..position + size) {
         return LogRecord::Corrupt(lost);
     }
-    let error = |at: usize, reason: String| Error::Corrupt {
-        path: file.path().to_owned(),
-        offset: (position + at) as u64,
-        reason,
-    };
+    let error = |at: usize, reason: String| Error::corrupt(file.path(), (position + at) as u64, reason);
     match found {
         Record::Message(view) => {
             let own = view.physical_offset();

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::error::{DAMAGE_ADVICE, Error, Result};
+use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, MIN_RECORD_SIZE, segment_name};
 use crate::log::consume_queue::entries::{
     EntryReader, QueueEnds, UNIT, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
 };
 use crate::log::consume_queue::tail::QueueTail;
+use crate::remedy::Remedy;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
 /// Queue offsets of holes that one queue gets entries for: a damaged name of a file can make a hole without end.
@@ -252,7 +253,7 @@ impl ConsumeQueue {
     /// An error about the entry of a queue offset, with its place.
     pub fn corrupt(&self, queue_offset: i64, reason: String) -> Error {
         let (path, offset) = self.place(queue_offset);
-        Error::Corrupt { path, offset, reason }.advising(DAMAGE_ADVICE)
+        Error::corrupt(path, offset, reason).with_remedy(Remedy::SkipOrSalvage)
     }
 
     /// Returns the entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.
@@ -443,17 +444,11 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Corrupt`].
     pub(super) fn expect_whole(&self, usual: u64) -> Result<()> {
-        let otherwise = "mqstore rebuild sets it aside and makes it again from the log";
         if let Some((path, len, expected)) = self.misfits().next() {
-            return Err(Error::Corrupt {
-                path: path.to_owned(),
-                offset: len.min(expected),
-                reason: format!(
-                    "expected {expected} bytes, found {len}: copy it again, or, if there is nothing to copy it from, {otherwise}"
-                ),
-            });
+            let reason = format!("expected {expected} bytes, found {len}: copy it again");
+            return Err(Error::corrupt(path, len.min(expected), reason).with_remedy(Remedy::Rebuild));
         }
-        self.files.expect_whole(self.files.file_size().max(usual), otherwise)
+        self.files.expect_whole(self.files.file_size().max(usual), Remedy::Rebuild)
     }
 
     pub(super) fn entries_per_file(&self) -> i64 {

@@ -16,6 +16,7 @@ use crate::log::consume_queue::tail::QueueTail;
 use crate::log::consume_queue::truncate::UnsyncedTruncation;
 use crate::log::consume_queue::write_out::{SYNCED_ONE_BY_ONE, StagedFile, Unsynced};
 use crate::log::rocksdb::is_database;
+use crate::remedy::Remedy;
 use crate::storage::{DirEntry, EntryKind, Env, FileSystem, Fitted, MappedFileQueue, MappingPool, Step, usual_len};
 
 /// The queues of one topic.
@@ -219,7 +220,8 @@ impl ConsumeQueueStore {
         if let Some(path) = self.rocksdb() {
             return Err(Error::Unsupported {
                 path: path.to_owned(),
-                what: "the consume queues are a RocksDB database: open the store with mode \"r\"".to_owned(),
+                what: "the consume queues are a RocksDB database".to_owned(),
+                remedy: Some(Remedy::ReadOnly),
             });
         }
         // A rebuild has files of a wrong length set aside.
@@ -488,6 +490,7 @@ fn unsupported(path: &Path, what: &str) -> Error {
     Error::Unsupported {
         path: path.to_owned(),
         what: format!("{what}, which is not read by queue; message_at, message and query work on this store"),
+        remedy: None,
     }
 }
 

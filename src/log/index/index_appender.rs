@@ -132,10 +132,10 @@ impl IndexAppender {
 
     #[cold]
     fn page_failed(&self) -> Error {
-        Error::Corrupt {
-            path: self.file.path().to_owned(),
-            offset: self.region.intact_len() as u64,
-            reason: "the device failed under this page while a key was written".to_owned(),
-        }
+        Error::corrupt(
+            self.file.path(),
+            self.region.intact_len() as u64,
+            "the device failed under this page while a key was written",
+        )
     }
 }

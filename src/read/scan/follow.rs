@@ -17,6 +17,7 @@ use crate::read::scan::log_places::LogPlaces;
 use crate::read::scan::pick::Picker;
 use crate::read::scan::request::ScanRequest;
 use crate::read::scan::scan::bounds;
+use crate::remedy::Remedy;
 
 /// A pass that goes on when the store has grown.
 #[derive(Debug)]
@@ -225,12 +226,11 @@ impl OfQueue {
     }
 
     fn begins_again(&self, end: i64) -> Error {
-        Error::NotFound {
-            what: format!(
-                "the queue {}/{} ended at queue offset {} and ends at {end} now: its topic was deleted, or all its messages expired; follow it anew",
-                self.topic, self.queue_id, self.end
-            ),
-        }
+        Error::not_found(format!(
+            "the queue {}/{} ended at queue offset {} and ends at {end} now: its topic was deleted, or all its messages expired; follow \
+             it again",
+            self.topic, self.queue_id, self.end
+        ))
     }
 }
 
@@ -335,19 +335,17 @@ fn start_offset(reader: &MessageReader, (topic, queue_id): (&str, i32), offset: 
         OnMissing::Earliest => Ok(bounds.start),
         OnMissing::Latest => Ok(bounds.end),
         OnMissing::Refuse if 0 <= offset && offset < bounds.start => Ok(bounds.start),
-        OnMissing::Refuse if reader.queue(topic, queue_id)?.is_none() => Err(Error::NotFound {
-            what: format!(
-                "start is {topic}/{queue_id} at queue offset {offset}, and {}",
-                absent(reader, topic, queue_id)?
-            ),
-        }),
-        OnMissing::Refuse => Err(Error::NotFound {
-            what: format!(
-                "start is {topic}/{queue_id} at queue offset {offset}, but valid positions are {} to {}; the last one is the next message's; \
-                 on_missing=\"earliest\" starts at its first message then, on_missing=\"latest\" at its next one",
+        OnMissing::Refuse if reader.queue(topic, queue_id)?.is_none() => Err(Error::not_found(format!(
+            "start is {topic}/{queue_id} at queue offset {offset}, and {}",
+            absent(reader, topic, queue_id)?
+        ))),
+        OnMissing::Refuse => {
+            let what = format!(
+                "start is {topic}/{queue_id} at queue offset {offset}, but valid positions are {} to {}; the last one is the next message's",
                 bounds.start, bounds.end
-            ),
-        }),
+            );
+            Err(Error::not_found(what).with_remedy(Remedy::StartAtBound))
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::read::message_reader::MessageReader;
 use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::queue_leads::AskedQueues;
 use crate::read::scan::request::ScanRequest;
+use crate::remedy::Remedy;
 
 /// How far before a place a record is looked for, one distance after the other.
 const SEARCHED: [i64; 3] = [64 << 10, 1 << 20, 16 << 20];
@@ -97,7 +98,7 @@ impl LogPlaces {
                         continue;
                     }
                     if is_lost {
-                        let lost = log.corrupt(at, format!("{WAS_LOST}; errors=\"skip\" passes over it"));
+                        let lost = log.corrupt(at, WAS_LOST.to_owned()).with_remedy(Remedy::Skip);
                         self.miss(reader, lost, at..self.at, on_damage)?;
                         continue;
                     }

@@ -6,6 +6,8 @@ use mqstore::config::{Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{FlushedMark, encode_lock_file};
 use mqstore::read::MessageReader;
+use mqstore::recovery::Missing;
+use mqstore::remedy::Remedy;
 use mqstore::storage::Step;
 use mqstore::store::MessageStore;
 
@@ -77,9 +79,10 @@ fn refused_at(env: &SimulatedEnv, offset: i64) -> String {
             path,
             offset: at,
             reason,
+            remedy,
         } => {
             assert_eq!(path, root().join("commitlog/00000000000000000000"));
-            assert_eq!(at, offset as u64, "{reason}");
+            assert_eq!((at, remedy), (offset as u64, Some(Remedy::SalvageOrRead)), "{reason}");
             reason
         }
         other => panic!("{other}"),
@@ -104,10 +107,14 @@ fn damage_below_the_mark_of_a_killed_writer_is_refused_untouched_and_read_as_inc
         flip(&env, offsets[n] as usize + at);
         let reason = refused_at(&env.copy(), offsets[n]);
         let mark = format!("config/mqstore.flushed says that it was on disk up to {}", offsets[FLUSHED]);
-        assert!(reason.contains(&mark) && reason.contains("recovery=\"salvage\""), "{reason}");
+        assert!(reason.contains(&mark), "{reason}");
         let reader = reader(&env);
-        let missing = reader.recovery().missing.as_ref().unwrap();
-        assert!(missing.contains(&mark), "{missing}");
+        let Missing { what, remedy } = reader.recovery().missing.as_ref().unwrap();
+        assert!(what.contains(&mark), "{what}");
+        assert!(
+            matches!(remedy, Some(Remedy::SalvageOrRead | Remedy::SalvagePastEnd)),
+            "{remedy:?}: {what}"
+        );
         for offset in &offsets[..n] {
             reader.message_at(*offset).unwrap();
         }
@@ -127,7 +134,11 @@ fn says_what_follows(env: &SimulatedEnv) -> bool {
     let Some(missing) = &reader.recovery().missing else {
         return false;
     };
-    assert!(missing.contains("the next start of a writer removes them"), "{missing}");
+    assert!(
+        missing.what.contains("the next start of a writer removes them"),
+        "{missing:?}"
+    );
+    assert_eq!(missing.remedy, Some(Remedy::SalvagePastEnd));
     true
 }
 
@@ -268,7 +279,10 @@ fn a_copy_whose_mark_is_past_its_log_is_read_as_incomplete_and_refused_as_a_copy
     put_log(&env, &copied);
     let reader = reader(&env);
     let missing = reader.recovery().missing.as_ref().unwrap();
-    assert!(missing.contains("a copy made while the store was written"), "{missing}");
+    assert!(
+        missing.what.contains("a copy made while the store was written"),
+        "{missing:?}"
+    );
     assert_eq!(reader.recovery().log_end, later);
     assert!(refused_at(&env, later).contains("a copy made while the store was written"));
 }

@@ -50,7 +50,7 @@ impl<'a> Answers<'a> {
         };
         let names_its_place = match &error {
             // Asking outside the queue, and for what is not built here, is no damage.
-            Error::NotFound { what } => return what.is_empty().then(|| self.wrong.push(error.to_string())).and(None),
+            Error::NotFound { what, .. } => return what.is_empty().then(|| self.wrong.push(error.to_string())).and(None),
             Error::Unsupported { path, .. } if path.starts_with(self.root) => return None,
             Error::Corrupt { path, reason, .. } => path.starts_with(self.root) && !reason.is_empty(),
             Error::Io { path, .. } | Error::NotAStore { path, .. } | Error::NoSuchDirectory { path } => {

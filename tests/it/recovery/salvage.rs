@@ -9,6 +9,8 @@ use mqstore::error::Error;
 use mqstore::format::{BLANK_SIZE, Check, Message, Record, read_record};
 use mqstore::log::{ConsumeQueueStore, LastWriter, LogFiles, RecordStarts};
 use mqstore::read::MessageReader;
+use mqstore::recovery::Missing;
+use mqstore::remedy::Remedy;
 use tempfile::TempDir;
 
 use super::{Crashed, SEGMENT, contents, edit, hits, names, real};
@@ -176,7 +178,7 @@ fn salvage_is_named_whatever_number_of_damages_a_crashed_log_has() {
             }
             let salvaged = store.reader_with(Recovery::Salvage);
             let (first, end) = (store.offsets[101], salvaged.physical_bounds().end);
-            let missing = store.reader().recovery().missing.clone().unwrap();
+            let Missing { what: missing, remedy } = store.reader().recovery().missing.clone().unwrap();
             let follow = format!(
                 "whole messages follow in {} bytes, the first at {first}: they are not read",
                 end - first
@@ -187,8 +189,8 @@ fn salvage_is_named_whatever_number_of_damages_a_crashed_log_has() {
                 "{missing}"
             );
             assert!(missing.contains(&follow), "{missing}");
-            assert!(missing.contains("recovery=\"salvage\" to read what is whole"), "{missing}");
-            let passed_over = salvaged.recovery().missing.clone().unwrap();
+            assert_eq!(remedy, Some(Remedy::SalvagePastEnd), "{missing}");
+            let passed_over = salvaged.recovery().missing.clone().unwrap().what;
             assert!(passed_over.contains("bytes inside the log are damaged"), "{passed_over}");
             for text in [missing, passed_over] {
                 assert_eq!(text.contains("the segment ends here"), is_cut_short, "{text}");

@@ -231,10 +231,12 @@ fn a_store_of_which_only_the_segment_made_ahead_is_left_is_refused_and_read_as_i
     }
     let start: i64 = newest.parse().unwrap();
     assert!(start > store.flushed_offset());
-    let missing = super::reader(left.path()).recovery().missing.clone().unwrap();
+    let missing = super::reader(left.path()).recovery().missing.clone().unwrap().what;
     assert!(missing.contains("the log starts here"), "{missing}");
     match super::open(left.path(), StoreConfig::default(), OpenMode::Existing) {
-        Err(Error::Corrupt { path, offset: 0, reason }) => {
+        Err(Error::Corrupt {
+            path, offset: 0, reason, ..
+        }) => {
             assert!(path.ends_with(newest) && reason.contains("the log starts here"), "{reason}");
         }
         opened => panic!("{opened:?}"),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::read::{Follow, FollowFrom, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter};
+use mqstore::remedy::Remedy;
 use mqstore::store::MessageStore;
 
 use super::{Place, message};
@@ -64,13 +65,15 @@ fn every_start(store: &MessageStore, reader: &Arc<MessageReader>) {
                     let case = format!("{topic}/{queue_id} at {offset} of {bounds:?}, {on_missing:?}, by log: {by_log}");
                     match (follow, model(&bounds, offset, on_missing)) {
                         (Ok(follow), Some(start)) => begun.push((case, queue, start, follow)),
-                        (Err(Error::NotFound { what }), None) => {
-                            let expected = if reader.queue_ids(topic).unwrap().contains(&queue_id) {
+                        (Err(Error::NotFound { what, remedy }), None) => {
+                            let is_there = reader.queue_ids(topic).unwrap().contains(&queue_id);
+                            let expected = if is_there {
                                 format!("valid positions are {} to {};", bounds.start, bounds.end)
                             } else {
                                 format!("there is no topic {topic};")
                             };
                             assert!(what.contains(&expected), "{what}");
+                            assert_eq!(remedy, is_there.then_some(Remedy::StartAtBound), "{what}");
                         }
                         (given, expected) => panic!("{case}: {expected:?} expected, got {given:?}"),
                     }

@@ -1,0 +1,71 @@
+//! Remedies: what a caller can do about an error, as data. Each face (Rust, Python, command line, Spark) words them for its users.
+
+use std::fmt;
+
+macro_rules! remedies {
+    ($($(#[$doc:meta])* $remedy:ident: $name:literal, $in_rust:literal;)*) => {
+        /// An action that helps after an error. Its `Display` is for a program in Rust.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Remedy {
+            $($(#[$doc])* $remedy,)*
+        }
+
+        impl Remedy {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$remedy),*];
+
+            /// Returns the stable name, for programs in other languages.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$remedy => $name,)*
+                }
+            }
+        }
+
+        impl fmt::Display for Remedy {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$remedy => $in_rust,)*
+                })
+            }
+        }
+    };
+}
+
+remedies! {
+    /// For a reader: pass over messages that were lost or are damaged, and count them.
+    Skip: "skip", "Errors::Skip passes over such messages and counts them";
+    /// For a reader: as [`Skip`](Self::Skip). For a writer: a salvage keeps every whole message.
+    SkipOrSalvage: "skip-or-salvage",
+        "to read the other messages, use Errors::Skip; to continue writing, open the store with Recovery::Salvage, which keeps every whole message";
+    /// For a reader: as [`Skip`](Self::Skip). For an operator: put back the segment, without which every writer refuses the store, and a
+    /// salvage too.
+    SkipOrPutBack: "skip-or-put-back",
+        "to read the other messages, use Errors::Skip; to continue writing, put back the segment that is missing or cut short";
+    /// For a writer: a salvage keeps every whole message. For a reader: a read-only open reads the store unchanged.
+    SalvageOrRead: "salvage-or-read",
+        "MessageStore::open with Recovery::Salvage keeps every whole message, MessageReader::open reads the store unchanged";
+    /// For a reader: a salvage reads the whole messages after the end of the log, too. For a writer: a salvage keeps them.
+    SalvagePastEnd: "salvage-past-end", "open the store with Recovery::Salvage to read what is whole on both sides";
+    /// For a reader: a read-only open reads the messages before and after the gap in the log, with a salvage also those after damage.
+    ReadAroundGap: "read-around-gap",
+        "MessageReader::open reads the messages before and after the gap, with Recovery::Salvage past damage, too";
+    /// For an operator who cannot copy a segment again that was cut short: extend it in a copy of the store. A salvage opens
+    /// that copy if the store shows that the lost part was on disk.
+    ExtendCopy: "extend-copy",
+        "if there is nothing to copy it from, extend the file to its length in a copy of the store and open that: what was lost reads as \
+         zeros, and Recovery::Salvage is needed where the store says that it was on disk";
+    /// For an operator: a repair keeps every whole message.
+    Repair: "repair", "check::repair keeps every whole message";
+    /// For an operator who cannot copy the file again: a rebuild sets it aside and makes it again from the log.
+    Rebuild: "rebuild",
+        "if there is nothing to copy it from, check::rebuild sets it aside and makes it again from the log";
+    /// For a reader: a read-only open writes nothing and takes no lock.
+    ReadOnly: "read-only", "MessageReader::open reads the store";
+    /// For a reader: search the log itself for a key that the index does not have.
+    WalkLog: "walk-log", "a walk looks for it in the log itself";
+    /// For a reader: start at the first message of the queue, or at its next one.
+    StartAtBound: "start-at-bound",
+        "OnMissing::Earliest starts at its first message then, OnMissing::Latest at its next one";
+}

@@ -1,0 +1,83 @@
+"""`StoreError.remedy`: what helps after an error, as data, and in the words of Python at the end of its text."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import typing
+from pathlib import Path
+
+import pytest
+from encoder import Encoder
+
+import mqstore
+from mqstore.errors import Remedy
+
+NAMES = typing.get_args(Remedy)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A closed store of 100 messages; the body of number 40 is damaged."""
+    encoder = Encoder(tmp_path / "store")
+    for number in range(100):
+        encoder.append("orders", b"number %d" % number)
+    encoder.log[encoder.log.index(b"number 40")] ^= 1
+    return encoder.write(clean=True)
+
+
+def expect(error: mqstore.StoreError, remedy: str, advice: str) -> None:
+    """The error, and each copy of it, has the remedy, and its text ends with the words."""
+    for each in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (each.remedy, str(each)) == (remedy, str(error))
+        assert each.remedy in NAMES
+        assert each.advice is not None
+        assert advice in each.advice
+        assert str(each).endswith(f"; {each.advice}")
+
+
+def test_damaged_message_names_skip_and_salvage(damaged: Path) -> None:
+    with mqstore.open(damaged) as store, pytest.raises(mqstore.CorruptError) as raised:
+        store.topics["orders"].queues[0][40]
+    expect(raised.value, "skip-or-salvage", 'errors="skip"')
+    assert "errors=" not in raised.value.reason
+
+
+def test_missing_message_of_a_fetch_names_skip(damaged: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with mqstore.open(damaged) as store, pytest.raises(mqstore.NotFoundError) as raised:
+        list(store.fetch(pa.table({"physical_offset": [5]})))
+    expect(raised.value, "skip", 'errors="skip"')
+
+
+def test_unknown_id_names_the_walk(damaged: Path) -> None:
+    with mqstore.open(damaged) as store, pytest.raises(mqstore.NotFoundError) as raised:
+        store.message("typo")
+    expect(raised.value, "walk-log", "walk=True")
+
+
+def test_second_writer_is_told_that_reading_is_possible(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "a"), pytest.raises(mqstore.LockedError) as raised:
+        mqstore.open(tmp_path / "store", "a")
+    expect(raised.value, "read-only", 'mode "r"')
+
+
+def test_gap_in_the_log_is_a_remedy_of_recovery_and_of_a_writer(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=4096) as store:
+        store.append_batch([b"x" * 500] * 50, topic="orders")
+    (path / "commitlog" / f"{4096:020}").unlink()
+    with pytest.warns(RuntimeWarning, match='INCOMPLETE.*put it back; mode "r" reads the messages before and after the gap'):
+        store = mqstore.open(path)
+    with store:
+        assert store.recovery.remedy == "read-around-gap"
+        assert (store.recovery.missing or "").endswith("put it back")
+    with pytest.raises(mqstore.CorruptError) as raised:
+        mqstore.open(path, "a")
+    expect(raised.value, "read-around-gap", 'mode "r"')
+
+
+def test_error_without_a_remedy_has_no_advice(tmp_path: Path) -> None:
+    with pytest.raises(mqstore.NotAStoreError) as raised:
+        mqstore.open(tmp_path)
+    assert (raised.value.remedy, raised.value.advice) == (None, None)
