@@ -18,6 +18,7 @@ from mqstore.spark._compute import pc
 from mqstore.spark._conditions import Conditions, Interval, intersection
 from mqstore.spark._options import ReadOptions
 from mqstore.spark._partitions import QueueRange
+from mqstore.spark._remedies import advise_of_option
 from mqstore.spark._schema import BROKER, CORRUPT_RECORD
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.resolve import BATCH_BYTES, log_skipped
@@ -56,8 +57,11 @@ class Rows:
         arrays = [others[name]() if name in others else found.column(name) for name in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def corrupt(self, schema: pa.Schema, error: Exception, physical_offset: int | None, broker: str | None) -> pa.RecordBatch:
-        """The row of a message that cannot be read."""
+    def corrupt(
+        self, schema: pa.Schema, error: mqstore.StoreError, physical_offset: int | None, broker: str | None
+    ) -> pa.RecordBatch:
+        """Returns the row of a message that cannot be read, with what is wrong and no advice: the reader has the row."""
+        error.advice = None
         known = {BROKER: broker, CORRUPT_RECORD: str(error), "physical_offset": physical_offset}
         arrays = [pa.array([known.get(name)], kind) for name, kind in zip(self.columns, schema.types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -85,6 +89,7 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
         except mqstore.CorruptError as error:
             watch.look()
             if options.errors != "corrupt_record":
+                advise_of_option(error)
                 raise
             yield rows.corrupt(schema, error, _physical_offset(store, error), snapshot.broker)
             continue
@@ -177,7 +182,7 @@ def _within(entries: pa.RecordBatch, physical: Interval) -> pa.RecordBatch:
 
 def _missing(
     snapshot: Snapshot, store: mqstore.Store, part: QueueRange, offsets: list[int], options: ReadOptions
-) -> Iterator[Exception]:
+) -> Iterator[mqstore.StoreError]:
     """Yields the reason for each entry that leads to no message, with errors="corrupt_record"; raises the first by default."""
     topic = store.topics.get(part.topic)
     queue = None if topic is None else topic.queues[part.queue_id]
@@ -197,6 +202,7 @@ def _missing(
         except (mqstore.CorruptError, mqstore.NotFoundError, IndexError) as found:
             error = found if isinstance(found, mqstore.StoreError) else mqstore.NotFoundError(str(found))
         if options.errors == "raise":
+            advise_of_option(error)
             raise error
         if options.errors == "corrupt_record":
             yield error

@@ -7,7 +7,11 @@ use super::tree::{Finding, Tree};
 /// Arguments of Python, which the core must not name.
 const OF_OTHER_FACES: [&str; 5] = ["errors=", "recovery=", "walk=", "on_missing=", "mode \\\"r\\\""];
 /// The faces of other languages, and what their text has for a remedy.
-const FACES: [(&str, &str); 2] = [("python/mqstore/errors.py", ",\n"), ("python/mqstore/cli/_words.py", ": ")];
+const FACES: [(&str, &str); 3] = [
+    ("python/mqstore/errors.py", ",\n"),
+    ("python/mqstore/cli/_words.py", ": "),
+    ("python/mqstore/spark/_remedies.py", ": "),
+];
 
 /// Texts of the core that name an argument of Python.
 pub(super) fn foreign_words(tree: &Tree) -> Vec<Finding> {
@@ -68,6 +72,7 @@ fn a_face_without_words_for_a_remedy_is_reported() {
     };
     let tree = Tree::planted(&[
         ("python/mqstore/errors.py", &all(",\n")),
+        ("python/mqstore/spark/_remedies.py", &all(": None,\n")),
         ("python/mqstore/cli/_words.py", "    \"skip\": _SKIP,\n"),
     ]);
     let found = super::shown(&unworded(&tree));
