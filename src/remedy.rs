@@ -56,11 +56,20 @@ remedies! {
     ExtendCopy: "extend-copy",
         "if there is nothing to copy it from, extend the file to its length in a copy of the store and open that: what was lost reads as \
          zeros, and Recovery::Salvage is needed where the store says that it was on disk";
+    /// For an operator: put back the part of the log that is missing; if it is lost, a repaired copy keeps the offsets of all other messages.
+    PutBack: "put-back",
+        "put back the part of the log that is missing; if it is lost, check::repair into another directory keeps the offsets of all other \
+         messages";
     /// For an operator: a repair keeps every whole message.
     Repair: "repair", "check::repair keeps every whole message";
+    /// For an operator: a repair of a copy leaves the store as it is.
+    RepairCopy: "repair-copy", "check::repair into another directory repairs a copy";
     /// For an operator who cannot copy the file again: a rebuild sets it aside and makes it again from the log.
     Rebuild: "rebuild",
         "if there is nothing to copy it from, check::rebuild sets it aside and makes it again from the log";
+    /// For an operator: a copy of the messages takes over what is whole; queue offsets are new there.
+    CopyWhole: "copy-whole",
+        "a new store takes over what a scan with Errors::Skip returns; queue offsets are new there";
     /// For a reader: a read-only open writes nothing and takes no lock.
     ReadOnly: "read-only", "MessageReader::open reads the store";
     /// For a reader: search the log itself for a key that the index does not have.

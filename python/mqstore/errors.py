@@ -41,8 +41,11 @@ Remedy: TypeAlias = Literal[
     "salvage-past-end",
     "read-around-gap",
     "extend-copy",
+    "put-back",
     "repair",
+    "repair-copy",
     "rebuild",
+    "copy-whole",
     "read-only",
     "walk-log",
     "start-at-bound",
@@ -68,8 +71,11 @@ For an operator:
 
 - "skip-or-put-back": put back the segment that is missing or cut short; until then the store takes no messages.
 - "extend-copy": copy the segment again, or extend it to its length in a copy of the store.
+- "put-back": put back the part of the log that is missing; if it is lost, `mqstore.repair` with `into`.
 - "repair": `mqstore.repair`, which keeps every whole message.
+- "repair-copy": `mqstore.repair` with `into`, which leaves the store as it is.
 - "rebuild": copy the file again, or `mqstore.rebuild`, which makes it again from the log.
+- "copy-whole": `Store.copy_to` with `errors="skip"`, which takes over what is whole under new queue offsets.
 """
 
 

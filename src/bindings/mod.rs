@@ -11,7 +11,7 @@ mod arrow_input;
 mod capsule;
 /// Buffers without a copy: the body of a message; `Offsets`.
 mod buffer;
-/// Remedies in the words of Python.
+/// Remedies and fixes in the words of Python.
 mod remedies;
 /// The crate's errors as the exceptions of `mqstore.errors`.
 mod errors;

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::imports;
+use super::remedies::fix;
 use crate::error::Error;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
@@ -154,7 +155,7 @@ fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> P
                 message: &finding.what,
                 meaning: facts.meaning,
                 known_as: facts.known_as,
-                fix: finding.fix(root),
+                fix: fix(finding, root),
             }
         )
     };

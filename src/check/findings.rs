@@ -7,6 +7,7 @@ use crate::check::contradictions::Decided;
 use crate::check::finding_id::{FindingId, Fix, PAST_END, REFUSED, Severity};
 use crate::check::lost_offsets::LostOffsets;
 use crate::format::MessageView;
+use crate::remedy::Remedy;
 
 /// Findings of one kind that are listed. The last of them counts those that follow.
 const MOST: usize = 1000;
@@ -118,40 +119,22 @@ impl Finding {
         self
     }
 
-    /// What to do, for the store in `root`: a command, or words.
-    pub fn fix(&self, root: &Path) -> String {
-        let root = quoted(root);
+    /// Returns what helps after a refusal because of this finding.
+    pub(super) fn helps(&self) -> Option<Remedy> {
         match self.remedy {
-            // A rebuild drops the entries that tell of that part.
-            Fix::Rebuild if matches!(self.id, FindingId::QueueEntryPastEnd | FindingId::IndexItemPastEnd) => format!(
-                "put back the part of the log that is missing; if none is, with no writer running: mqstore rebuild {root} --yes"
-            ),
-            Fix::Rebuild => format!("with no writer running: mqstore rebuild {root} --yes"),
-            Fix::Salvage => format!("with no writer running: mqstore repair {root} --into NEW --yes"),
-            Fix::SetAside | Fix::Correct => format!("with no writer running: mqstore repair {root} --yes"),
-            Fix::CopyWhole => {
-                format!("mqstore copy {root} NEW --skip-damaged takes over what is whole; queue offsets are new there")
-            }
-            Fix::Open => "the next open for writing sets it right".to_owned(),
-            Fix::PutBack => format!(
-                "put back the part of the log that is missing; if it is lost, with no writer running: mqstore repair {root} --into NEW --yes \
-                 keeps the offsets of all other messages"
-            ),
-            Fix::After(first) => format!("do first what {} asks for, and verify again", first.facts().name),
-            Fix::ByHand(what) => what.to_owned(),
-            Fix::Nothing => String::new(),
+            // A rebuild drops the entries of that part.
+            Fix::Rebuild if self.names_missing_part() => Some(Remedy::PutBack),
+            Fix::PutBack => Some(Remedy::PutBack),
+            Fix::Salvage | Fix::SetAside | Fix::Correct => Some(Remedy::Repair),
+            Fix::CopyWhole => Some(Remedy::CopyWhole),
+            Fix::Rebuild | Fix::Open | Fix::After(_) | Fix::ByHand(_) | Fix::Nothing => None,
         }
     }
-}
 
-/// A path as a shell takes it for one word.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "@%+=:,./-_".contains(character);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text;
+    /// Returns true if it may be a part of the log that is missing, and not the entry that is wrong.
+    pub fn names_missing_part(&self) -> bool {
+        matches!(self.id, FindingId::QueueEntryPastEnd | FindingId::IndexItemPastEnd)
     }
-    format!("'{}'", text.replace('\'', r#"'"'"'"#))
 }
 
 /// What was found so far. It takes a bounded room, however much is wrong.

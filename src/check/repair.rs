@@ -23,6 +23,7 @@ use crate::interrupt;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord};
 use crate::read::MessageReader;
 use crate::recovery::RecoveryReport;
+use crate::remedy::Remedy;
 use crate::services::{Next, Service};
 use crate::storage::Env;
 use crate::store::{MessageStore, OpenMode, expect_outside, expect_unlocked, find_for_rebuild, take_lock};
@@ -285,7 +286,7 @@ impl Plan {
             .remedy()
             .and_then(|_| found.findings.iter().find(is_contradicted).or(found.findings.first()));
         if let Some(first) = contradicted.or_else(|| found.findings.iter().find(|finding| is_in_the_way(finding))) {
-            plan.refusal = Some(refused_by(first, subject.path));
+            plan.refusal = Some(refused_by(first));
             return Ok(plan);
         }
         plan.make_anew(subject, found, Recovery::Heal, takes_lock)?;
@@ -349,12 +350,12 @@ impl Plan {
         for dir in dirs {
             let is_same = subject.env.can_rename(subject.path, dir);
             if !is_same.map_err(|error| Error::io("look at", dir, error))? {
-                let what = format!(
-                    "{} lies on another file system than the store, or in another mount, so that no file can be moved there: repair a copy \
-                     (into, --into)",
-                    dir.display()
-                );
-                return Ok(Some(Error::Invalid { what }));
+                return Ok(Some(Error::Unsupported {
+                    path: dir.to_owned(),
+                    what: "the directory lies on another file system than the store, or in another mount: no file can be moved there"
+                        .to_owned(),
+                    remedy: Some(Remedy::RepairCopy),
+                }));
             }
         }
         Ok(None)
@@ -367,7 +368,7 @@ impl Plan {
         let too_many = || found.findings.first().filter(|_| found.contradictions.corrections.is_none());
         let first = first_to_mend(&found.findings).or_else(too_many);
         if let Some(first) = first.filter(|first| !(self.missing.is_known() && shows_missing_log(first))) {
-            self.refusal = Some(refused_by(first, path));
+            self.refusal = Some(refused_by(first));
             return Ok(());
         }
         // A writer refuses the store as it is. The copy has the missing segments, and what is set aside is out of its way.
@@ -600,9 +601,16 @@ fn end_of_damaged(found: &VerifyReport, log: &LogFiles, log_end: i64) -> Result<
     })
 }
 
-fn refused_by(finding: &Finding, path: &Path) -> Error {
-    let reason = format!("{}; {}", finding.what, finding.fix(path));
-    Error::corrupt(&finding.file, finding.offset, reason)
+fn refused_by(finding: &Finding) -> Error {
+    let reason = match finding.remedy {
+        Fix::ByHand(what) => format!("{}; {what}", finding.what),
+        _ => finding.what.clone(),
+    };
+    let refusal = Error::corrupt(&finding.file, finding.offset, reason);
+    match finding.helps() {
+        Some(remedy) => refusal.with_remedy(remedy),
+        None => refusal,
+    }
 }
 
 fn messages(count: u64) -> String {

@@ -63,7 +63,7 @@ fn no_error_of_python_code_is_dropped_in_the_bindings() {
 }
 
 #[test]
-fn no_text_of_the_core_names_an_argument_of_python() {
+fn no_text_of_the_core_names_an_argument_of_python_or_a_command() {
     assert_none(&faces::foreign_words(&Tree::of_this_repository()));
 }
 

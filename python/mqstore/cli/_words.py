@@ -26,11 +26,18 @@ _WAYS: dict[Remedy, tuple[str, str] | None] = {
         "if there is nothing to copy it from, extend it to its length in a copy of the store (truncate -s): what was lost reads "
         "as zeros there",
     ),
+    "put-back": (
+        "path",
+        "put back the part of the log that is missing; if it is lost, with no writer running: mqstore repair {path} --into NEW "
+        "--yes keeps the offsets of all other messages",
+    ),
     "repair": _REPAIR,
+    "repair-copy": ("path", "mqstore repair {path} --into NEW --yes repairs a copy"),
     "rebuild": (
         "path",
         "if there is nothing to copy it from, mqstore rebuild {path} --yes sets it aside and makes it again from the log",
     ),
+    "copy-whole": ("path", "mqstore copy {path} NEW --skip-damaged takes over what is whole; queue offsets are new there"),
     "read-only": None,
     "walk-log": None,
     "start-at-bound": None,

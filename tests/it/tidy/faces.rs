@@ -4,8 +4,19 @@ use mqstore::remedy::Remedy;
 
 use super::tree::{Finding, Tree};
 
-/// Arguments of Python, which the core must not name.
-const OF_OTHER_FACES: [&str; 5] = ["errors=", "recovery=", "walk=", "on_missing=", "mode \\\"r\\\""];
+/// Arguments of Python and commands, which the core must not name.
+const OF_OTHER_FACES: [&str; 10] = [
+    "errors=",
+    "recovery=",
+    "walk=",
+    "on_missing=",
+    "mode \\\"r\\\"",
+    "mqstore copy",
+    "mqstore doctor",
+    "mqstore rebuild",
+    "mqstore repair",
+    "mqstore verify",
+];
 /// The faces of other languages, and what their text has for a remedy.
 const FACES: [(&str, &str); 3] = [
     ("python/mqstore/errors.py", ",\n"),
@@ -13,7 +24,7 @@ const FACES: [(&str, &str); 3] = [
     ("python/mqstore/spark/_remedies.py", ": "),
 ];
 
-/// Texts of the core that name an argument of Python.
+/// Texts of the core that name an argument of Python or a command.
 pub(super) fn foreign_words(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree
@@ -52,16 +63,16 @@ pub(super) fn unworded(tree: &Tree) -> Vec<Finding> {
 }
 
 #[test]
-fn a_text_that_names_an_argument_of_python_is_reported() {
+fn a_text_that_names_an_argument_of_python_or_a_command_is_reported() {
     let tree = Tree::planted(&[
         ("src/read/a.rs", "// errors=\"skip\"\nlet a = \"use errors=\\\"skip\\\"\";\n"),
-        ("src/check/b.rs", "let b = \"or mode \\\"r\\\"\";\n"),
+        ("src/check/b.rs", "let b = \"or mode \\\"r\\\", or mqstore repair\";\n"),
         ("src/bindings/c.rs", "let c = \"recovery=\";\n"),
     ]);
     let found = super::shown(&foreign_words(&tree));
-    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[0].starts_with("src/check/b.rs:1: `mode"), "{found:?}");
-    assert!(found[1].starts_with("src/read/a.rs:2: `errors=`"), "{found:?}");
+    assert!(found[2].starts_with("src/read/a.rs:2: `errors=`"), "{found:?}");
 }
 
 #[test]
