@@ -23,11 +23,11 @@ messages.groupBy("topic").count().orderBy("count", ascending=False).show(5)
 part = (
     spark.read.format("mqstore")
     .option("assign", '{"store": [0, 1]}')
-    .option("startingOffsets", '{"store": {"0": 100, "1": 200}}')
+    .option("startingOffsets", '{"store": {"0": 100, "1": 100}}')
     .option("endingOffsets", '{"store": {"0": 110, "1": -1}}')
     .load(str(store))
 )
-part.groupBy("queue_id").agg({"queue_offset": "max", "*": "count"}).orderBy("queue_id").show()
+part.groupBy("queue_id").count().orderBy("queue_id").show()
 
 spark.sql(
     f"CREATE TEMPORARY VIEW fixes USING mqstore OPTIONS (path '{store}', topics 'broker,store', columns 'topic,tags,born_time')"

@@ -49,7 +49,10 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         ),
         (
             "scan_topics.py",
-            [*("7,865 messages by the queues", "7,865 messages in 53 topics"), "|rocketmq-client|  882|", "|2025|    21|    7|"],
+            [
+                *("7,865 messages by the queues", "7,865 messages in 53 topics", "|rocketmq-client|  882|"),
+                *("|       0|   10|", "|       1|    7|", "|2025|    21|    7|"),
+            ],
         ),
         (
             "tail_topics.py",
