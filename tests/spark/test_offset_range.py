@@ -162,6 +162,8 @@ def test_options_that_contradict_a_batch_are_refused_by_name(path: Path, options
     ("options", "message"),
     [
         ({"endingOffsets": '{"a": {"0": 1}}'}, "option endingOffsets does not name a/1, which the query reads: -1 is its end$"),
+        ({"startingOffsets": '{"a": {"0": 1}}'}, "does not name a/1, which the query reads: -2 is its start$"),
+        ({"endingOffsetsByTimestamp": '{"a": {"0": 1}}'}, "does not name a/1, which the query reads: give a time for it$"),
         ({"endingOffsets": '{"a": {"0": 1, "1": 1}, "b": {"0": 1}}'}, "option endingOffsets names b/0, which is not read"),
         ({"subscribe": "a,c", "endingOffsets": "latest"}, "there is no topic c; the topics are a, ab, b, middle"),
         ({"subscribe": "a,c"}, "there is no topic c; "),

@@ -561,7 +561,7 @@ def test_what_is_wrong_with_a_stream_is_told_where_spark_first_asks_for_an_offse
 
 def test_starting_offsets_name_every_queue_and_no_other(store: mqstore.Store) -> None:
     append(store, "a", 4, queues=2)
-    with refused("option startingOffsets does not name a/1, which the query reads: -1 is its end and -2 its start"):
+    with refused("option startingOffsets does not name a/1, which the query reads: -1 is its end and -2 is its start"):
         Query(store.path, startingOffsets='{"a": {"0": 1}}')
     with refused("option startingOffsets names b/0, which is not read"):
         Query(store.path, startingOffsets='{"a": {"0": 1, "1": 1}, "b": {"0": 1}}')

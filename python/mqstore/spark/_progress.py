@@ -140,9 +140,9 @@ class Look:
     def resolve(self, asked: Offsets) -> dict[QueueName, int]:
         """Returns the queue offset of each queue. Raises ValueError unless the option names every queue that is there."""
         if asked.times is not None:
-            return self._at_times(_each(asked.times, self.bounds, asked.option), asked)
+            return self._at_times(_each(asked.times, self.bounds, asked), asked)
         words = {LATEST: lambda bounds: bounds.end, EARLIEST: lambda bounds: bounds.min}
-        given = _each(asked.offsets, self.bounds, asked.option)
+        given = _each(asked.offsets, self.bounds, asked)
         return {name: words[offset](self.bounds[name]) if offset in words else offset for name, offset in given.items()}
 
     def _at_times(self, times: Mapping[QueueName, int], asked: Offsets) -> dict[QueueName, int]:
@@ -172,14 +172,17 @@ def _may_be(found: int | None, known: int | None) -> bool:
     return found == known or found is None or known is None
 
 
-def _each(given: int | Mapping[QueueName, int], queues: Iterable[QueueName], option: str) -> Mapping[QueueName, int]:
-    """A value for each queue, as Kafka wants it: all of them, and no others."""
+def _each(given: int | Mapping[QueueName, int], queues: Iterable[QueueName], asked: Offsets) -> Mapping[QueueName, int]:
+    """Returns the value of each queue. Raises ValueError unless the option names every queue and no other, as Kafka's does."""
     if isinstance(given, int):
         return dict.fromkeys(queues, given)
     there = set(queues)
-    for names, what in ((there - given.keys(), "does not name"), (given.keys() - there, "names")):
-        if names:
-            values = "-1 is its end" if option.startswith("ending") else "-1 is its end and -2 its start"
-            rest = f", which the query reads: {values}" if what != "names" else ", which is not read"
-            raise ValueError(f"option {option} {what} {', '.join(map(str, sorted(names)))}{rest}")
+    if absent := given.keys() - there:
+        raise ValueError(f"option {asked.option} names {', '.join(map(str, sorted(absent)))}, which is not read")
+    if unnamed := there - given.keys():
+        meanings = {LATEST: "its end", EARLIEST: "its start"}
+        words = " and ".join(f"{value} is {meanings[value]}" for value in asked.accepted)
+        rest = "give a time for it" if asked.times is not None else words
+        names = ", ".join(map(str, sorted(unnamed)))
+        raise ValueError(f"option {asked.option} does not name {names}, which the query reads: {rest}")
     return given

@@ -105,6 +105,8 @@ class Offsets:
     """ms since 1970; if given, they decide."""
     is_latest_without_message: bool = False
     """True to take the end of a queue that has no message of that time, which is an error otherwise."""
+    accepted: tuple[int, ...] = (LATEST, EARLIEST)
+    """The values that may stand for a queue offset."""
 
     @property
     def are_numbers(self) -> bool:
@@ -150,7 +152,7 @@ class Offsets:
                 known = " or ".join(f"{value} ({word})" for word, value in words.items())
                 verb = "begins" if side == "starting" else "ends"
                 raise ValueError(f"option {by_offset}: {name} {verb} at a queue offset, {known}, not {offset}")
-        return cls(by_offset, offsets)
+        return cls(by_offset, offsets, accepted=tuple(words.values()))
 
 
 @dataclass(frozen=True)
