@@ -135,6 +135,24 @@ fn repair_corrects_a_place_that_another_message_of_the_log_has() {
 }
 
 #[test]
+fn repair_corrects_a_place_that_is_not_between_its_neighbours() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let reader = crate::reading::open(&root);
+    let message = reader.message_in_queue("orders", 0, 3).unwrap();
+    let third = message.view().physical_offset() as usize;
+    // No message has queue offset 3 + 256, and no entry leads to the record.
+    assert!(reader.queue_bounds("orders", 0).unwrap().end < 256);
+    edit(&root.join("commitlog/00000000000000000000"), |bytes| bytes[third + 26] ^= 1);
+    std::fs::remove_dir_all(root.join("consumequeue/orders/0")).unwrap();
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.left.is_empty() && report.lost.is_empty(), "{report:?}");
+    let message = crate::reading::open(&root).message_in_queue("orders", 0, 3).unwrap();
+    assert_eq!(message.view().physical_offset() as usize, third);
+}
+
+#[test]
 fn repair_salvages_a_record_whose_place_nothing_proves() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
