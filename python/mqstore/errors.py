@@ -33,23 +33,29 @@ __all__ = [
 ]
 
 
-Remedy: TypeAlias = Literal[
-    "skip",
-    "skip-or-salvage",
-    "skip-or-put-back",
-    "salvage-or-read",
-    "salvage-past-end",
-    "read-around-gap",
-    "extend-copy",
-    "put-back",
-    "repair",
-    "repair-copy",
-    "rebuild",
-    "copy-whole",
-    "read-only",
-    "walk-log",
-    "start-at-bound",
-]
+Remedy: TypeAlias = (
+    # Options of a call.
+    Literal[
+        "skip",
+        "skip-or-salvage",
+        "skip-or-put-back",
+        "salvage-or-read",
+        "salvage-past-end",
+        "read-around-gap",
+        "read-only",
+        "walk-log",
+        "start-at-bound",
+    ]
+    # Work on the files.
+    | Literal[
+        "extend-copy",
+        "put-back",
+        "repair",
+        "repair-copy",
+        "rebuild",
+        "copy-whole",
+    ]
+)
 """The stable names of remedies: what helps after an error.
 
 For a reader:

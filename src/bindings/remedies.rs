@@ -1,4 +1,4 @@
-//! What to do, in the words of Python: the remedies of errors, and the fixes of findings, which are commands.
+//! The words of Python for the remedies of errors, and for the fixes of findings, which are commands.
 
 use std::fmt;
 use std::path::Path;

@@ -13,7 +13,7 @@ from encoder import Encoder
 import mqstore
 from mqstore.errors import Remedy
 
-NAMES = typing.get_args(Remedy)
+NAMES = [name for names in typing.get_args(Remedy) for name in typing.get_args(names)]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_unknown_id_names_the_walk(damaged: Path) -> None:
     expect(raised.value, "walk-log", "walk=True")
 
 
-def test_second_writer_is_told_that_reading_is_possible(tmp_path: Path) -> None:
+def test_second_writer_gets_the_remedy_to_read(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "a"), pytest.raises(mqstore.LockedError) as raised:
         mqstore.open(tmp_path / "store", "a")
     expect(raised.value, "read-only", 'mode "r"')
