@@ -377,7 +377,8 @@ class Store:
 
     Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises
     `ClosedError`; messages that were read stay readable. Where a call reads files it raises `CorruptError` for damage and
-    `StoreIOError` for what the system refuses. The calls of a `Writer` raise `ReadOnlyError`, an `AttributeError`, on it.
+    `StoreIOError` for what the system refuses. It lacks the calls of a `Writer`, such as `append`: open the store with mode
+    "a" for them.
     """
     def __new__(cls, *_arguments: object, **_options: object) -> Store: ...
     @property

@@ -21,7 +21,6 @@ __all__ = [
     "NotAStoreError",
     "NotFoundError",
     "PoisonedError",
-    "ReadOnlyError",
     "Remedy",
     "StoreError",
     "StoreExistsError",
@@ -173,12 +172,6 @@ class StoreExistsError(StoreError, FileExistsError):
 
 class LockedError(StoreError, BlockingIOError):
     """Another store or a broker writes here; `errno` is EAGAIN, `filename` the lock file. Reading needs no lock."""
-
-
-class ReadOnlyError(StoreError, AttributeError):
-    """A call of a `Writer` on a store that is open for reading, which does not have it: `hasattr` is False."""
-
-    status = "SERVICE_NOT_AVAILABLE"
 
 
 class IllegalMessageError(StoreError, ValueError):

@@ -34,7 +34,6 @@ exceptions! {
     NotAStoreError
     NotFoundError
     PoisonedError
-    ReadOnlyError
     StoreError
     StoreExistsError
     StoreIOError

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyAttributeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -12,13 +12,12 @@ use super::arguments;
 use super::batches::{Batches, expect_batch_size};
 use super::broker::BrokerState;
 use super::capsule::import_table;
-use super::errors::ReadOnlyError;
 use super::handle::{Freshness, Handle, Mode};
 use super::imports::call;
 use super::inspect::Inspect;
 use super::message::Message;
 use super::pass::reading_threads;
-use super::recipe::{Recipe, Reduced, of_native, part_of_pickle};
+use super::recipe::{Recipe, Reduced, part_of_pickle};
 use super::record_batch::RecordBatch;
 use super::reports;
 use super::results::{GetResult, QueryResult};
@@ -48,8 +47,8 @@ use crate::store::{OpenMode, choose_sizes};
 ///
 /// Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and
 /// `close` raises `ClosedError`; messages that were read stay readable. Where a call reads files it
-/// raises `CorruptError` for damage and `StoreIOError` for what the system refuses. The calls of a
-/// `Writer` raise `ReadOnlyError`, an `AttributeError`, on it.
+/// raises `CorruptError` for damage and `StoreIOError` for what the system refuses. It lacks the
+/// calls of a `Writer`, such as `append`: open the store with mode "a" for them.
 #[pyclass(frozen, subclass, module = "mqstore")]
 pub(super) struct Store {
     pub(super) handle: Arc<Handle>,
@@ -677,18 +676,6 @@ impl Store {
                 format!("<mqstore.{class} \"{path}\" mode=\"{mode}\", log {start}..{end}>")
             },
         )
-    }
-
-    /// Names the mode that has an attribute of a `Writer`.
-    fn __getattr__(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
-        let writer = of_native(py, "Writer")?;
-        if self.handle.mode() == Mode::Read && writer.getattr("__dict__")?.contains(name)? {
-            let path = self.handle.path().display();
-            return Err(ReadOnlyError::new_err(format!(
-                "{path} is open for reading and has no {name}: mqstore.open(path, \"a\") gives a Writer, which has it"
-            )));
-        }
-        Err(PyAttributeError::new_err(format!("a Store has no attribute {name:?}")))
     }
 }
 

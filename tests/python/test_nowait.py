@@ -153,7 +153,7 @@ def test_a_message_that_is_refused_is_refused_by_the_call(path: Path) -> None:
         assert store.max_physical_offset == 0
     with pytest.raises(mqstore.ClosedError):
         store.append_nowait("orders", b"x")
-    with mqstore.open(path) as reader, pytest.raises(mqstore.ReadOnlyError):
+    with mqstore.open(path) as reader, pytest.raises(AttributeError):
         reader.append_nowait("orders", b"x")
 
 

