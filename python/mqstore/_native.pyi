@@ -377,8 +377,8 @@ class Store:
 
     Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises
     `ClosedError`; messages that were read stay readable. Where a call reads files it raises `CorruptError` for damage and
-    `StoreIOError` for what the system refuses. It lacks the calls of a `Writer`, such as `append`: open the store with mode
-    "a" for them.
+    `StoreIOError` for what the system refuses. It has no call that writes: open the store with mode "a" for a `Writer`,
+    which also appends.
     """
     def __new__(cls, *_arguments: object, **_options: object) -> Store: ...
     @property
@@ -1236,7 +1236,7 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         Raises `ValueError` if it is not there.
         """
     def count(self, value: object, /) -> int:
-        """How often the message is in this queue: 1 or 0."""
+        """Returns the number of times that the message is in this queue: 1 or 0."""
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...
     def __aiter__(self) -> AsyncIterator[Message]: ...
@@ -1277,7 +1277,7 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
         Raises `ValueError` if it is not there.
         """
     def count(self, value: object, /) -> int:
-        """How often the message is in this slice: 1 or 0."""
+        """Returns the number of times that the message is in this slice: 1 or 0."""
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...
     def __aiter__(self) -> AsyncIterator[Message]: ...

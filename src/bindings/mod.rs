@@ -140,14 +140,14 @@ finds! {
     queue::Queue, "message",
     /// The queue offset of a message of this queue, if it lies between `start` and `stop`.
     index,
-    /// How often the message is in this queue: 1 or 0.
+    /// Returns the number of times that the message is in this queue: 1 or 0.
     count
 }
 finds! {
     queue::QueueSlice, "message",
     /// The index in this slice of a message, if it lies between the indexes `start` and `stop`.
     index,
-    /// How often the message is in this slice: 1 or 0.
+    /// Returns the number of times that the message is in this slice: 1 or 0.
     count
 }
 finds! {
@@ -161,7 +161,7 @@ finds! {
     topic::Queues, "queue",
     /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
     index,
-    /// How often the queue is here: 1 or 0.
+    /// Returns the number of times that the queue is here: 1 or 0.
     count
 }
 

@@ -47,8 +47,8 @@ use crate::store::{OpenMode, choose_sizes};
 ///
 /// Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and
 /// `close` raises `ClosedError`; messages that were read stay readable. Where a call reads files it
-/// raises `CorruptError` for damage and `StoreIOError` for what the system refuses. It lacks the
-/// calls of a `Writer`, such as `append`: open the store with mode "a" for them.
+/// raises `CorruptError` for damage and `StoreIOError` for what the system refuses. It has no call
+/// that writes: open the store with mode "a" for a `Writer`, which also appends.
 #[pyclass(frozen, subclass, module = "mqstore")]
 pub(super) struct Store {
     pub(super) handle: Arc<Handle>,

@@ -53,7 +53,7 @@ class Given:
         expect_known(options, accepted)
 
     def get(self, option: str) -> str | None:
-        """None if it was not given."""
+        """Returns the value as it was given, or None."""
         return self._values.get(option.lower())
 
     def word(self, option: str, accepted: Mapping[str, _T], default: _T) -> _T:
@@ -126,7 +126,7 @@ class Given:
             ) from None
 
     def open_options(self) -> dict[str, Any]:
-        """Those of `mqstore.open`, as values of Python."""
+        """Returns the options of `mqstore.open` as values of Python."""
         found = {name: value for name, value in self._values.items() if name.startswith(OPEN_PREFIX)}
         return {name.removeprefix(OPEN_PREFIX): _python(value) for name, value in found.items()}
 
@@ -141,7 +141,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def expect_ms(option: str, time: int) -> int:
-    """The time. ValueError for one that is in another unit than ms since 1970."""
+    """Returns the time. Raises ValueError for a time that is not in ms since 1970."""
     for unit, in_a_second in _UNITS.items():
         if time // in_a_second in _SECONDS:
             raise ValueError(f"option {option} is {time}: it counts ms since 1970, and this one looks like {unit}")

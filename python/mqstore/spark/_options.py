@@ -102,7 +102,7 @@ class StreamOptions:
     """The options of a streaming read, checked."""
 
     scan: ScanOptions
-    """How the messages of a batch are read."""
+    """The options of a batch read."""
     subscription: Subscription
     starting: Offsets
     max_offsets: int | None
