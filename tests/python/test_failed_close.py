@@ -86,7 +86,7 @@ def test_a_store_that_cannot_be_closed_when_it_is_dropped_tells_the_hook_for_unr
     assert first == f"Exception ignored in: 'closing the store {path}, which was dropped open; the next open recovers it'"
     assert last == f"mqstore.errors.StoreIOError: [Errno 27] cannot write: File too large (os error 27): '{path}/checkpoint'"
     assert "panic" not in told
-    wanted = ["int() argument must be a string, a bytes-like object or a real number, not 'mqstore.Store'"]
+    wanted = ["int() argument must be a string, a bytes-like object or a real number, not 'mqstore.Writer'"]
     assert printed.splitlines() == (wanted if "error" in how and how != "errors_hidden" else []) + ["done"]
     assert_recovers(path)
 
