@@ -302,9 +302,10 @@ def _properties(text: str) -> Iterator[tuple[int, str, str]]:
         elif (len(logical) - len(logical.rstrip("\\"))) % 2:
             logical = logical[:-1]
         else:
-            key, value = _entry(logical)
-            yield begun, key, value
+            yield begun, *_entry(logical)
             logical = ""
+    if logical:
+        yield begun, *_entry(logical)
 
 
 def _entry(line: str) -> tuple[str, str]:

@@ -552,9 +552,10 @@ class Store:
         `topics` is a topic or several, all by default, and also those that come later; `tags` wants one of some tags ("paid
         || refund"). `start` is "latest" (the messages that come from now on, the default), "earliest" (those that are
         there, too), or a mapping of (topic, queue id) to the queue offset to begin with: no other queues are followed then.
-        `since` begins with the messages stored then or later instead, and `until` ends before the first message stored then
-        or later: a datetime with a timezone, or an int of ms since 1970. Half and rolled-back messages are left out. What
-        expires before it is read is passed over; `errors` as in `get`.
+        `since` begins with the messages stored then or later instead, and `until` ends before the first wanted message
+        stored then or later: a datetime with a timezone, or an int of ms since 1970. Until such a message comes, only
+        `timeout` ends the iteration. Half and rolled-back messages are left out. What expires before it is read is passed
+        over; `errors` as in `get`.
 
         A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that of its next message; a
         queue that is not there yet has only 0. One below `min_offset` has expired, and the pass starts at `min_offset`.
@@ -1290,7 +1291,7 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
 
 @final
 class MessageIterator(Iterator[Message]):
-    """Messages one by one: `iter` of a topic, a queue or a slice of one.
+    """Messages one by one: `iter` of a topic, a queue, a slice of one or the answer to a query.
 
     It reads blocks of messages and releases the interpreter for that, so other threads run. `Store.follow` and `Queue.tail`
     return an iterator that waits for more messages; it may be asked again after it has ended at its timeout. `async for`
@@ -1358,7 +1359,8 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     then.
 
     The query has checked each message. Reading one raises `NotFoundError` if it has expired since, and `CorruptError` if it
-    was damaged since.
+    was damaged since, whatever `errors` says. An answer pickles as its store does: where another store is at the path by
+    then, it reads the messages of that one.
     """
     @property
     def complete(self) -> bool:

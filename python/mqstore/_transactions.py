@@ -106,7 +106,7 @@ def _ended(store: mqstore.Store, half_topic: str, queue_id: int | None, counting
     Op messages of files have the queue id of their half messages. With None those of all queues are read.
     """
     topic = _OPS[half_topic]
-    if topic not in store.topics or (queue_id is not None and queue_id >= len(store.topics[topic].queues)):
+    if topic not in store.topics or (queue_id is not None and queue_id not in store.topics[topic].queue_ids):
         return set(), not lost_queues(store, lambda name: name == topic)
     ops = store.topics[topic] if queue_id is None else store.topics[topic].queues[queue_id]
     batches = counting(ops.batches(["properties" if topic == ROCKSDB_OP_TOPIC else "body"], errors="skip"))

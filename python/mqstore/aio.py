@@ -173,7 +173,7 @@ def _follows(
 
     @wraps(call)
     def run(self: Store, /, *args: _P.args, **options: _P.kwargs) -> _Pass[mqstore.MessageIterator, mqstore.Message]:
-        is_latest = options.get("start", "latest") == "latest" and options.get("since") is None
+        is_latest = options.get("start") in (None, "latest") and options.get("since") is None
         if not is_latest and options.get("on_missing") != "latest":
             return begin(self, *args, **options)
         messages = call(self.store, *args, **options)

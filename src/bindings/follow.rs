@@ -205,9 +205,10 @@ impl Store {
     /// one of some tags ("paid || refund"). `start` is "latest" (the messages that come from now on,
     /// the default), "earliest" (those that are there, too), or a mapping of (topic, queue id) to
     /// the queue offset to begin with: no other queues are followed then. `since` begins with the
-    /// messages stored then or later instead, and `until` ends before the first message stored then
-    /// or later: a datetime with a timezone, or an int of ms since 1970. Half and rolled-back
-    /// messages are left out. What expires before it is read is passed over; `errors` as in `get`.
+    /// messages stored then or later instead, and `until` ends before the first wanted message
+    /// stored then or later: a datetime with a timezone, or an int of ms since 1970. Until such a
+    /// message comes, only `timeout` ends the iteration. Half and rolled-back messages are left
+    /// out. What expires before it is read is passed over; `errors` as in `get`.
     ///
     /// A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that
     /// of its next message; a queue that is not there yet has only 0. One below `min_offset` has

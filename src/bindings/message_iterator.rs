@@ -16,7 +16,7 @@ use crate::read::{OnDamage, StoredMessage};
 use crate::storage::Generation;
 use crate::sync::try_lock;
 
-/// Messages one by one: `iter` of a topic, a queue or a slice of one.
+/// Messages one by one: `iter` of a topic, a queue, a slice of one or the answer to a query.
 ///
 /// It reads blocks of messages and releases the interpreter for that, so other threads run.
 /// `Store.follow` and `Queue.tail` return an iterator that waits for more messages; it may be asked

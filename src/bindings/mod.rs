@@ -53,7 +53,7 @@ mod tabular;
 mod queue;
 /// `Topics`, `Topic`, `Queues`.
 mod topic;
-/// `Messages`, `GetResult`, `QueryResult`.
+/// `GetResult`, `QueryResult`.
 mod results;
 /// The rows of `append_batch`.
 mod rows;

@@ -162,7 +162,8 @@ impl GetResult {
 /// when it is asked for: the store must be open then.
 ///
 /// The query has checked each message. Reading one raises `NotFoundError` if it has expired since,
-/// and `CorruptError` if it was damaged since.
+/// and `CorruptError` if it was damaged since, whatever `errors` says. An answer pickles as its
+/// store does: where another store is at the path by then, it reads the messages of that one.
 #[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
     handle: Arc<Handle>,
@@ -196,14 +197,14 @@ impl QueryResult {
 
     /// Reads the message that starts at a physical offset.
     fn message(&self, py: Python<'_>, place: i64) -> PyResult<Message> {
-        let reader = self.handle.reader(py, Freshness::Log)?;
+        let reader = self.handle.current_reader(py)?;
         let read = self.handle.detach(py, || reader.message_at(place));
         Ok(Message::new(read?))
     }
 
     /// Iterates over the messages with these indexes.
     fn iterate(&self, py: Python<'_>, indexes: impl Iterator<Item = usize> + Send + 'static) -> PyResult<MessageIterator> {
-        let (reader, places) = (self.handle.reader(py, Freshness::Log)?, self.places.clone());
+        let (reader, places) = (self.handle.current_reader(py)?, self.places.clone());
         let read = indexes.map_while(move |index| places.get(index).map(|place| reader.message_at(*place)));
         Ok(MessageIterator::over(self.handle.clone(), read, OnDamage::new(Errors::Raise)))
     }

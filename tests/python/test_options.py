@@ -179,6 +179,9 @@ syncFlushTimeout=3000
         store.append("orders", b"one")
     assert next(file.stat().st_size for file in (tmp_path / "store" / "commitlog").iterdir()) == 65536
     assert mqstore.StoreConfig.from_broker_conf(conf(tmp_path, "")) == mqstore.StoreConfig(geometry="broker")
+    # Java reads a last line that a line without an end continues.
+    continued = mqstore.StoreConfig.from_broker_conf(conf(tmp_path, "syncFlushTimeout=3000\\"))
+    assert continued.sync_flush_timeout == 3000
 
 
 @pytest.mark.parametrize(
