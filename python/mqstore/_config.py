@@ -252,8 +252,8 @@ class StoreConfig(_Shown):
         nothing of a store that mqstore opens: names, addresses, threads, limits of the network. File
         sizes that the file does not state are RocketMQ's (`geometry="broker"`), as in that broker.
 
-        Raises `ValueError` with file and line for a value that the option does not accept. A broker
-        ignores such a value and starts with its default.
+        Raises `ValueError` with file and line for a value that the option does not accept, also
+        where a broker starts: it rounds some sizes, and ignores text that is no number.
         """
         names, given = _rocketmq_options(), {}
         with open(path, encoding="latin-1", newline=None) as file:

@@ -28,7 +28,7 @@ def delivery_of(store: mqstore.Store) -> Delivery:
     try:
         return Delivery({row["level"]: row["offset"] for row in rows_of(store.broker.delay_offsets())})
     except mqstore.CorruptError as error:
-        return Delivery({}, f"delayOffset.json cannot be read: {error.reason.partition(';')[0]}", True, error.offset)
+        return Delivery({}, f"delayOffset.json cannot be read: {error.reason}", True, error.offset)
     except mqstore.UnsupportedFormatError as error:
         return Delivery({}, str(error))
     except mqstore.NotFoundError as error:

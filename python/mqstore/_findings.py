@@ -232,8 +232,7 @@ def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
         return
     except mqstore.CorruptError as error:
         at = error.offset
-        reason = error.reason.partition(";")[0]
-        yield _finding("consumer.not_read", "warning", reason, *unknown, file=file, offset=at, last_offset=at)
+        yield _finding("consumer.not_read", "warning", error.reason, *unknown, file=file, offset=at, last_offset=at)
         return
     # Verify reports the queues that are lost.
     topics = {row["topic"] for row in verified if row["id"].startswith("queue.") and row["severity"] == "error"}

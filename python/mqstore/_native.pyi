@@ -372,8 +372,9 @@ class Store:
     It reads the store as it was when it was opened; `refresh` takes up what has come since. A store that is open for
     writing is a `Writer`, which has the calls that append, too.
 
-    It pickles as path and options, and so do its topics, queues and slices: they open it again where they are unpickled,
-    once per pickle; after a fork it opens again by itself, and an iteration that the parent began raises `ClosedError`.
+    It pickles as path and options, and so do its topics, queues, slices and answers to queries: they open it again where
+    they are unpickled, once per pickle. After a fork it opens again by itself, and an iteration that the parent began
+    raises `ClosedError`.
 
     Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and `close` raises
     `ClosedError`; messages that were read stay readable. Where a call reads files it raises `CorruptError` for damage and
@@ -463,7 +464,7 @@ class Store:
         "skip", says what to do where a message that could match is damaged; by default as in `open`. Where
         recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log is walked,
         and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`. An item of
-        the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not tell;
+        the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not show it;
         `verify` does.
 
         Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin`

@@ -15,8 +15,9 @@
 
 Thousands of tasks may append at the same time: one sync is for all that were there, and there is no thread for each. What reads
 files does so in a thread of the event loop's pool, without the interpreter, so that the other tasks run: the calls of `Store`
-below, and `async for` over a topic, a queue, a slice of one and `Batches`. If a task is cancelled meanwhile, the thread ends what
-it has begun, which is a call, at most 64 messages or a batch.
+below, and `async for` over a topic, a queue, a slice of one, the answer to a query and `Batches`. A plain `for` over these reads
+in the event loop. If a task is cancelled meanwhile, the thread ends what it has begun, which is a call, at most 64 messages or a
+batch.
 
 A task that waits for messages (`async for message in store.follow()`, or over what `Queue.tail` gives) keeps no thread: it looks
 for them every 0.5 ms at first and every 20 ms at last. If it is cancelled, the next `async for` over the same iterator yields

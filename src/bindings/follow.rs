@@ -20,7 +20,7 @@ use crate::config::Errors;
 use crate::error::Result;
 use crate::format::Round;
 use crate::interrupt;
-use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, StoredMessage, TagFilter};
+use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter};
 use crate::store::MessageStore;
 
 /// The shortest and the longest time between two looks at the end of the log.
@@ -58,10 +58,8 @@ impl Source for Following {
             let end = self.follow.reader().queued_until();
             read_ahead(ready, || {
                 let next = self.follow.next_until(end).transpose();
-                let is_in_time =
-                    |next: &Result<StoredMessage>| next.as_ref().map_or(true, |m| m.view().store_time() < self.until);
-                self.is_over = next.as_ref().is_some_and(|next| !is_in_time(next));
-                next.filter(is_in_time)
+                self.is_over = matches!(&next, Some(Ok(message)) if message.view().store_time() >= self.until);
+                next.filter(|_| !self.is_over)
             });
             if !ready.is_empty() {
                 self.came = Instant::now();

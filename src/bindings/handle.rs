@@ -146,8 +146,8 @@ impl Handle {
         self.expect_open()?;
         if self.mode != Mode::Read {
             return Err(PyTypeError::new_err(
-                "a store that is open for writing does not pickle, nor do its topics, queues and slices: pickle its path, or open it with \
-                 mode=\"r\" for that",
+                "a store that is open for writing does not pickle, nor do its topics, queues, slices and answers to queries: pickle its \
+                 path, or open it with mode=\"r\" for that",
             ));
         }
         Ok(&self.recipe)

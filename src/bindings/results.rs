@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyIterator, PyList, PySlice, PyTuple};
+use pyo3::types::{PyIterator, PyList, PyTuple};
 
 use super::arguments;
 use super::batches::Batches;
@@ -245,25 +245,17 @@ impl QueryResult {
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let length = self.places.len();
-        let chosen = match indexed(index, &(0..length as i64))? {
-            Indexed::One(at) => at..at + 1,
-            Indexed::Several(range) => range,
-            Indexed::Outside(given) => {
-                return Err(PyIndexError::new_err(format!(
-                    "index {given} is outside an answer of {length} messages"
-                )));
-            }
+        let read = |range: Range<i64>| {
+            let places = self.places.get(range.start as usize..range.end as usize).unwrap_or_default();
+            let messages = places.iter().map(|place| self.message(py, *place));
+            PyTuple::new(py, messages.collect::<PyResult<Vec<_>>>()?)
         };
-        let places = self
-            .places
-            .get(chosen.start as usize..chosen.end as usize)
-            .unwrap_or_default();
-        let messages = places.iter().map(|place| self.message(py, *place));
-        let messages = PyTuple::new(py, messages.collect::<PyResult<Vec<_>>>()?)?;
-        if index.is_instance_of::<PySlice>() {
-            Ok(messages.into_any())
-        } else {
-            messages.get_item(0)
+        match indexed(index, &(0..length as i64))? {
+            Indexed::One(at) => read(at..at + 1)?.get_item(0),
+            Indexed::Several(range) => Ok(read(range)?.into_any()),
+            Indexed::Outside(given) => Err(PyIndexError::new_err(format!(
+                "index {given} is outside an answer of {length} messages"
+            ))),
         }
     }
 

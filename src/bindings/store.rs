@@ -41,9 +41,9 @@ use crate::store::{OpenMode, choose_sizes};
 /// It reads the store as it was when it was opened; `refresh` takes up what has come since. A store
 /// that is open for writing is a `Writer`, which has the calls that append, too.
 ///
-/// It pickles as path and options, and so do its topics, queues and slices: they open it again where
-/// they are unpickled, once per pickle; after a fork it opens again by itself, and an iteration
-/// that the parent began raises `ClosedError`.
+/// It pickles as path and options, and so do its topics, queues, slices and answers to queries: they
+/// open it again where they are unpickled, once per pickle. After a fork it opens again by itself,
+/// and an iteration that the parent began raises `ClosedError`.
 ///
 /// Safe to use from several threads. Once it is closed every call but `path`, `mode`, `closed` and
 /// `close` raises `ClosedError`; messages that were read stay readable. Where a call reads files it
@@ -184,7 +184,7 @@ impl Store {
     /// as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete.
     /// Where no index serves, the log is walked, and any damage in it counts; the index serves for
     /// tags only if the store is open with `index_tags=True`. An item of the index has no checksum:
-    /// where its hash is damaged, its message is not found, and `complete` does not tell; `verify`
+    /// where its hash is damaged, its message is not found, and `complete` does not show it; `verify`
     /// does.
     ///
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a

@@ -184,7 +184,7 @@ fn expect_first_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<(
         return Ok(());
     };
     let reason = format!("no message starts here ({}), but one starts at {first}", report.stop_reason);
-    Err(opened.log.corrupt(end, reason).with_remedy(Remedy::SalvageOrRead))
+    Err(refuse(opened, report, reason))
 }
 
 /// Refuses a log that ends before a message that the checkpoint covers.
@@ -324,9 +324,9 @@ fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
     })
 }
 
-/// Finds the last whole record past the end of the log that the checkpoint covers. The search stops at the first one that was stored after
-/// the checkpoint: store times do not fall, so the checkpoint covers none after it. No record follows a log that
-/// ends at its start: [`expect_first_record`] has refused such a store.
+/// Finds the last whole record past the end of the log that the checkpoint covers. Store times do not fall, so the search stops at the
+/// first record with a later time than the checkpoint. No record follows a log that ends at its start: [`expect_first_record`] has
+/// refused such a store.
 fn last_covered(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     let until = opened.records.checkpoint.physic_msg_timestamp;
     let mut covered = None;

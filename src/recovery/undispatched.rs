@@ -156,7 +156,7 @@ impl<'a> Undispatched<'a> {
                 queue.refused = None;
                 self.refused += 1;
             }
-            // No checksum covers its topic, queue id and queue offset, so another queue may lack it.
+            // No checksum covers its topic, queue id and queue offset, so it may be a message of another queue.
             Known::Absent | Known::Taken => {
                 self.refused += 1;
                 self.doubt(unit);

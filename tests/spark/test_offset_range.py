@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 import mqstore
 from mqstore.spark import _snapshot, manifest
 from mqstore.spark._options import ScanOptions
 from mqstore.spark._ranges import RangesPart
-from mqstore.spark.source import MessageDataSource, MessageReader, PushingReader
+from mqstore.spark.source import MessageDataSource, MessageReader
 
 Key = tuple[str, int, int]
 
@@ -271,15 +270,6 @@ def test_offsets_name_the_broker_below_the_topic(path: Path) -> None:
     options = {"stores": json.dumps({"one": str(path), "two": str(path)}), "columns": f"broker,{KEY}", "subscribe": "b"}
     found = rows(planned(None, **options, startingOffsets='{"b": {"one": {"0": 1}, "two": {"0": 3}}}'))
     assert sorted(found) == [("one", "b", 0, 1), ("one", "b", 0, 2), ("one", "b", 0, 3), ("two", "b", 0, 3)]
-
-
-@pytest.mark.parametrize("columns", [KEY, f"{KEY},body"])
-def test_filters_that_are_pushed_narrow_a_range(path: Path, columns: str) -> None:
-    reader = planned(path, endingOffsets="latest", columns=columns, pushdown="true")
-    assert isinstance(reader, PushingReader)
-    rest = reader.pushFilters([EqualTo(("topic",), "a"), EqualTo(("queue_id",), 1), GreaterThanOrEqual(("queue_offset",), 8)])
-    assert [type(each) for each in rest] == [GreaterThanOrEqual]
-    assert sorted(row[:3] for row in rows(reader)) == [("a", 1, 8), ("a", 1, 9)]
 
 
 def test_a_range_reads_only_the_stretch_of_its_messages(tmp_path: Path) -> None:

@@ -208,3 +208,19 @@ def test_a_large_read_that_no_option_narrows_is_logged(events_store: Path, caplo
         partitions(events_store, [])
     (line,) = caplog.messages
     assert f"{events_store}: no option narrows the read, so all " in line
+
+
+@pytest.mark.parametrize("columns", ["topic,queue_id,queue_offset", "topic,queue_id,queue_offset,body"])
+def test_filters_that_are_pushed_narrow_a_range(tmp_path: Path, columns: str) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        for number in range(30):
+            store.append("ab"[number // 20], b"x", queue=number % 2)
+    source = MessageDataSource({"path": str(path), "endingOffsets": "latest", "columns": columns, "pushdown": "true"})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, PushingReader)
+    is_a, is_one = spark_source.EqualTo(("topic",), "a"), spark_source.EqualTo(("queue_id",), 1)
+    rest = reader.pushFilters([is_a, is_one, spark_source.GreaterThanOrEqual(("queue_offset",), 8)])
+    assert [type(each) for each in rest] == [spark_source.GreaterThanOrEqual]
+    found = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted((row["topic"], row["queue_id"], row["queue_offset"]) for row in found) == [("a", 1, 8), ("a", 1, 9)]

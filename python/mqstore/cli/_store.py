@@ -64,7 +64,7 @@ def opened(path: str, out: Output, mode: str = "r", **options: Any) -> Iterator[
         if store.recovery.missing is not None:
             missing = store.recovery.missing.replace(f"{store.path}/", "")
             if click.get_current_context().info_name in ANSWERS_WITH_MISSING:
-                # The sentence begins with the file and the byte.
+                # A sentence about a file begins with the file and the byte.
                 missing = missing.partition(": ")[0]
             out.lack(f"{store.path} is incomplete: {of_damage(missing, store.recovery.remedy, store.path)}")
         yield store

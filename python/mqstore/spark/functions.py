@@ -64,7 +64,7 @@ def key_hits(
     topic: Column | str, key: Column | str, *, store: StoreLike, limit: int | None = None, broker: Column | str | None = None
 ) -> Column:
     """Returns the positions of the messages with a key: an array of structs of queue_id, queue_offset, physical_offset and
-    store_size, ascending by physical offset, null where there are none.
+    store_size, ascending by physical offset; null without any.
 
     topic and key are columns of strings, or their names. `limit` is the most messages of a row, the newest; None for all. All
     hits of a batch of rows are held at once, 24 bytes for each: give a limit where many messages have the same key. `store`

@@ -17,7 +17,8 @@ def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: store
     """Removes what write jobs left beside the store at this path longer ago than `older_than`, and returns the ids of the jobs
     whose manifests it removed.
 
-    Removed are the manifests of finished jobs, and rows that were staged by runs which died before their manifest was written.
+    Removed are the manifests of finished jobs, and rows that no unfinished manifest names, as a run leaves them that died before
+    it wrote one. Only the time of the last change shows that: `older_than` is also longer than a run may take between changes.
     A job is known by its manifest: a later run with a removed id appends all its rows again, so `older_than` is longer than the
     time in which a job may run again. The manifest of a job that is not finished stays, and so does that of a streaming query
     (`append_batch`), which has one for all its batches. `staging_path` is the option `stagingPath` of the jobs, if they had
