@@ -16,18 +16,18 @@ pub(crate) trait Worker {
     /// The source of parts, which one thread at a time has.
     type Source;
     /// A part of the job.
-    type Part;
+    type Task;
     /// The result of processing a part.
     type Output;
 
     /// Returns the next part; `None` after the last one.
-    fn find(&mut self, source: &mut Self::Source) -> Option<Self::Part>;
+    fn find(&mut self, source: &mut Self::Source) -> Option<Self::Task>;
 
     /// Processes a part.
     ///
     /// # Errors
     /// Those of the part. They end the pipeline once the consumer takes them.
-    fn process(&mut self, part: Self::Part) -> Result<Self::Output>;
+    fn process(&mut self, part: Self::Task) -> Result<Self::Output>;
 }
 
 /// An ordered pipeline. [`Pipeline::process_next`] is the loop body of its threads.
@@ -165,7 +165,7 @@ impl<W: Worker> State<W> {
     }
 
     /// Puts the source back. A panic takes the place of the part.
-    fn end_search(&mut self, found: Result<(Option<W::Part>, W::Source)>) -> Option<W::Part> {
+    fn end_search(&mut self, found: Result<(Option<W::Task>, W::Source)>) -> Option<W::Task> {
         let part = match found {
             Ok((part, source)) => {
                 self.source = Some(source);

@@ -93,7 +93,7 @@ pub struct Leading<'w> {
 }
 
 /// The next step of a thread that has looked at the state.
-enum Look {
+enum NextStep {
     Leads,
     Ends(Wait),
     Sleeps {
@@ -185,14 +185,14 @@ impl Watermark {
         let mut gate = None;
         let outcome = loop {
             match self.look_to_lead(&mut state, target, deadline, time) {
-                Look::Leads => {
+                NextStep::Leads => {
                     break Ok(Leading {
                         mark: self,
                         finished: None,
                     });
                 }
-                Look::Ends(wait) => break Err(wait),
-                Look::Sleeps { left, keeps_time } => {
+                NextStep::Ends(wait) => break Err(wait),
+                NextStep::Sleeps { left, keeps_time } => {
                     let entered = state.enter(gate, target, keeps_time);
                     let seen = entered.seen();
                     drop(state);
@@ -232,10 +232,10 @@ impl Watermark {
         Ok(left)
     }
 
-    fn look_to_lead(&self, state: &mut State, target: i64, deadline: Option<Instant>, time: Instant) -> Look {
+    fn look_to_lead(&self, state: &mut State, target: i64, deadline: Option<Instant>, time: Instant) -> NextStep {
         let outcome = self.look(state, target, deadline, time);
         if state.led.is_some() || matches!(outcome, Err(Wait::Reached | Wait::Poisoned(_))) {
-            return outcome.map_or_else(Look::Ends, |left| Look::Sleeps { left, keeps_time: false });
+            return outcome.map_or_else(NextStep::Ends, |left| NextStep::Sleeps { left, keeps_time: false });
         }
         let is_complete = state.open.size + 1 >= state.expected;
         let until_led = state.lead_at.map(|lead_at| lead_at.saturating_duration_since(time));
@@ -243,12 +243,12 @@ impl Watermark {
             // Also a thread whose deadline has come: the others of its group sleep.
             None => {
                 state.led = Some(std::mem::take(&mut state.open));
-                Look::Leads
+                NextStep::Leads
             }
-            Some(until_led) => outcome.map_or_else(Look::Ends, |left| {
+            Some(until_led) => outcome.map_or_else(NextStep::Ends, |left| {
                 let keeps_time = !state.open.is_timed;
                 let until_led = keeps_time.then_some(until_led);
-                Look::Sleeps {
+                NextStep::Sleeps {
                     left: left.into_iter().chain(until_led).min(),
                     keeps_time,
                 }

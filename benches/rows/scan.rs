@@ -17,7 +17,7 @@ use memmap2::Mmap;
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::COMMIT_LOG_DIR;
-use mqstore::read::{Filled, MessageReader, OnDamage, Scan, ScanRequest, Section, Sections};
+use mqstore::read::{Filled, MessageReader, OnDamage, ParallelScan, Scan, ScanRequest, ScanSection};
 use serde_json::json;
 
 use super::queue_read::{cold_copy, reader};
@@ -93,7 +93,7 @@ fn rate(path: &Path, read: impl Fn() -> usize) -> f64 {
 pub(super) fn scan(reader: &Arc<MessageReader>, threads: usize) -> usize {
     let mut scan = Scan::new(Arc::clone(reader), ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
     if threads > 1 {
-        let mut sections = Sections::new(scan, threads, PIECE as u64, count_of);
+        let mut sections = ParallelScan::new(scan, threads, PIECE as u64, count_of);
         return std::iter::from_fn(|| sections.next_section().unwrap()).flatten().sum();
     }
     let mut count = 0;
@@ -111,7 +111,7 @@ pub(super) fn scan(reader: &Arc<MessageReader>, threads: usize) -> usize {
     }
 }
 
-fn count_of(section: &mut Section<'_>) -> (Vec<usize>, Option<Error>) {
+fn count_of(section: &mut ScanSection<'_>) -> (Vec<usize>, Option<Error>) {
     let mut count = 0;
     let filled = section.fill(|picked| {
         black_box(picked.body);

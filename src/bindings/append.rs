@@ -24,7 +24,7 @@ use crate::format::Message;
 use crate::interrupt;
 use crate::store::{self, Appender, Incoming, MessageStore, PutStatus};
 
-/// How long a wait goes on before it looks whether the user interrupts it.
+/// Longest wait between two checks for an interrupt of the user.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
 /// Appends with the interpreter, because letting go of it takes longer than an append, unless that has to wait.
@@ -116,9 +116,9 @@ pub(super) fn durable<'py>(
     Ok((offset, completer.call_method1("durable", (offset, running))?))
 }
 
-/// How the rows of a batch are stored.
+/// Options of a batch append.
 #[derive(Clone, Copy)]
-pub(super) struct How {
+pub(super) struct BatchOptions {
     /// All or none of them, in one segment.
     pub(super) together: bool,
     /// See [`MessageStore::appender`].
@@ -131,7 +131,7 @@ pub(super) fn batch(
     handle: &Arc<Handle>,
     rows: &Bound<'_, PyAny>,
     defaults: &Defaults<'_>,
-    how: How,
+    how: BatchOptions,
 ) -> PyResult<Offsets> {
     let mut done = Vec::new();
     let outcome = append_rows(py, handle, rows, defaults, how, &mut done);
@@ -196,7 +196,12 @@ fn stored(py: Python<'_>, handle: &Handle, outcome: PyResult<()>, done: &[store:
     Err(error)
 }
 
-fn append_all(store: &MessageStore, messages: Vec<Incoming<'_>>, how: How, done: &mut Vec<store::AppendResult>) -> Result<()> {
+fn append_all(
+    store: &MessageStore,
+    messages: Vec<Incoming<'_>>,
+    how: BatchOptions,
+    done: &mut Vec<store::AppendResult>,
+) -> Result<()> {
     let appender = store.appender(how.durable);
     if how.together {
         return appender.append_together(messages, done);
@@ -209,7 +214,7 @@ fn append_rows(
     handle: &Arc<Handle>,
     rows: &Bound<'_, PyAny>,
     defaults: &Defaults<'_>,
-    how: How,
+    how: BatchOptions,
     done: &mut Vec<store::AppendResult>,
 ) -> PyResult<()> {
     let outcome = if speaks_arrow(rows)? {

@@ -11,7 +11,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_schema, export_stream};
-use super::pass::{Latest, Pass, Turn, reading_threads};
+use super::pass::{Latest, Pass, ReadLock, reading_threads};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
 use super::source::Source;
 use crate::arrow::{MAX_BATCH_BYTES, MessageColumns};
@@ -225,7 +225,7 @@ pub(super) fn expect_batch_size(name: &str, bytes: usize) -> PyResult<()> {
 struct BatchIterator {
     source: Arc<Source>,
     begun_in: Generation,
-    turn: Arc<Turn>,
+    turn: Arc<ReadLock>,
     /// Locked by the thread whose turn it is.
     pass: Mutex<Pass>,
 }

@@ -89,12 +89,12 @@ pub(super) struct Handle {
     closed: AtomicBool,
     /// Locked only for a moment and with the interpreter attached: a fork then never finds it locked by a thread that the child
     /// lacks.
-    opened: Mutex<Opened>,
+    opened: Mutex<OpenStore>,
     /// Of a store that is open for writing.
     completer: Completer,
 }
 
-struct Opened {
+struct OpenStore {
     /// The process that opened it.
     process: Generation,
     /// `None` once closed.
@@ -121,7 +121,7 @@ impl Handle {
             config,
             mode,
             closed: AtomicBool::new(false),
-            opened: Mutex::new(Opened {
+            opened: Mutex::new(OpenStore {
                 process,
                 reader: Some(reader),
                 writer,
@@ -372,7 +372,7 @@ impl Handle {
     }
 
     /// Whether a writer is used by the process that opened it.
-    fn expect_own(&self, opened: &Opened) -> PyResult<()> {
+    fn expect_own(&self, opened: &OpenStore) -> PyResult<()> {
         if self.mode == Mode::Read || opened.process == Generation::current() {
             return Ok(());
         }
@@ -416,7 +416,7 @@ impl Handle {
         (opened.reader.take(), None)
     }
 
-    fn opened(&self) -> MutexGuard<'_, Opened> {
+    fn opened(&self) -> MutexGuard<'_, OpenStore> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

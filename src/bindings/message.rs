@@ -24,14 +24,14 @@ use crate::read::StoredMessage;
 
 /// The record of a `Message`: in the store, or in a copy of its own.
 #[derive(Clone)]
-pub(super) enum Held {
+pub(super) enum MessageBytes {
     /// In the store.
     Stored(StoredMessage),
     /// In a copy that was pickled.
     Copied { record: Box<[u8]>, layout: RecordLayout },
 }
 
-impl Held {
+impl MessageBytes {
     pub(super) fn view(&self) -> MessageView<'_> {
         match self {
             Self::Stored(message) => message.view(),
@@ -54,7 +54,7 @@ impl Held {
     }
 }
 
-impl PinnedBytes for Held {
+impl PinnedBytes for MessageBytes {
     fn bytes(&self) -> &[u8] {
         self.view().body()
     }
@@ -68,14 +68,14 @@ impl PinnedBytes for Held {
 /// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to deliver the bytes, or
 /// the file was shortened meanwhile.
 #[pyclass(frozen, module = "mqstore")]
-pub(super) struct Message(Held);
+pub(super) struct Message(MessageBytes);
 
 impl Message {
     pub(super) fn new(message: StoredMessage) -> Self {
-        Self(Held::Stored(message))
+        Self(MessageBytes::Stored(message))
     }
 
-    pub(super) fn held(&self) -> &Held {
+    pub(super) fn bytes(&self) -> &MessageBytes {
         &self.0
     }
 
@@ -384,7 +384,7 @@ pub(super) fn unpickle_message(record: &[u8]) -> PyResult<Message> {
         return Err(PyValueError::new_err("these bytes are not the record of a message"));
     };
     let layout = view.layout();
-    Ok(Message(Held::Copied {
+    Ok(Message(MessageBytes::Copied {
         record: view.bytes().into(),
         layout,
     }))

@@ -14,18 +14,18 @@ use crate::arrow::{BatchBuilder, MessageColumns, from_arrow};
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::MessageView;
-use crate::read::{Filled, OnDamage, Section, Sections};
+use crate::read::{Filled, OnDamage, ParallelScan, ScanSection};
 use crate::storage::Generation;
 
 /// One thread reads at a time; the others wait.
 #[derive(Default)]
-pub(super) struct Turn {
-    state: Mutex<TurnState>,
+pub(super) struct ReadLock {
+    state: Mutex<ReadLockState>,
     ended: Condvar,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum TurnState {
+enum ReadLockState {
     #[default]
     Free,
     /// This thread reads.
@@ -35,9 +35,9 @@ enum TurnState {
 }
 
 /// The turn of a thread, to the end of this.
-pub(super) struct Taken<'a>(&'a Turn);
+pub(super) struct Taken<'a>(&'a ReadLock);
 
-impl Turn {
+impl ReadLock {
     /// Waits until no thread reads.
     ///
     /// # Errors
@@ -47,15 +47,15 @@ impl Turn {
         let this = thread::current().id();
         py.detach(|| {
             let mut state = self.state();
-            if *state == TurnState::Told || *state == TurnState::Taken(this) {
+            if *state == ReadLockState::Told || *state == ReadLockState::Taken(this) {
                 return Err(PyValueError::new_err(
                     "this pass is being read, by a call that waits for code of yours, such as progress",
                 ));
             }
-            while *state != TurnState::Free {
+            while *state != ReadLockState::Free {
                 state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            *state = TurnState::Taken(this);
+            *state = ReadLockState::Taken(this);
             Ok(Taken(self))
         })
     }
@@ -63,25 +63,25 @@ impl Turn {
     /// Runs code of the caller's, in the thread whose turn it is.
     pub(super) fn tell<T>(&self, code: impl FnOnce() -> T) -> T {
         let taken = *self.state();
-        self.set(TurnState::Told);
+        self.set(ReadLockState::Told);
         let told = code();
         self.set(taken);
         told
     }
 
-    fn set(&self, state: TurnState) {
+    fn set(&self, state: ReadLockState) {
         *self.state() = state;
         self.ended.notify_all();
     }
 
-    fn state(&self) -> MutexGuard<'_, TurnState> {
+    fn state(&self) -> MutexGuard<'_, ReadLockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.0.set(TurnState::Free);
+        self.0.set(ReadLockState::Free);
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Pass {
     max_bytes: usize,
     progress: Option<Py<PyAny>>,
     /// While `progress` runs, no thread waits for the next batch.
-    pub(super) turn: Arc<Turn>,
+    pub(super) turn: Arc<ReadLock>,
     latest: Latest,
 }
 
@@ -141,7 +141,7 @@ enum Reading {
     },
     /// By several threads.
     AtOnce {
-        sections: Box<Sections<Item>>,
+        sections: Box<ParallelScan<Item>>,
         /// As in [`Messages::Stored`].
         is_queued: bool,
         /// Those of the last section that were not given yet.
@@ -200,9 +200,9 @@ impl Pass {
             } if threads > 1 && scan.is_long() => {
                 let (columns, max_bytes) = (self.columns.clone(), self.max_bytes);
                 let bytes = max_bytes.clamp(MIN_SECTION, MAX_SECTION) as u64;
-                let gather = move |section: &mut Section<'_>| batches_of(section, &columns, max_bytes);
+                let gather = move |section: &mut ScanSection<'_>| batches_of(section, &columns, max_bytes);
                 Reading::AtOnce {
-                    sections: Box::new(Sections::new(*scan, threads, bytes, gather)),
+                    sections: Box::new(ParallelScan::new(*scan, threads, bytes, gather)),
                     is_queued,
                     ready: VecDeque::new(),
                 }
@@ -264,7 +264,7 @@ impl Pass {
         }
     }
 
-    fn take_ready(&self, sections: &mut Sections<Item>, is_queued: bool, ready: &mut VecDeque<Item>) -> Result<Option<Item>> {
+    fn take_ready(&self, sections: &mut ParallelScan<Item>, is_queued: bool, ready: &mut VecDeque<Item>) -> Result<Option<Item>> {
         loop {
             let batch = ready.pop_front();
             if ready.is_empty() {
@@ -343,7 +343,7 @@ fn after_batch(error: Error) -> Result<Item> {
 }
 
 /// The messages of a section as batches, what is wrong with the others, and why they end before it does.
-fn batches_of(section: &mut Section<'_>, columns: &MessageColumns, max_bytes: usize) -> (Vec<Item>, Option<Error>) {
+fn batches_of(section: &mut ScanSection<'_>, columns: &MessageColumns, max_bytes: usize) -> (Vec<Item>, Option<Error>) {
     let (mut builder, mut items) = (BatchBuilder::new(columns), Vec::new());
     loop {
         let filled = section.fill(|picked| {

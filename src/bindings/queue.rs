@@ -16,7 +16,7 @@ use super::handle::{Freshness, Handle};
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
-use super::source::{Part, Source};
+use super::source::{Selection, Source};
 use super::tabular::{Tabular, tabular};
 use super::time::to_ms;
 use crate::config::Errors;
@@ -122,7 +122,7 @@ impl Queue {
         max_bytes: usize,
         errors: Option<Errors>,
     ) -> PyResult<Batches> {
-        let part = Part::Queues(self.topic.clone(), vec![(self.id, offsets)]);
+        let part = Selection::Queues(self.topic.clone(), vec![(self.id, offsets)]);
         Batches::new(Source::Store(self.handle.clone(), part), columns, max_bytes, errors)
     }
 

@@ -14,7 +14,7 @@ use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::queue::{Indexed, indexed};
 use super::recipe::{Recipe, Reduced, of_native};
-use super::source::{Part, Source};
+use super::source::{Selection, Source};
 use super::tabular::{Tabular, tabular};
 use crate::config::Errors;
 use crate::read::{self, GetRequest, OnDamage, StoredMessage};
@@ -102,7 +102,7 @@ impl GetResult {
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
     ) -> PyResult<Batches> {
         let held = self.held.bind(py).iter();
-        let held = held.map(|message| Ok(message.cast::<Message>()?.get().held().clone()));
+        let held = held.map(|message| Ok(message.cast::<Message>()?.get().bytes().clone()));
         let source = Source::Memory(held.collect::<PyResult<_>>()?);
         Batches::new(source, columns.as_deref(), max_bytes, None)
     }
@@ -235,7 +235,7 @@ impl QueryResult {
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
     ) -> PyResult<Batches> {
-        let source = Source::Store(self.handle.clone(), Part::Records(self.places.clone()));
+        let source = Source::Store(self.handle.clone(), Selection::Records(self.places.clone()));
         Batches::new(source, columns.as_deref(), max_bytes, Some(Errors::Raise))
     }
 

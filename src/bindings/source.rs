@@ -8,7 +8,7 @@ use pyo3::marker::Ungil;
 use pyo3::prelude::*;
 
 use super::handle::{Freshness, Handle};
-use super::message::Held;
+use super::message::MessageBytes;
 use crate::arrow::Table;
 use crate::config::Errors;
 use crate::error::{Error, Result};
@@ -18,13 +18,13 @@ use crate::storage::Generation;
 /// Where messages are read from.
 pub(super) enum Source {
     /// A store.
-    Store(Arc<Handle>, Part),
+    Store(Arc<Handle>, Selection),
     /// Memory: messages that were read before, which outlive their store.
-    Memory(Arc<[Held]>),
+    Memory(Arc<[MessageBytes]>),
 }
 
 /// Which messages of a store.
-pub(super) enum Part {
+pub(super) enum Selection {
     /// Those of queues of a topic: the id of each, and two queue offsets. One queue comes after the other.
     Queues(String, Vec<(i32, Range<i64>)>),
     /// Those whose records start at these physical offsets, in this order.
@@ -49,7 +49,7 @@ pub(super) enum Messages {
     /// In a store, and whether everything that was appended before the pass is in its queues.
     Stored(Box<Scan>, bool),
     /// In memory, and how many of them were given.
-    Held(Arc<[Held]>, usize),
+    MessageBytes(Arc<[MessageBytes]>, usize),
 }
 
 impl Messages {
@@ -61,7 +61,7 @@ impl Messages {
                 is_complete: *is_queued && scan.is_complete(),
                 absent_topics: scan.absent_topics(),
             },
-            Self::Held(messages, given) => Coverage {
+            Self::MessageBytes(messages, given) => Coverage {
                 covers: None,
                 is_complete: *given == messages.len(),
                 absent_topics: Vec::new(),
@@ -73,7 +73,7 @@ impl Messages {
     pub(super) fn progress(&self) -> (u64, u64) {
         match self {
             Self::Stored(scan, _) => scan.progress(),
-            Self::Held(messages, given) => (*given as u64, messages.len() as u64),
+            Self::MessageBytes(messages, given) => (*given as u64, messages.len() as u64),
         }
     }
 
@@ -81,7 +81,7 @@ impl Messages {
     pub(super) fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
         let (messages, given) = match self {
             Self::Stored(scan, _) => return scan.fill(take),
-            Self::Held(messages, given) => (messages, given),
+            Self::MessageBytes(messages, given) => (messages, given),
         };
         while let Some(message) = messages.get(*given) {
             let view = message.view();
@@ -107,7 +107,7 @@ impl Source {
     /// `ValueError` for the column.
     pub(super) fn records(handle: &Arc<Handle>, wanted: &Table) -> PyResult<Self> {
         let offsets = wanted.integers("physical_offset")?;
-        let part = Part::Records(offsets.into_iter().flatten().collect());
+        let part = Selection::Records(offsets.into_iter().flatten().collect());
         Ok(Self::Store(handle.clone(), part))
     }
 
@@ -122,7 +122,7 @@ impl Source {
                 let scan = handle.detach(py, || part.scan(reader, on_damage.clone()))?;
                 Ok(Messages::Stored(Box::new(scan), is_queued))
             }
-            Self::Memory(messages) => Ok(Messages::Held(messages.clone(), 0)),
+            Self::Memory(messages) => Ok(Messages::MessageBytes(messages.clone(), 0)),
         }
     }
 
@@ -182,18 +182,18 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Store(_, Part::Queues(topic, ranges)) => match &ranges[..] {
+            Self::Store(_, Selection::Queues(topic, ranges)) => match &ranges[..] {
                 [(id, offsets)] => write!(f, "{topic}/{id}[{}:{}]", offsets.start, offsets.end),
                 ranges => write!(f, "{topic}, {} queues", ranges.len()),
             },
-            Self::Store(_, Part::Records(offsets)) => write!(f, "{} records", offsets.len()),
-            Self::Store(handle, Part::Scan(_)) => write!(f, "a scan of {}", handle.path().display()),
+            Self::Store(_, Selection::Records(offsets)) => write!(f, "{} records", offsets.len()),
+            Self::Store(handle, Selection::Scan(_)) => write!(f, "a scan of {}", handle.path().display()),
             Self::Memory(messages) => write!(f, "{} messages", messages.len()),
         }
     }
 }
 
-impl Part {
+impl Selection {
     fn scan(&self, reader: Arc<MessageReader>, on_damage: OnDamage) -> Result<Scan> {
         match self {
             Self::Queues(topic, stretches) => Scan::of_queues(reader, topic, stretches, on_damage),

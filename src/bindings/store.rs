@@ -21,7 +21,7 @@ use super::recipe::{Recipe, Reduced, part_of_pickle};
 use super::record_batch::RecordBatch;
 use super::reports;
 use super::results::{GetResult, QueryResult};
-use super::source::{Part, Source};
+use super::source::{Selection, Source};
 use super::tabular::tabular;
 use super::time::{to_bounds, to_ms};
 use super::topic::Topics;
@@ -463,7 +463,7 @@ impl Store {
             max_bytes_per_s: max_mb_per_s.map(arguments::bytes_per_s).transpose()?,
         };
         let progress = progress.map(arguments::callable).transpose()?;
-        let source = Source::Store(self.handle.clone(), Part::Scan(Box::new(request)));
+        let source = Source::Store(self.handle.clone(), Selection::Scan(Box::new(request)));
         Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
     }
 

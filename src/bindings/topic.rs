@@ -14,7 +14,7 @@ use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::queue::Queue;
 use super::recipe::{Recipe, Reduced, of_native, part_of_pickle};
-use super::source::{Part, Source};
+use super::source::{Selection, Source};
 use super::tabular::{Tabular, tabular};
 use crate::config::Errors;
 use crate::error::Result;
@@ -186,7 +186,7 @@ impl Topic {
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
-        let source = Source::Store(self.handle.clone(), Part::Queues(self.name.clone(), self.bounds(py)?));
+        let source = Source::Store(self.handle.clone(), Selection::Queues(self.name.clone(), self.bounds(py)?));
         Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 

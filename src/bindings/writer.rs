@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::append::{self, How, wait};
+use super::append::{self, BatchOptions, wait};
 use super::append_result::AppendResult;
 use super::arguments;
 use super::batches::Batches;
@@ -235,7 +235,7 @@ impl Writer {
             queue_id: queue,
             born_time: now_ms(),
         };
-        let how = How {
+        let how = BatchOptions {
             together: one_segment,
             durable,
         };

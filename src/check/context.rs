@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::check::contradictions::{Contradictions, Decided};
 use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding, Findings};
-use crate::log::{LogFiles, Part};
+use crate::log::{LogFiles, StorePart};
 use crate::read::MessageReader;
 use crate::recovery::BrokerRecovery;
 
@@ -39,7 +39,7 @@ pub(super) struct Context<'a> {
     /// The topics in a broker's settings; `None` without readable settings.
     pub(super) known_topics: Option<BTreeSet<String>>,
     /// The parts of the store that are in files of another format.
-    pub(super) kept_elsewhere: BTreeSet<Part>,
+    pub(super) kept_elsewhere: BTreeSet<StorePart>,
     /// The model of a broker's next start; `None` unless a crash left the store.
     pub(super) brokers: Option<BrokerRecovery>,
     /// Messages of which record and queue entry name different places.

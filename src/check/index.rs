@@ -14,7 +14,7 @@ use crate::check::index_items::{ItemsAhead, KeyFile};
 use crate::error::Result;
 use crate::format::{DispatchRequest, INDEX_DIR, IndexGeometry, IndexItem, MessageView};
 use crate::interrupt;
-use crate::log::{IndexFile, IndexService, Part};
+use crate::log::{IndexFile, IndexService, StorePart};
 
 /// All index files, while the log is read from start to end.
 #[derive(Debug)]
@@ -234,7 +234,7 @@ impl Keys {
     #[cold]
     fn add_missing(&self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>, context: &mut Context<'_>) {
         let at = view.physical_offset();
-        if !self.has_files && context.kept_elsewhere.contains(&Part::Keys) {
+        if !self.has_files && context.kept_elsewhere.contains(&StorePart::Keys) {
             return;
         }
         if self.blind.iter().any(|blind| blind.contains(&at)) || context.has_expired(at) {

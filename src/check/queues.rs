@@ -14,7 +14,7 @@ use crate::format::{
     is_light_queue, is_salvage_record,
 };
 use crate::interrupt;
-use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, Place, QueueTable};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, QueueHandle, QueueTable};
 use crate::recovery::RecoveredQueue;
 
 /// Findings at entries that follow each other are one.
@@ -114,7 +114,7 @@ impl<'a> Queues<'a> {
     }
 
     /// Whether no other entries stand before these, which agree with their messages: queue offsets.
-    pub(super) fn are_next(&self, agreed: &[(Place, Range<i64>)]) -> bool {
+    pub(super) fn are_next(&self, agreed: &[(QueueHandle, Range<i64>)]) -> bool {
         agreed.iter().all(|(place, offsets)| {
             let queue = self.compared.get(*place).and_then(Option::as_ref);
             queue.is_some_and(|queue| queue.next == offsets.start)
@@ -122,7 +122,7 @@ impl<'a> Queues<'a> {
     }
 
     /// Passes over entries that agree with their messages.
-    pub(super) fn take_agreed(&mut self, agreed: &[(Place, Range<i64>)]) {
+    pub(super) fn take_agreed(&mut self, agreed: &[(QueueHandle, Range<i64>)]) {
         for (place, offsets) in agreed {
             if let Some(Some(queue)) = self.compared.get_mut(*place) {
                 queue.next = offsets.end;

@@ -9,7 +9,7 @@ use std::thread;
 use crate::check::index_items::{KeyFile, KeyItems};
 use crate::error::Result;
 use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_salvage_record};
-use crate::log::{ConsumeQueue, EntryCursor, LogFiles, Place, QueueTable, SequentialRead};
+use crate::log::{ConsumeQueue, EntryCursor, LogFiles, QueueHandle, QueueTable, SequentialRead};
 use crate::pipeline::{Pipeline, Worker};
 
 /// Bytes after the start of a section in which its first record is searched, and bytes of them that are searched at once.
@@ -25,7 +25,7 @@ pub(super) struct Agreed {
     /// Store times of the first and the last message. They do not fall.
     pub(super) store_times: Option<(i64, i64)>,
     /// The queue offsets of its messages, without a gap in each queue.
-    pub(super) queues: Vec<(Place, Range<i64>)>,
+    pub(super) queues: Vec<(QueueHandle, Range<i64>)>,
     /// The numbers of the items of its messages, in each index file by its place, in the order of the log.
     pub(super) items: Vec<(usize, Range<i32>)>,
 }
@@ -181,7 +181,7 @@ pub(super) struct Ahead {
 
 impl Worker for SectionReader<'_> {
     type Source = Ahead;
-    type Part = Range<i64>;
+    type Task = Range<i64>;
     type Output = Compared;
 
     fn find(&mut self, ahead: &mut Ahead) -> Option<Range<i64>> {
@@ -202,13 +202,13 @@ impl Worker for SectionReader<'_> {
 }
 
 /// The sections of a log, in their order.
-pub(super) struct Sections<'p, 'a> {
+pub(super) struct ComparedSections<'p, 'a> {
     pipeline: &'p Pipeline<SectionReader<'a>>,
     reader: SectionReader<'a>,
     taken_at: Arc<AtomicI64>,
 }
 
-impl<'a> Sections<'_, 'a> {
+impl<'a> ComparedSections<'_, 'a> {
     /// Runs `take` with the sections of `bounds`, each of `bytes` bytes, while `threads` - 1 other threads compare sections, too.
     pub(super) fn run<T>(
         log: &'a LogFiles,
@@ -216,7 +216,7 @@ impl<'a> Sections<'_, 'a> {
         bytes: i64,
         threads: usize,
         reader: impl Fn() -> SectionReader<'a> + Sync,
-        take: impl FnOnce(&mut Sections<'_, 'a>) -> T,
+        take: impl FnOnce(&mut ComparedSections<'_, 'a>) -> T,
     ) -> T {
         let taken_at = Arc::new(AtomicI64::new(bounds.start));
         let ahead = Ahead {
@@ -239,7 +239,7 @@ impl<'a> Sections<'_, 'a> {
                     .name("mqstore-verify".to_owned())
                     .spawn_scoped(scope, reads);
             }
-            take(&mut Sections {
+            take(&mut ComparedSections {
                 pipeline: &pipeline,
                 reader: reader(),
                 taken_at,

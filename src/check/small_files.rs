@@ -12,7 +12,7 @@ use crate::format::{
     ABORT_FILE, CHECKPOINT_FIELDS_SIZE, CHECKPOINT_FILE, CONFIG_DIR, Checkpoint, INDEX_DIR, RECOVERY_NOTE_FILE, TOPICS_FILE,
     UNFINISHED_PREFIX, check_settings, is_light_queue, parse_index_name,
 };
-use crate::log::{ConsumeQueueStore, KeptElsewhere, Part, kept_elsewhere};
+use crate::log::{ConsumeQueueStore, KeptElsewhere, StorePart, kept_elsewhere};
 use crate::read::MessageReader;
 use crate::storage::{DirEntry, EntryKind, Env, read_file};
 use crate::store::misplaced_entries;
@@ -92,7 +92,7 @@ pub(super) fn note_kept_elsewhere(env: &dyn Env, queues: &ConsumeQueueStore, con
     let kept = kept_elsewhere(env, context.root, queues)?;
     context.kept_elsewhere = kept.iter().map(|kept| kept.part).collect();
     for KeptElsewhere { part, path, topic, what } in kept {
-        let id = if part == Part::Queues {
+        let id = if part == StorePart::Queues {
             FindingId::QueueNotRead
         } else {
             FindingId::StoreNotRead
@@ -130,7 +130,7 @@ pub(super) fn look_at_settings(
             ));
         }
     }
-    if context.kept_elsewhere.contains(&Part::TopicConfigs) {
+    if context.kept_elsewhere.contains(&StorePart::TopicConfigs) {
         // The file may be out of date.
         return Ok(());
     }

@@ -13,7 +13,7 @@ use crate::check::findings::{Affected, Finding};
 use crate::check::index::Keys;
 use crate::check::index_files::look_at_dropped_keys;
 use crate::check::queues::Queues;
-use crate::check::sections::{Agreed, SectionReader, Sections};
+use crate::check::sections::{Agreed, ComparedSections, SectionReader};
 use crate::check::small_files::{
     look_at_checkpoint, look_at_names, look_at_settings, look_at_types, look_past_end, note_kept_elsewhere,
 };
@@ -203,7 +203,7 @@ fn look(
         last_store_time: None,
     };
     let section_reader = || SectionReader::new(log, check, &levels, &file_queues, at_once, &files);
-    Sections::run(log, &bounds, request.section_bytes, threads, section_reader, |sections| {
+    ComparedSections::run(log, &bounds, request.section_bytes, threads, section_reader, |sections| {
         pass.run(sections)
     })?;
     let (mut context, messages, last_store_time) = (pass.context, pass.messages, pass.last_store_time);
@@ -300,7 +300,7 @@ struct Pass<'a, T> {
 }
 
 impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
-    fn run(&mut self, sections: &mut Sections<'_, '_>) -> Result<()> {
+    fn run(&mut self, sections: &mut ComparedSections<'_, '_>) -> Result<()> {
         let mut at = self.context.bounds.start;
         while let Some((section, agreed)) = sections.next()? {
             let agreed = agreed.filter(|agreed| agreed.stretch.start == at);

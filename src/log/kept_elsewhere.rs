@@ -15,7 +15,7 @@ use crate::storage::{DirEntry, EntryKind, Env};
 
 /// A part of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum StorePart {
     /// Consume queues.
     Queues,
     /// Keys of messages.
@@ -32,7 +32,7 @@ pub enum Part {
     TopicConfigs,
 }
 
-impl Part {
+impl StorePart {
     /// Its name in Python and JSON.
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptElsewhere {
     /// The part.
-    pub part: Part,
+    pub part: StorePart,
     /// The directory of these files.
     pub path: PathBuf,
     /// The topic, if the part is of one.
@@ -69,30 +69,30 @@ pub fn kept_elsewhere(env: &dyn Env, root: &Path, queues: &ConsumeQueueStore) ->
     let mut add = |part, path, topic, what: String| found.push(KeptElsewhere { part, path, topic, what });
     if let Some(path) = queues.rocksdb() {
         let what = "the consume queues are a RocksDB database: messages are read from the log alone";
-        add(Part::Queues, path.to_owned(), None, what.to_owned());
+        add(StorePart::Queues, path.to_owned(), None, what.to_owned());
     } else if let Some(path) = queues.second_rocksdb() {
         let what =
             "a RocksDB database holds consume queues, too, and alone those of light queues (%LMQ%) that have no directory here";
-        add(Part::Queues, path.to_owned(), None, what.to_owned());
+        add(StorePart::Queues, path.to_owned(), None, what.to_owned());
     }
     for topic in queues.batch_topics() {
         let path = root.join(BATCH_CONSUME_QUEUE_DIR).join(&topic);
         let what = format!("topic {topic:?} has a batch consume queue");
-        add(Part::Queues, path, Some(topic), what);
+        add(StorePart::Queues, path, Some(topic), what);
     }
     let database = root.join(ROCKSDB_STORE_DIR);
     for family in families(env, &database)? {
         let (part, what) = match family {
-            RocksdbFamily::Index if has_files(env, &root.join(INDEX_DIR))? => (Part::Keys, KEYS_TOO),
-            RocksdbFamily::Index => (Part::Keys, KEYS),
-            RocksdbFamily::Transaction => (Part::Transactions, TRANSACTIONS),
-            RocksdbFamily::Timer => (Part::Timers, TIMERS),
+            RocksdbFamily::Index if has_files(env, &root.join(INDEX_DIR))? => (StorePart::Keys, KEYS_TOO),
+            RocksdbFamily::Index => (StorePart::Keys, KEYS),
+            RocksdbFamily::Transaction => (StorePart::Transactions, TRANSACTIONS),
+            RocksdbFamily::Timer => (StorePart::Timers, TIMERS),
         };
         add(part, database.clone(), None, what.to_owned());
     }
     let wheel = root.join(TIMER_LOG_DIR);
     if has_files(env, &wheel)? {
-        add(Part::Timers, wheel, None, TIMERS_OF_WHEEL.to_owned());
+        add(StorePart::Timers, wheel, None, TIMERS_OF_WHEEL.to_owned());
     }
     let compacted = root.join(COMPACTION_LOG_DIR);
     for topic in directories(env, &compacted)? {
@@ -100,11 +100,11 @@ pub fn kept_elsewhere(env: &dyn Env, root: &Path, queues: &ConsumeQueueStore) ->
             "topic {topic:?} is compacted: consumers get the last message of each key from files of its own, and here its messages are \
              those that are still in the log"
         );
-        add(Part::CompactedTopics, compacted.join(&topic), Some(topic), what);
+        add(StorePart::CompactedTopics, compacted.join(&topic), Some(topic), what);
     }
     for (part, file) in [
-        (Part::ConsumerOffsets, CONSUMER_OFFSET_FILE),
-        (Part::TopicConfigs, TOPICS_FILE),
+        (StorePart::ConsumerOffsets, CONSUMER_OFFSET_FILE),
+        (StorePart::TopicConfigs, TOPICS_FILE),
     ] {
         if let Some(path) = database_of(env, root, file)? {
             let what = format!(

@@ -27,11 +27,11 @@ pub use commit_log::{
     Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
     SequentialRead, StoredMessage, Watermarks,
 };
-pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntryCursor, Place, QueueTable, QueueTail, UnitCursor};
+pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntryCursor, QueueHandle, QueueTable, QueueTail, UnitCursor};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub use index::{Candidate, Candidates, Chains, IndexFile, IndexFileState, IndexService, Indexed, KeptIndex, KeyLookup, Source};
 pub(crate) use index::{ChainItem, IndexPut};
-pub use kept_elsewhere::{KeptElsewhere, Part, kept_elsewhere};
+pub use kept_elsewhere::{KeptElsewhere, StorePart, kept_elsewhere};
 pub use record_starts::{LastWriter, RecordStarts};
 pub use recorded_geometry::{fill_from_record, record as record_geometry};
 pub use store_checkpoint::{load_checkpoint, save_checkpoint};

@@ -46,8 +46,8 @@ pub use refresh::Refreshed;
 pub use resolve::{HitBounds, KeyHit, OffsetResolver, QueryBy, QueryRequest};
 pub(crate) use scan::Throttle;
 pub use scan::{
-    BodyFilter, Filled, Follow, FollowFrom, OnMissing, Order, Picked, QueueOffsets, Scan, ScanRequest, Section, Sections, TimeOf,
-    Transactions,
+    BodyFilter, Filled, Follow, FollowFrom, OnMissing, Order, ParallelScan, Picked, QueueOffsets, Scan, ScanRequest, ScanSection,
+    TimeOf, Transactions,
 };
 pub use usage::{Shared, Usage, UsageBy, UsageCount};
 pub(crate) use walk::Walked;

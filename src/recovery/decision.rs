@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, Check, FLUSHED_MARK_FILE, has_lost_bytes};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord};
-use crate::recovery::opened::Opened;
 use crate::recovery::plan::{Missing, RecoveryReport};
+use crate::recovery::store_state::StoreState;
 use crate::remedy::Remedy;
 
 /// The opens for which a row of the table is.
@@ -23,17 +23,17 @@ pub enum RowExit {
 }
 
 impl RowExit {
-    fn of(opened: &Opened<'_>, report: &RecoveryReport) -> Self {
-        let was_closed = opened.records.found.closed_at(report.log_end) == Some(report.log_end);
-        if opened.intent.is_rebuild() && was_closed {
+    fn of(store: &StoreState<'_>, report: &RecoveryReport) -> Self {
+        let was_closed = store.records.shutdown.closed_at(report.log_end) == Some(report.log_end);
+        if store.intent.is_rebuild() && was_closed {
             Self::Rebuild
         } else {
-            Self::of_reader(opened)
+            Self::of_reader(store)
         }
     }
 
-    fn of_reader(opened: &Opened<'_>) -> Self {
-        if opened.records.found.is_clean() {
+    fn of_reader(store: &StoreState<'_>) -> Self {
+        if store.records.shutdown.is_clean() {
             Self::Clean
         } else {
             Self::Crash
@@ -42,7 +42,7 @@ impl RowExit {
 }
 
 /// A check that fails with the reason of a refusal.
-type Rule = fn(&Opened<'_>, &RecoveryReport) -> Result<()>;
+type Rule = fn(&StoreState<'_>, &RecoveryReport) -> Result<()>;
 
 /// A row of the table of outcomes that refuses a store.
 #[derive(Debug)]
@@ -124,11 +124,11 @@ pub const OUTCOMES: &[Outcome] = &[
 ///
 /// # Errors
 /// [`Error::Corrupt`] names the place and what to do; [`Error::Io`].
-pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let exit = RowExit::of(opened, report);
+pub fn expect_recoverable(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let exit = RowExit::of(store, report);
     let rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
-    for row in rows.filter(|row| row.refuses_salvage || !opened.intent.is_salvage()) {
-        (row.writer)(opened, report)?;
+    for row in rows.filter(|row| row.refuses_salvage || !store.intent.is_salvage()) {
+        (row.writer)(store, report)?;
     }
     Ok(())
 }
@@ -139,20 +139,20 @@ pub fn expect_recoverable(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport, cut_off: Option<CutOff>) -> Result<Option<Missing>> {
+pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_off: Option<CutOff>) -> Result<Option<Missing>> {
     let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
-    let exit = RowExit::of_reader(opened);
+    let exit = RowExit::of_reader(store);
     let mut rows = OUTCOMES
         .iter()
         .filter(|row| row.exit == RowExit::Any || row.exit == exit)
         .filter(|row| lost == 0 || row.refuses_salvage);
-    let sign = match rows.try_for_each(|row| row.reader.map_or(Ok(()), |rule| rule(opened, report))) {
+    let sign = match rows.try_for_each(|row| row.reader.map_or(Ok(()), |rule| rule(store, report))) {
         Ok(()) => None,
         Err(error @ Error::Corrupt { .. }) => Some(error),
         Err(error) => return Err(error),
     };
     let (sign, remedy) = match (cut_off, sign) {
-        (Some(cut_off), sign) => (Some(cut_off.describe(opened.log, report, sign)), Some(Remedy::SalvagePastEnd)),
+        (Some(cut_off), sign) => (Some(cut_off.describe(store.log, report, sign)), Some(Remedy::SalvagePastEnd)),
         (None, Some(sign)) => (Some(sign.text().to_string()), sign.remedy()),
         (None, None) => (None, None),
     };
@@ -165,65 +165,65 @@ pub(super) fn find_missing(opened: &Opened<'_>, report: &RecoveryReport, cut_off
 }
 
 /// Refuses a log that ends at an unreadable page, or of which a segment is cut short, empty or missing.
-fn expect_segments(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let log = opened.log;
+fn expect_segments(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let log = store.log;
     log.expect_whole()?;
     for end in report.lost.iter().map(|lost| lost.start).chain([report.log_end]) {
         log.expect_readable(end)?;
     }
-    expect_no_hole(opened, report)
+    expect_no_hole(store, report)
 }
 
 /// Refuses a log whose first record is damaged.
-fn expect_first_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    if report.log_end != opened.log.first_offset() {
+fn expect_first_record(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    if report.log_end != store.log.first_offset() {
         return Ok(());
     }
     let end = report.log_end;
-    let Some(first) = opened.record_starts().next_record(end, end + 1, report.last_store_time)? else {
+    let Some(first) = store.record_starts().next_record(end, end + 1, report.last_store_time)? else {
         return Ok(());
     };
     let reason = format!("no message starts here ({}), but one starts at {first}", report.stop_reason);
-    Err(refuse(opened, report, reason))
+    Err(refuse(store, report, reason))
 }
 
 /// Refuses a log that ends before a message that the checkpoint covers.
-fn expect_covered_messages(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let Some(last) = last_covered(opened, report)?.filter(|_| !is_stale(opened, report)) else {
+fn expect_covered_messages(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let Some(last) = last_covered(store, report)?.filter(|_| !is_stale(store, report)) else {
         return Ok(());
     };
     let stop = &report.stop_reason;
     let reason = format!("{stop}; a later message, at {last}, was on disk before the crash");
-    Err(refuse(opened, report, reason))
+    Err(refuse(store, report, reason))
 }
 
 /// Refuses a log that ends before the message of our own stamp.
-fn expect_own_stamp(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let Some(stamped) = opened.own_stamp().filter(|stamped| *stamped >= report.log_end) else {
+fn expect_own_stamp(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let Some(stamped) = store.own_stamp().filter(|stamped| *stamped >= report.log_end) else {
         return Ok(());
     };
     let reason = format!("{}; a message at {stamped} was on disk before the crash", report.stop_reason);
-    Err(refuse(opened, report, reason))
+    Err(refuse(store, report, reason))
 }
 
 /// Returns the refusal of a store at the end of its log, of which a salvage keeps every whole message.
-fn refuse(opened: &Opened<'_>, report: &RecoveryReport, reason: String) -> Error {
-    let error = opened.log.corrupt(report.log_end, reason);
+fn refuse(store: &StoreState<'_>, report: &RecoveryReport, reason: String) -> Error {
+    let error = store.log.corrupt(report.log_end, reason);
     error.with_remedy(Remedy::SalvageOrRead)
 }
 
 /// Refuses a closed store of which a file is not whole, or whose files contradict each other.
-fn expect_all_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    opened.log.expect_whole()?;
-    expect_agreement(opened, report)?;
-    opened.queues.expect_whole()
+fn expect_all_agreement(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    store.log.expect_whole()?;
+    expect_agreement(store, report)?;
+    store.queues.expect_whole()
 }
 
 /// Returns true if the records past the end are stale: they were there when the store was closed, and no message was appended since.
 /// Such records may have the store time of the last message.
-fn is_stale(opened: &Opened<'_>, report: &RecoveryReport) -> bool {
-    opened.records.found.closed_at(report.log_end) == Some(report.log_end)
-        && opened.records.checkpoint.physic_msg_timestamp <= report.last_store_time
+fn is_stale(store: &StoreState<'_>, report: &RecoveryReport) -> bool {
+    store.records.shutdown.closed_at(report.log_end) == Some(report.log_end)
+        && store.records.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
 /// Whole messages after the end of the log of a crashed store. Only a salvage reads them.
@@ -265,20 +265,20 @@ impl CutOff {
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Corrupt`] as [`RecordStarts::next_record`](crate::log::RecordStarts::next_record).
-pub(super) fn find_cut_off(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<CutOff>> {
-    let (log, end) = (opened.log, report.log_end);
-    if opened.records.found.is_clean() || opened.is_written_to() || opened.intent.is_salvage() {
+pub(super) fn find_cut_off(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<CutOff>> {
+    let (log, end) = (store.log, report.log_end);
+    if store.records.shutdown.is_clean() || store.is_written_to() || store.intent.is_salvage() {
         return Ok(None);
     }
-    let Some(first) = opened
+    let Some(first) = store
         .record_starts()
         .next_record(end, end.saturating_add(1), report.last_store_time)?
     else {
         return Ok(None);
     };
     // A writer that cannot be seen has appended here since, unless this is the record whose torn end ended the scan.
-    if let LogRecord::Message(message) = log.read(end, opened.check)?
-        && !(opened.is_own(end) && has_lost_bytes(&message.view()))
+    if let LogRecord::Message(message) = log.read(end, store.check)?
+        && !(store.is_own(end) && has_lost_bytes(&message.view()))
     {
         return Ok(None);
     }
@@ -288,9 +288,9 @@ pub(super) fn find_cut_off(opened: &Opened<'_>, report: &RecoveryReport) -> Resu
 
 /// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open
 /// reads the mark before the log.
-fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let (start, end) = (opened.log.first_offset(), report.log_end);
-    let Some(flushed) = opened.records.flushed.filter(|flushed| *flushed > end || *flushed < start) else {
+fn expect_flushed(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let (start, end) = (store.log.first_offset(), report.log_end);
+    let Some(flushed) = store.records.flushed.filter(|flushed| *flushed > end || *flushed < start) else {
         return Ok(());
     };
     // A segment that was made ahead may be all that is left.
@@ -304,13 +304,13 @@ fn expect_flushed(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
          damaged or missing, or this is a copy made while the store was written; put the segments back, or copy the store again \
          ({COMMIT_LOG_DIR}/ last)"
     );
-    Err(opened.log.corrupt(at, reason).with_remedy(Remedy::SalvageOrRead))
+    Err(store.log.corrupt(at, reason).with_remedy(Remedy::SalvageOrRead))
 }
 
 /// Refuses a log with a segment that is cut short before others, or missing between others. Damage may end the log of a crashed store before
 /// such a gap.
-fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
-    let log = opened.log;
+fn expect_no_hole(store: &StoreState<'_>, _report: &RecoveryReport) -> Result<()> {
+    let log = store.log;
     if let Some((path, len)) = log.cut_short().first() {
         let reason = format!(
             "the segment ends here, {} bytes were expected, and later segments are there: copy it again",
@@ -327,15 +327,15 @@ fn expect_no_hole(opened: &Opened<'_>, _report: &RecoveryReport) -> Result<()> {
 /// Finds the last whole record past the end of the log that the checkpoint covers. Store times do not fall, so the search stops at the
 /// first record with a later time than the checkpoint. No record follows a log that ends at its start: [`expect_first_record`] has
 /// refused such a store.
-fn last_covered(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
-    let until = opened.records.checkpoint.physic_msg_timestamp;
+fn last_covered(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
+    let until = store.records.checkpoint.physic_msg_timestamp;
     let mut covered = None;
-    if report.log_end == opened.log.first_offset() || report.last_store_time > until {
+    if report.log_end == store.log.first_offset() || report.last_store_time > until {
         return Ok(covered);
     }
     let mut at = report.log_end;
-    while let Some(next) = opened.record_starts().next_record(at, at + 1, report.last_store_time)? {
-        let mut scan = opened.log.scan(next, opened.log.files_end(), opened.check);
+    while let Some(next) = store.record_starts().next_record(at, at + 1, report.last_store_time)? {
+        let mut scan = store.log.scan(next, store.log.files_end(), store.check);
         for message in scan.by_ref() {
             interrupt::check()?;
             let message = message?;
@@ -352,9 +352,9 @@ fn last_covered(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i
 
 /// Refuses a closed store whose files contradict each other. A part of its log may be missing, and an append would overwrite the place of
 /// that part.
-fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let refused = |reason: String| Err(refuse(opened, report, reason));
-    opened.log.expect_last_segment_at(report.log_end)?;
+fn expect_agreement(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let refused = |reason: String| Err(refuse(store, report, reason));
+    store.log.expect_last_segment_at(report.log_end)?;
     if report.queue_entries_ahead > 0 {
         return refused(format!(
             "the log ends here ({}), and {} queue entries point at or past its end: a part of the log is missing; put it back",
@@ -362,7 +362,7 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
         ));
     }
     // No margin: a store that a broker closed just after its clock was set back is refused, too.
-    let stamped = opened.records.checkpoint.physic_msg_timestamp;
+    let stamped = store.records.checkpoint.physic_msg_timestamp;
     if stamped > report.last_store_time {
         return refused(format!(
             "the log ends here ({}) with a message of time {}, and the checkpoint says that one of time {stamped} is on disk: a part \
@@ -375,11 +375,11 @@ fn expect_agreement(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> 
 
 /// Refuses to rebuild queues and index from a log that damage has ended, and not its last message. Queues and checkpoint are not asked:
 /// they may be what is damaged.
-fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let (log, end) = (opened.log, report.log_end);
-    let found = match log.read(end, opened.check)? {
+fn expect_undamaged_end(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let (log, end) = (store.log, report.log_end);
+    let found = match log.read(end, store.check)? {
         LogRecord::Corrupt(_) => Some(end),
-        _ => opened.record_starts().next_record(end, end + 1, report.last_store_time)?,
+        _ => store.record_starts().next_record(end, end + 1, report.last_store_time)?,
     };
     let Some(found) = found else {
         return log.expect_last_segment_at(end);
@@ -398,9 +398,9 @@ fn expect_undamaged_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<
 
 /// Refuses a log that ends before the message of our own stamp. A live writer does not explain such an end: it stamps only what the log
 /// and the queues hold, and an open reads the stamp before the log.
-fn expect_stamped_message(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let stamped = opened.records.checkpoint.logics_physical_offset;
-    if !opened.records.checkpoint.is_ours() || stamped < report.log_end {
+fn expect_stamped_message(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let stamped = store.records.checkpoint.logics_physical_offset;
+    if !store.records.checkpoint.is_ours() || stamped < report.log_end {
         return Ok(());
     }
     let reason = format!(
@@ -408,15 +408,15 @@ fn expect_stamped_message(opened: &Opened<'_>, report: &RecoveryReport) -> Resul
          on disk: a part of the log is missing or damaged",
         report.stop_reason, report.queue_entries_ahead
     );
-    Err(refuse(opened, report, reason))
+    Err(refuse(store, report, reason))
 }
 
 /// Refuses a log whose end is missing.
 ///
 /// # Errors
 /// [`Error::Corrupt`].
-pub(super) fn expect_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    let Some(sign) = find_sign(opened, report) else {
+pub(super) fn expect_end(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    let Some(sign) = find_sign(store, report) else {
         return Ok(());
     };
     let reason = format!(
@@ -424,7 +424,7 @@ pub(super) fn expect_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result
          copy the store again with commitlog/ last if this is a copy of a store that was being written to",
         report.stop_reason
     );
-    Err(refuse(opened, report, reason))
+    Err(refuse(store, report, reason))
 }
 
 /// Refuses a log whose end is missing, unless a live writer explains it by extending queues, index and log after the log was listed.
@@ -432,26 +432,26 @@ pub(super) fn expect_end(opened: &Opened<'_>, report: &RecoveryReport) -> Result
 ///
 /// # Errors
 /// As [`expect_end`], [`Error::Io`].
-pub(super) fn expect_end_beside_a_writer(opened: &Opened<'_>, report: &RecoveryReport) -> Result<()> {
-    if opened.is_written_to() || find_sign(opened, report).is_none() {
+pub(super) fn expect_end_beside_a_writer(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
+    if store.is_written_to() || find_sign(store, report).is_none() {
         return Ok(());
     }
-    let end = opened.log.files_end();
-    opened.log.list_again(report.log_end)?;
+    let end = store.log.files_end();
+    store.log.list_again(report.log_end)?;
     let has_grown =
-        opened.log.files_end() > end || matches!(opened.log.read(report.log_end, Check::Structure)?, LogRecord::Message(_));
-    if has_grown { Ok(()) } else { expect_end(opened, report) }
+        store.log.files_end() > end || matches!(store.log.read(report.log_end, Check::Structure)?, LogRecord::Message(_));
+    if has_grown { Ok(()) } else { expect_end(store, report) }
 }
 
 /// Describes what shows that the end of the log is missing. One entry, item or stamp that names a place past the last segment may be
 /// damaged itself, so two are needed unless there is no segment at all.
-fn find_sign(opened: &Opened<'_>, report: &RecoveryReport) -> Option<String> {
-    let (log, checkpoint) = (opened.log, opened.records.checkpoint);
+fn find_sign(store: &StoreState<'_>, report: &RecoveryReport) -> Option<String> {
+    let (log, checkpoint) = (store.log, store.records.checkpoint);
     let segments_end = log.files_end();
     // After a power failure our queue files may have torn sectors. The mark of what was flushed shows what is missing of our log.
-    let is_marked = !opened.records.found.is_clean() && segments_end > 0 && opened.records.flushed.is_some();
+    let is_marked = !store.records.shutdown.is_clean() && segments_end > 0 && store.records.flushed.is_some();
     let entries = if is_marked { 0 } else { report.queue_entries_past_segments };
-    let item = opened.last_indexed.filter(|at| *at >= segments_end);
+    let item = store.last_indexed.filter(|at| *at >= segments_end);
     let stamped = Some(checkpoint.logics_physical_offset).filter(|at| *at > 0 && *at >= segments_end);
     let named = [
         (entries > 0).then(|| format!("{entries} queue entries")),
@@ -460,7 +460,7 @@ fn find_sign(opened: &Opened<'_>, report: &RecoveryReport) -> Option<String> {
     ];
     let named: Vec<String> = named.into_iter().flatten().collect();
     // A rebuild does not trust the queues: damage of one of them must not keep it from making all of them again.
-    let is_shown = entries > 1 && !opened.intent.is_rebuild();
+    let is_shown = entries > 1 && !store.intent.is_rebuild();
     if is_shown || named.len() > 1 || (segments_end == 0 && !named.is_empty()) {
         return Some(format!("{} lead past the last segment", named.join(" and ")));
     }
@@ -475,5 +475,5 @@ fn find_sign(opened: &Opened<'_>, report: &RecoveryReport) -> Option<String> {
     }
     // Our own queue entries may reach the disk before their messages in a power failure; the mark of what was flushed decides then.
     let ahead = report.queue_entries_ahead;
-    (ahead > 1 && !opened.is_own(report.log_end)).then(|| format!("{ahead} queue entries lead into it"))
+    (ahead > 1 && !store.is_own(report.log_end)).then(|| format!("{ahead} queue entries lead into it"))
 }

@@ -6,8 +6,8 @@ use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::Checkpoint;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, load_flushed_mark};
-use crate::recovery::opened::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords};
 use crate::recovery::plan::{RecoveryReport, plan_from, scan_end};
+use crate::recovery::store_state::{Exit, Families, Intent, LastShutdown, Opener, StoreState, WriterRecords};
 use crate::recovery::undispatched::QueueTails;
 use crate::recovery::writer_state::{load_own_from, shown_until};
 use crate::remedy::Remedy;
@@ -42,7 +42,7 @@ pub(crate) fn find_growth(
         shown_until: shown_until(env, path, mark)?,
     };
     let records = WriterRecords {
-        found: Found {
+        shutdown: LastShutdown {
             exit: Exit::Crashed,
             note: None,
         },
@@ -55,14 +55,14 @@ pub(crate) fn find_growth(
         queues,
         index: None,
     };
-    let opened = Opened::new(families, records, opener, Intent::of(config.recovery), config);
-    if opened.intent.is_salvage() {
+    let store = StoreState::new(families, records, opener, Intent::of(config.recovery), config);
+    if store.intent.is_salvage() {
         return Ok(None);
     }
-    let until = scan_end(from, &opened)?;
-    let (plan, gap) = plan_from(from, until, &opened)?;
+    let until = scan_end(from, &store)?;
+    let (plan, gap) = plan_from(from, until, &store)?;
     if log.claimed_end(plan.report.log_end)?.is_some_and(|end| end < until) {
-        return Err(damage(&opened, &plan.report)?);
+        return Err(damage(&store, &plan.report)?);
     }
     let restarts = |topic: &str, id: i32, first: Option<i64>| {
         let queue = queues.queue(topic, id).ok().flatten();
@@ -79,11 +79,11 @@ pub(crate) fn find_growth(
 }
 
 /// The writer goes on after a record only when the record is whole, so this one is damaged.
-fn damage(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Error> {
+fn damage(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Error> {
     let at = report.log_end;
-    let found = match opened.log.read(at, opened.check)? {
+    let found = match store.log.read(at, store.check)? {
         LogRecord::Corrupt(error) | LogRecord::NoRecord(error) => error,
-        _ => opened.log.corrupt(at, report.stop_reason.clone()),
+        _ => store.log.corrupt(at, report.stop_reason.clone()),
     };
     Ok(found.with_remedy(Remedy::SkipOrSalvage))
 }

@@ -2,8 +2,8 @@
 
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
-/// State and intent: `Opened`, `Exit`, `Intent`.
-mod opened;
+/// State and intent: `StoreState`, `Exit`, `Intent`.
+mod store_state;
 /// The small files in which a writer records its state.
 mod writer_state;
 /// The files of a store, loaded family by family.
@@ -36,10 +36,10 @@ pub use decision::{OUTCOMES, RowExit, expect_recoverable};
 pub(crate) use directory::remove_abort;
 pub(crate) use growth::find_growth;
 pub(crate) use open::{open_for_reading, open_for_writing};
-pub use opened::{Exit, Families, Found, Intent, Opened, Opener, WriterRecords};
 pub use plan::{Missing, RecoveryPlan, RecoveryReport, plan};
 pub use recovery_note::RecoveryNote;
 pub(crate) use store_files::{expect_store, measure};
+pub use store_state::{Exit, Families, Intent, LastShutdown, Opener, StoreState, WriterRecords};
 pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};
 pub use write_plan::{DirectoryPlan, Facts, LogPlan, QueuesPlan, RecordsPlan, WritePlan};
 pub(crate) use writer_state::{WriterState, flushed_mark, mark_of_log};

@@ -13,10 +13,10 @@ use crate::log::{KeptIndex, LastWriter};
 use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
 use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
-use crate::recovery::opened::{Exit, Intent, Opened, Opener};
 use crate::recovery::plan::{RecoveryPlan, RecoveryReport, plan};
 use crate::recovery::recovery_note::RecoveryNote;
 use crate::recovery::store_files::StoreFiles;
+use crate::recovery::store_state::{Exit, Intent, Opener, StoreState};
 use crate::recovery::unrecovered::{Recovered, Unrecovered};
 use crate::recovery::write_plan::{Facts, WritePlan};
 use crate::recovery::writer_state::{WriterState, is_closed};
@@ -74,29 +74,29 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
         shown_until,
     };
     let records = files.records(files.state.exit(), note);
-    let opened = Opened::new(files.families(), records, opener, Intent::of(config.recovery), config);
+    let store = StoreState::new(files.families(), records, opener, Intent::of(config.recovery), config);
     let (plan, removals) = loop {
         let removals = files.log.removals();
-        let plan = plan(&opened, NO_KEY)?;
+        let plan = plan(&store, NO_KEY)?;
         // A broker may remove a segment after it was listed. That is no hole in the log: the log starts later now.
         if files.log.removals() == removals {
             break (plan, removals);
         }
     };
-    let lost = if opened.records.found.is_clean() || opened.is_written_to() {
+    let lost = if store.records.shutdown.is_clean() || store.is_written_to() {
         (0, 0)
     } else {
         count_lost_by_brokers(&files, &plan)?
     };
     // The plan leaves out the queue entries past the end, which show where records start.
-    let cut_off = find_cut_off(&opened, &plan.report)?;
-    let mut report = plan.apply_in_memory(&opened)?;
+    let cut_off = find_cut_off(&store, &plan.report)?;
+    let mut report = plan.apply_in_memory(&store)?;
     (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
-    report.missing = find_missing(&opened, &report, cut_off)?;
+    report.missing = find_missing(&store, &report, cut_off)?;
     if report.clean_exit {
         files.log.settle(report.log_end);
     }
-    Ok((recovered(opened.last_writer(), files, report), removals))
+    Ok((recovered(store.last_writer(), files, report), removals))
 }
 
 fn recovered(last_writer: LastWriter, files: StoreFiles, report: RecoveryReport) -> Recovered {
@@ -146,13 +146,13 @@ pub(crate) fn open_for_writing(
     files.queues.expect_writable(intent.is_rebuild())?;
     let exit = if is_new { Exit::New } else { files.state.exit() };
     let records = files.records(exit, RecoveryNote::load(env.as_ref(), path)?);
-    let opened = Opened::new(files.families(), records, Opener::Writer, intent, config);
-    let (plan, index_start) = plan_with_index(&files, &opened, sizes.index)?;
+    let store = StoreState::new(files.families(), records, Opener::Writer, intent, config);
+    let (plan, index_start) = plan_with_index(&files, &store, sizes.index)?;
     let unsynced_from = plan.unsynced_from;
-    let mut report = plan.apply_in_memory(&opened)?;
+    let mut report = plan.apply_in_memory(&store)?;
     files.queues.expect_directories()?;
-    expect_recoverable(&opened, &report)?;
-    report.missing = find_missing(&opened, &report, None)?;
+    expect_recoverable(&store, &report)?;
+    report.missing = find_missing(&store, &report, None)?;
     let written_until = files.log.written_until(report.log_end)?;
     report.bytes_cut = (written_until - report.log_end) as u64;
     let plan = WritePlan::new(&Facts {
@@ -170,7 +170,7 @@ pub(crate) fn open_for_writing(
         sizes,
         is_sync: config.flush_disk_type.shows_only_flushed(),
     });
-    let last_writer = opened.last_writer();
+    let last_writer = store.last_writer();
     Ok(Unrecovered {
         found: recovered(last_writer, files, report),
         plan,
@@ -179,19 +179,19 @@ pub(crate) fn open_for_writing(
 }
 
 /// Plans the recovery for a writer, whose scan starts early enough for every key that is missing in the index.
-fn plan_with_index(files: &StoreFiles, opened: &Opened<'_>, geometry: IndexGeometry) -> Result<(RecoveryPlan, IndexStart)> {
+fn plan_with_index(files: &StoreFiles, store: &StoreState<'_>, geometry: IndexGeometry) -> Result<(RecoveryPlan, IndexStart)> {
     let StoreFiles {
         log, index, checkpoint, ..
     } = files;
-    if opened.intent.is_rebuild() {
+    if store.intent.is_rebuild() {
         let kept = KeptIndex::default();
         let from = log.first_offset();
-        return Ok((plan(opened, from)?, IndexStart { kept, from }));
+        return Ok((plan(store, from)?, IndexStart { kept, from }));
     }
     index.expect_geometry(geometry)?;
     let mut index_from = estimate_index_start(log, index, checkpoint, geometry)?;
     loop {
-        let plan = plan(opened, index_from)?;
+        let plan = plan(store, index_from)?;
         let start = find_index_start(log, index, checkpoint, geometry, plan.report.log_end)?;
         if start.from >= plan.report.scan_start {
             return Ok((plan, start));

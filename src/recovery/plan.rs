@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_light_queue, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
-use crate::recovery::opened::Opened;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
+use crate::recovery::store_state::StoreState;
 use crate::recovery::undispatched::{QueueRanges, QueueTails, Undispatched, leads, leads_to_salvage_record};
 use crate::remedy::Remedy;
 
@@ -80,14 +80,14 @@ impl RecoveryPlan {
     ///
     /// # Errors
     /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for a queue file that cannot be read.
-    pub fn apply_in_memory(self, opened: &Opened<'_>) -> Result<RecoveryReport> {
-        let Opened { log, queues, .. } = *opened;
+    pub fn apply_in_memory(self, store: &StoreState<'_>) -> Result<RecoveryReport> {
+        let StoreState { log, queues, .. } = *store;
         let mut report = self.report;
         let longest = if log.files_end() == 0 { u64::MAX } else { log.segment_size() };
         report.queue_entries_past_segments = queues.count_entries_from(log.files_end(), longest)?;
         for (topic, queue_id, queue) in queues.file_queues() {
             let leads = |queue_offset: i64, unit: CqUnit, before: Option<CqUnit>| {
-                Ok(opened.trusts_queues()
+                Ok(store.trusts_queues()
                     || is_kept_unread(log, &report, unit, before)?
                     || leads(log, &topic, queue_id, queue_offset, unit)?
                     || leads_to_salvage_record(log, unit)?)
@@ -110,7 +110,7 @@ impl RecoveryPlan {
             }
         }
         for (topic, queue_id, queue) in queues.file_queues() {
-            if opened.intent.is_rebuild() {
+            if store.intent.is_rebuild() {
                 let unused = self.unused.get(&(topic.to_string(), queue_id)).map_or(&[][..], Vec::as_slice);
                 let is_kept = |offset, unit| {
                     Ok(!contains(unused, offset)
@@ -129,17 +129,17 @@ impl RecoveryPlan {
 ///
 /// # Errors
 /// [`crate::error::Error::Io`] when a file cannot be read; damage is not an error but an end. Those of [`interrupt::check`].
-pub fn plan(opened: &Opened<'_>, index_from: i64) -> Result<RecoveryPlan> {
-    let start = scan_start(opened, index_from)?;
-    let until = scan_end(start, opened)?;
-    let (mut plan, gap) = plan_from(start, until, opened)?;
+pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
+    let start = scan_start(store, index_from)?;
+    let until = scan_end(start, store)?;
+    let (mut plan, gap) = plan_from(start, until, store)?;
     // A queue lacks the message before one that was read: its files are lost, or its first messages expired. Only the whole log tells.
-    let first = opened.log.first_offset();
+    let first = store.log.first_offset();
     if gap && start > first {
-        plan = plan_from(first, until, opened)?.0;
+        plan = plan_from(first, until, store)?.0;
     }
     if plan.report.last_store_time == 0
-        && let Some(message) = last_before(plan.report.scan_start, opened)?
+        && let Some(message) = last_before(plan.report.scan_start, store)?
     {
         note(&mut plan.report, &message.view());
     }
@@ -149,52 +149,52 @@ pub fn plan(opened: &Opened<'_>, index_from: i64) -> Result<RecoveryPlan> {
 /// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, has begun to append, or does not show
 /// yet; there is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for
 /// records after damage.
-pub(super) fn scan_end(scan_start: i64, opened: &Opened<'_>) -> Result<i64> {
-    if opened.records.found.is_clean() || opened.intent.is_salvage() || opened.is_for_writing() {
-        return Ok(opened.log.files_end());
+pub(super) fn scan_end(scan_start: i64, store: &StoreState<'_>) -> Result<i64> {
+    if store.records.shutdown.is_clean() || store.intent.is_salvage() || store.is_for_writing() {
+        return Ok(store.log.files_end());
     }
-    let last = opened.log.last_seen(scan_start)?;
+    let last = store.log.last_seen(scan_start)?;
     // Looked at before the record is read: its end is written last, so what is read later is whole.
-    let end = if is_half_written(opened, &last)? {
+    let end = if is_half_written(store, &last)? {
         last.start
     } else {
         last.end
     };
     // A stamp that was read after the mark may cover more.
-    Ok(opened.shown_until().map_or(end, |shown| end.min(shown.max(scan_start))))
+    Ok(store.shown_until().map_or(end, |shown| end.min(shown.max(scan_start))))
 }
 
 /// Whether the last record is one of a broker that is still writing its properties, which no checksum covers: they end in zeros.
-fn is_half_written(opened: &Opened<'_>, last: &Range<i64>) -> Result<bool> {
-    if !opened.is_written_to() || last.is_empty() || opened.is_own(last.start) {
+fn is_half_written(store: &StoreState<'_>, last: &Range<i64>) -> Result<bool> {
+    if !store.is_written_to() || last.is_empty() || store.is_own(last.start) {
         return Ok(false);
     }
-    Ok(match opened.log.read(last.start, Check::Structure)? {
+    Ok(match store.log.read(last.start, Check::Structure)? {
         LogRecord::Message(message) => message.view().properties().bytes().last() == Some(&0),
         _ => false,
     })
 }
 
 /// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
-pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Result<(RecoveryPlan, bool)> {
-    let Opened { log, queues, check, .. } = *opened;
-    let mut undispatched = Undispatched::new(log, queues, opened.config.delay_levels()?, opened.intent.is_rebuild());
+pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> Result<(RecoveryPlan, bool)> {
+    let StoreState { log, queues, check, .. } = *store;
+    let mut undispatched = Undispatched::new(log, queues, store.config.delay_levels()?, store.intent.is_rebuild());
     let mut report = RecoveryReport {
-        clean_exit: opened.records.found.is_clean(),
+        clean_exit: store.records.shutdown.is_clean(),
         scan_start,
         log_end: scan_start,
         ..RecoveryReport::default()
     };
     let mut at = scan_start;
-    let stamped = opened.records.checkpoint.covered_until();
-    let mut is_sure = !opened.intent.is_salvage();
+    let stamped = store.records.checkpoint.covered_until();
+    let mut is_sure = !store.intent.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
-        let mut scan = scan_of(opened, at..until);
+        let mut scan = scan_of(store, at..until);
         let mut torn = None;
         while interrupt::check().and_then(|()| scan.advance())? {
             let Some(view) = scan.view() else { break };
-            if !opened.records.found.is_clean() && opened.is_own(view.physical_offset()) && has_lost_bytes(&view) {
+            if !store.records.shutdown.is_clean() && store.is_own(view.physical_offset()) && has_lost_bytes(&view) {
                 torn = Some(view.physical_offset());
                 break;
             }
@@ -210,7 +210,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
             undispatched.add(&view)?;
             undispatched.add_to_light_queues(&view);
         }
-        (report.log_end, report.stop_reason) = stop(&scan, opened)?;
+        (report.log_end, report.stop_reason) = stop(&scan, store)?;
         if let Some(torn) = torn {
             report.log_end = torn;
             report.stop_reason = format!("the record at {torn} lacks bytes that never reached the disk");
@@ -218,7 +218,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
         at = if let Some(next) = end_of_hole(log, report.log_end)? {
             undispatched.pass_over(Some(substitute_for_hole(report.log_end)), next - report.log_end);
             next
-        } else if let Some(next) = find_next_record(opened, &report)? {
+        } else if let Some(next) = find_next_record(store, &report)? {
             if torn.is_none() && matches!(log.read(report.log_end, check)?, LogRecord::Message(_)) {
                 at = report.log_end; // a live writer appended it after the scan
                 continue;
@@ -244,35 +244,35 @@ pub(super) fn plan_from(scan_start: i64, until: i64, opened: &Opened<'_>) -> Res
 }
 
 /// The records of a range. Nobody changes them beside the open of a writer.
-fn scan_of<'a>(opened: &Opened<'a>, range: Range<i64>) -> LogScan<'a> {
-    let scan = opened.log.scan(range.start, range.end, opened.check);
-    if opened.is_for_writing() { scan.of_settled() } else { scan }
+fn scan_of<'a>(store: &StoreState<'a>, range: Range<i64>) -> LogScan<'a> {
+    let scan = store.log.scan(range.start, range.end, store.check);
+    if store.is_for_writing() { scan.of_settled() } else { scan }
 }
 
 /// The last message that our stamp or a queue entry names, if it ends at or before the start of the scan.
-fn last_before(scan_start: i64, opened: &Opened<'_>) -> Result<Option<StoredMessage>> {
+fn last_before(scan_start: i64, store: &StoreState<'_>) -> Result<Option<StoredMessage>> {
     let is_before = |message: &StoredMessage| message.view().end() <= scan_start;
-    if let Some(message) = last_stamped(opened)?.filter(is_before) {
+    if let Some(message) = last_stamped(store)?.filter(is_before) {
         return Ok(Some(message));
     }
-    let Some(last) = last_unit(opened.queues)? else {
+    let Some(last) = last_unit(store.queues)? else {
         return Ok(None);
     };
-    Ok(match opened.log.read(last.physical_offset, Check::Structure)? {
+    Ok(match store.log.read(last.physical_offset, Check::Structure)? {
         LogRecord::Message(message) => Some(message).filter(is_before),
         _ => None,
     })
 }
 
 /// Where the next whole record starts after damage; `None` if there is none, or if this is no salvage.
-fn find_next_record(opened: &Opened<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
-    if !opened.intent.is_salvage() {
+fn find_next_record(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
+    if !store.intent.is_salvage() {
         return Ok(None);
     }
     // The damaged stretch must have room for a salvage record, unless it ends where the segment does.
     let end = report.log_end;
-    let from = (end + MIN_RECORD_SIZE as i64).min(opened.log.end_of_segment(end));
-    opened.record_starts().next_record(end, from, report.last_store_time)
+    let from = (end + MIN_RECORD_SIZE as i64).min(store.log.end_of_segment(end));
+    store.record_starts().next_record(end, from, report.last_store_time)
 }
 
 /// Where the log goes on after missing segments, or after the last whole record of one that is cut short. A writing open plans
@@ -320,8 +320,8 @@ fn contains(ranges: &[Range<i64>], offset: i64) -> bool {
 }
 
 /// Where a scan has stopped, and why.
-fn stop(scan: &LogScan<'_>, opened: &Opened<'_>) -> Result<(i64, String)> {
-    let (at, log) = (scan.position(), opened.log);
+fn stop(scan: &LogScan<'_>, store: &StoreState<'_>) -> Result<(i64, String)> {
+    let (at, log) = (scan.position(), store.log);
     let found = match scan.stopped_by() {
         // The scan came to its bound: there is damage, or nothing was written there when the bound was set.
         None if at < log.files_end() => Some(&log.read(at, Check::Structure)?.kind()),
@@ -332,7 +332,7 @@ fn stop(scan: &LogScan<'_>, opened: &Opened<'_>) -> Result<(i64, String)> {
         None => "the last segment is full".to_owned(),
         Some(LogRecord::Corrupt(error) | LogRecord::NoRecord(error)) => error.text().to_string(),
         Some(LogRecord::Missing) => format!("no segment holds offset {at}"),
-        Some(_) if opened.shown_until() == Some(at) => "its writer has made nothing durable after it yet".to_owned(),
+        Some(_) if store.shown_until() == Some(at) => "its writer has made nothing durable after it yet".to_owned(),
         Some(_) => "nothing is written after it".to_owned(),
     };
     Ok((at, reason))

@@ -3,24 +3,24 @@
 use crate::error::Result;
 use crate::format::{Check, CqUnit};
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, StoredMessage};
-use crate::recovery::opened::Opened;
+use crate::recovery::store_state::StoreState;
 
 /// Returns the physical offset from which every record is read. A record starts there. No message before it is missing in the queues, and
 /// none has a key that is missing in the index. `index_from` is the first message of which a key may be missing. After a crash,
 /// everything before it is on disk, as the checkpoint says.
-pub(super) fn scan_start(opened: &Opened<'_>, index_from: i64) -> Result<i64> {
-    let Opened { log, check, .. } = *opened;
-    if opened.intent.is_salvage() || opened.intent.is_rebuild() || has_other_entries(opened)? {
+pub(super) fn scan_start(store: &StoreState<'_>, index_from: i64) -> Result<i64> {
+    let StoreState { log, check, .. } = *store;
+    if store.intent.is_salvage() || store.intent.is_rebuild() || has_other_entries(store)? {
         return Ok(log.first_offset());
     }
-    let mut start = start_by_queues(opened)?;
+    let mut start = start_by_queues(store)?;
     if index_from < start {
         start = start.min(start_by_index(log, index_from, check)?);
     }
-    if !opened.records.found.is_clean() {
-        start = start.min(match last_stamped(opened)? {
+    if !store.records.shutdown.is_clean() {
+        start = start.min(match last_stamped(store)? {
             Some(last) => last.view().end(),
-            None => start_by_time(log, opened.records.checkpoint.min_timestamp(), check)?,
+            None => start_by_time(log, store.records.checkpoint.min_timestamp(), check)?,
         });
     }
     Ok(start)
@@ -29,22 +29,22 @@ pub(super) fn scan_start(opened: &Opened<'_>, index_from: i64) -> Result<i64> {
 /// Whether the number of queue entries up to the message of our stamp differs from the number in the stamp. Then a queue file was
 /// removed, or a torn entry leads to a wrong place. In a queue that got no message since, nothing else shows that. Where a broker
 /// has closed the store, a queue whose directory has no file does.
-fn has_other_entries(opened: &Opened<'_>) -> Result<bool> {
-    let Opened { log, queues, .. } = *opened;
-    let checkpoint = opened.records.checkpoint;
+fn has_other_entries(store: &StoreState<'_>) -> Result<bool> {
+    let StoreState { log, queues, .. } = *store;
+    let checkpoint = store.records.checkpoint;
     let Some(known) = checkpoint.queue_entries(log.first_offset()) else {
-        return Ok(opened.records.found.is_clean() && queues.lacks_a_file());
+        return Ok(store.records.shutdown.is_clean() && queues.lacks_a_file());
     };
     // No message came after the stamp of a clean exit.
-    let until = (!opened.records.found.is_clean()).then_some(checkpoint.logics_physical_offset);
+    let until = (!store.records.shutdown.is_clean()).then_some(checkpoint.logics_physical_offset);
     Ok(queues.count_entries(until)? != known)
 }
 
 /// The message of our stamp: it and all messages before it are on disk and in their queues. `None` for a broker's stamps, which are
 /// times and leave a margin.
-pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>> {
-    let Opened { log, check, .. } = *opened;
-    let checkpoint = opened.records.checkpoint;
+pub(super) fn last_stamped(store: &StoreState<'_>) -> Result<Option<StoredMessage>> {
+    let StoreState { log, check, .. } = *store;
+    let checkpoint = store.records.checkpoint;
     if !checkpoint.is_ours() {
         return Ok(None);
     }
@@ -57,8 +57,8 @@ pub(super) fn last_stamped(opened: &Opened<'_>) -> Result<Option<StoredMessage>>
 
 /// The end of the furthest message that a queue entry names, if that message is whole. Otherwise the start of the newest segment at or
 /// before that end that begins with a whole record.
-fn start_by_queues(opened: &Opened<'_>) -> Result<i64> {
-    let Opened { log, queues, check, .. } = *opened;
+fn start_by_queues(store: &StoreState<'_>) -> Result<i64> {
+    let StoreState { log, queues, check, .. } = *store;
     if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
         return newest_start(log, i64::MAX, check);
     }

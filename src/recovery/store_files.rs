@@ -11,8 +11,8 @@ use crate::format::{
     UNFINISHED_PREFIX, parse_segment_name,
 };
 use crate::log::{ConsumeQueueStore, IndexService, LogFiles};
-use crate::recovery::opened::{Exit, Families, Found, WriterRecords};
 use crate::recovery::recovery_note::RecoveryNote;
+use crate::recovery::store_state::{Exit, Families, LastShutdown, WriterRecords};
 use crate::recovery::writer_state::{WriterState, is_locked, shown_until};
 use crate::storage::{DirEntry, EntryKind, Env, install_guard};
 
@@ -62,7 +62,7 @@ impl StoreFiles {
     /// Returns the records of the last writer.
     pub(super) fn records(&self, exit: Exit, note: Option<RecoveryNote>) -> WriterRecords {
         WriterRecords {
-            found: Found { exit, note },
+            shutdown: LastShutdown { exit, note },
             claim: self.state.claim,
             flushed: self.own_mark().map(|mark| mark.flushed),
             checkpoint: self.checkpoint,

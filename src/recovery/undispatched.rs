@@ -10,7 +10,7 @@ use crate::format::{
     CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Version, is_light_queue,
     is_salvage_record, validate_topic,
 };
-use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, Place, QueueTable, QueueTail};
+use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, QueueHandle, QueueTable, QueueTail};
 
 /// The queue id of every light queue.
 const LIGHT_QUEUE_ID: i32 = 0;
@@ -166,7 +166,7 @@ impl<'a> Undispatched<'a> {
     }
 
     /// Puts the entry of a message into its queue, unless the messages before it show that its queue offset is damaged.
-    fn put(&mut self, place: Place, queue_offset: i64, unit: CqUnit) {
+    fn put(&mut self, place: QueueHandle, queue_offset: i64, unit: CqUnit) {
         let (substitute, lost) = (self.substitute, self.lost);
         let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
             return;
@@ -213,7 +213,7 @@ impl<'a> Undispatched<'a> {
     }
 
     /// Returns the place of a queue in the table.
-    fn place(&mut self, topic: &[u8], queue_id: i32, version: Version) -> Place {
+    fn place(&mut self, topic: &[u8], queue_id: i32, version: Version) -> QueueHandle {
         if let Some(place) = self.incomplete.find(topic, queue_id) {
             return place;
         }

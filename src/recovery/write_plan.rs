@@ -6,9 +6,9 @@ use std::ops::Range;
 use crate::config::Sizes;
 use crate::format::{Checkpoint, FlushedMark};
 use crate::log::KeptIndex;
-use crate::recovery::opened::{Exit, Found, Intent, WriterRecords};
 use crate::recovery::plan::RecoveryReport;
 use crate::recovery::recovery_note::RecoveryNote;
+use crate::recovery::store_state::{Exit, Intent, LastShutdown, WriterRecords};
 
 /// The facts from which the plan of a writer follows.
 #[derive(Debug, Clone)]
@@ -134,7 +134,7 @@ impl WritePlan {
             ref segments,
             ..
         } = *facts;
-        let (found, log_end) = (records.found, report.log_end);
+        let (found, log_end) = (records.shutdown, report.log_end);
         let is_redone = found.unfinished().is_some();
         let rewrite_from = rewrite_from(facts);
         let is_changed = rewrite_from.is_some() || facts.written_until > log_end || facts.is_index_cut;
@@ -190,12 +190,12 @@ impl WritePlan {
 
 /// Returns the offset from which what was read may be in memory only; `None` if everything is on disk.
 fn rewrite_from(facts: &Facts<'_>) -> Option<i64> {
-    let Found { exit, .. } = facts.records.found;
+    let LastShutdown { exit, .. } = facts.records.shutdown;
     match (exit, facts.intent) {
         (Exit::New | Exit::Clean, Intent::Heal) => None,
         (Exit::New | Exit::Clean, Intent::Rebuild(_)) if !facts.intent.is_salvage() => Some(facts.report.log_end),
         _ => {
-            let unfinished = facts.records.found.unfinished();
+            let unfinished = facts.records.shutdown.unfinished();
             Some(unfinished.map_or(facts.unsynced_from, |note| note.rewrite_from.min(facts.unsynced_from)))
         }
     }
@@ -206,7 +206,7 @@ fn rewrite_from(facts: &Facts<'_>) -> Option<i64> {
 fn on_disk_until(records: WriterRecords, intent: Intent) -> i64 {
     let flushed = records.flushed;
     flushed
-        .filter(|_| records.found.unfinished().is_none() && !intent.is_salvage())
+        .filter(|_| records.shutdown.unfinished().is_none() && !intent.is_salvage())
         .unwrap_or(0)
 }
 

@@ -11,7 +11,7 @@ use crate::format::{
     ABORT_FILE, CHECKPOINT_FILE, Checkpoint, FlushedMark, LOCK_FILE, LOCK_FILE_SIZE, encode_lock_file, own_from,
 };
 use crate::log::{is_flushed_mark_locked, load_checkpoint, load_flushed_mark};
-use crate::recovery::opened::Exit;
+use crate::recovery::store_state::Exit;
 use crate::storage::{Access, Env, Step, read_file};
 
 /// The small files in which a writer records what it has done. Each open, recovery, flush and close changes one of them.

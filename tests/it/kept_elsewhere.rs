@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use mqstore::format::{RocksdbFamily, rocksdb_family};
-use mqstore::log::Part;
+use mqstore::log::StorePart;
 use tempfile::tempdir;
 
 use crate::golden::unpack;
 use crate::reading::open;
 
-fn parts(path: &Path) -> Vec<Part> {
+fn parts(path: &Path) -> Vec<StorePart> {
     let kept = open(path).kept_elsewhere().unwrap();
     kept.into_iter().map(|kept| kept.part).collect()
 }
@@ -49,9 +49,9 @@ fn the_properties_of_a_table_file_name_its_column_family() {
 fn a_table_file_without_properties_may_hold_any_part() {
     let dir = tempdir().unwrap();
     let path = unpack("551_timer_rocksdb", dir.path());
-    assert_eq!(parts(&path), [Part::Timers]);
+    assert_eq!(parts(&path), [StorePart::Timers]);
     fs::write(path.join("rocksdbstore/000020.sst"), b"no properties").unwrap();
-    assert_eq!(parts(&path), [Part::Keys, Part::Transactions, Part::Timers]);
+    assert_eq!(parts(&path), [StorePart::Keys, StorePart::Transactions, StorePart::Timers]);
 }
 
 #[test]
@@ -70,5 +70,5 @@ fn timers_of_the_wheel_are_kept_elsewhere() {
     fs::create_dir(path.join("timerlog")).unwrap();
     assert_eq!(parts(&path), []);
     fs::write(path.join("timerlog/00000000000000000000"), [0; 52]).unwrap();
-    assert_eq!(parts(&path), [Part::Timers]);
+    assert_eq!(parts(&path), [StorePart::Timers]);
 }

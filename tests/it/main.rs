@@ -45,7 +45,7 @@ mod relisting;
 mod removed;
 mod repairing;
 mod resolving;
-mod sections;
+mod parallel_scan;
 mod simulated_env;
 mod skipping;
 mod storage;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::check::{VerifyRequest, verify};
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::format::Message;
-use mqstore::read::{Filled, MessageReader, OnDamage, Scan, ScanRequest, Sections};
+use mqstore::read::{Filled, MessageReader, OnDamage, ParallelScan, Scan, ScanRequest};
 use mqstore::storage::{Access, Advice, Env, MappedFile, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::tempdir;
@@ -70,7 +70,7 @@ fn cached(path: &Path) -> Vec<bool> {
 /// How many messages a pass gives.
 fn pass(mut scan: Scan, threads: usize) -> usize {
     if threads > 0 {
-        let gather = |section: &mut mqstore::read::Section<'_>| {
+        let gather = |section: &mut mqstore::read::ScanSection<'_>| {
             let mut count = 0_usize;
             let filled = section.fill(|_| {
                 count += 1;
@@ -79,7 +79,7 @@ fn pass(mut scan: Scan, threads: usize) -> usize {
             assert!(matches!(filled, Ok(Filled::End)));
             (vec![count], None)
         };
-        let mut sections = Sections::new(scan, threads, 1 << 20, gather);
+        let mut sections = ParallelScan::new(scan, threads, 1 << 20, gather);
         return std::iter::from_fn(|| sections.next_section().unwrap()).flatten().sum();
     }
     let mut count = 0;

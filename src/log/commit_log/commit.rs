@@ -18,7 +18,7 @@ use crate::watermark::{Wait, Watermark};
 
 /// From this many pending bytes on a commit is requested at once: large writes cost less for each byte.
 const LARGE_WRITE: u64 = 256 << 10;
-/// Part of the pool that they may be, as a divisor.
+/// The largest share of the pool that they may take, as a divisor.
 const PART_OF_POOL: u64 = 4;
 
 /// The committer of a log: one thread at a time writes the pending bytes of the pool.

@@ -20,5 +20,5 @@ mod consume_queue_store;
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
 pub use entry_cursor::{EntryCursor, UnitCursor};
-pub use queue_table::{Place, QueueTable};
+pub use queue_table::{QueueHandle, QueueTable};
 pub use tail::QueueTail;

@@ -18,13 +18,13 @@ pub struct QueueTable<T> {
 
 /// The place of a queue's value in the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Place(usize);
+pub struct QueueHandle(usize);
 
 #[derive(Debug)]
 struct Topic {
     name: Box<[u8]>,
     /// By queue id, ascending.
-    queues: Vec<(i32, Place)>,
+    queues: Vec<(i32, QueueHandle)>,
 }
 
 impl<T> Default for QueueTable<T> {
@@ -41,7 +41,7 @@ impl<T> Default for QueueTable<T> {
 impl<T> QueueTable<T> {
     /// Returns the place of a queue, which stays; `None` if it has no value yet.
     #[inline]
-    pub fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<Place> {
+    pub fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<QueueHandle> {
         if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
             self.last = *self.places.get(topic)?;
         }
@@ -51,18 +51,18 @@ impl<T> QueueTable<T> {
     }
 
     /// Returns the value of a queue.
-    pub fn get(&self, place: Place) -> Option<&T> {
+    pub fn get(&self, place: QueueHandle) -> Option<&T> {
         self.values.get(place.0)
     }
 
     /// Returns the value of a queue, to be changed.
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut T> {
+    pub fn get_mut(&mut self, place: QueueHandle) -> Option<&mut T> {
         self.values.get_mut(place.0)
     }
 
     /// Adds a queue, which has no value yet.
-    pub fn add(&mut self, topic: &[u8], queue_id: i32, value: T) -> Place {
-        let place = Place(self.values.len());
+    pub fn add(&mut self, topic: &[u8], queue_id: i32, value: T) -> QueueHandle {
+        let place = QueueHandle(self.values.len());
         self.values.push(value);
         let next = self.topics.len();
         let at = *self.places.entry(topic.into()).or_insert(next);

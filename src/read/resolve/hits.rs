@@ -54,7 +54,7 @@ impl KeyHit {
 
 /// The hits so far, within the limit of each key.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct KeyMatches {
     /// With the number of their key.
     hits: Vec<(usize, KeyHit)>,
     limit: Option<usize>,
@@ -64,7 +64,7 @@ pub(crate) struct Found {
     look_at: usize,
 }
 
-impl Found {
+impl KeyMatches {
     pub(super) fn new(keys: usize, limit: Option<usize>) -> Self {
         Self {
             // Most keys have one message.

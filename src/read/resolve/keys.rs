@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::log::{Candidate, Candidates, IndexFile, Indexed, KeyLookup, LogRecord, RecordCursor, Source};
 use crate::read::damage::{Unread, Unreadable, first_damage};
 use crate::read::message_reader::{MessageReader, Position};
-use crate::read::resolve::hits::{Found, HitBounds, KeyHit, KeyHits};
+use crate::read::resolve::hits::{HitBounds, KeyHit, KeyHits, KeyMatches};
 use crate::read::resolve::query_request::{Numbers, Wanted};
 use crate::sync::lock;
 
@@ -79,7 +79,7 @@ pub(crate) struct KeySearch<'a> {
     /// The store times of the messages that are wanted; `None` for any.
     times: Option<RangeInclusive<i64>>,
     errors: Errors,
-    pub(crate) found: Found,
+    pub(crate) found: KeyMatches,
     /// The places that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
     /// ends the search or is passed over.
     pub(crate) unread: Option<Unread>,
@@ -113,7 +113,7 @@ impl<'a> KeySearch<'a> {
                 Wanted::Keys(_) | Wanted::UniqueKeys(..) => None,
             },
             errors,
-            found: Found::new(wanted.len(), bounds.limit),
+            found: KeyMatches::new(wanted.len(), bounds.limit),
             unread: collects_unread.then(Unread::new),
         })
     }

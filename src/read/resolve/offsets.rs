@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::{Place, QueueTable, UnitCursor};
+use crate::log::{QueueHandle, QueueTable, UnitCursor};
 use crate::read::message_reader::{MessageReader, Position};
 
 /// Files of queues that are kept mapped, about.
@@ -80,7 +80,7 @@ impl<'a> OffsetResolver<'a> {
 
     /// The place of the queue, until [`let_go`](Self::let_go) is called.
     #[inline]
-    fn place(&mut self, topic: &str, queue_id: i32) -> Result<Place> {
+    fn place(&mut self, topic: &str, queue_id: i32) -> Result<QueueHandle> {
         interrupt::check()?;
         if let Some(known) = self.queues.find(topic.as_bytes(), queue_id) {
             return Ok(known);
@@ -97,7 +97,7 @@ impl<'a> OffsetResolver<'a> {
     }
 
     #[inline]
-    fn position_in(&mut self, place: Place, wanted: (&str, i32, i64)) -> Result<Option<Position>> {
+    fn position_in(&mut self, place: QueueHandle, wanted: (&str, i32, i64)) -> Result<Option<Position>> {
         let Some(Some(cursor)) = self.queues.get_mut(place) else {
             return Ok(None);
         };

@@ -13,7 +13,7 @@ use crate::read::lookup_by_time::Side;
 use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::QueueScan;
 use crate::read::scan::absent_topics::AbsentTopics;
-use crate::read::scan::log_places::LogPlaces;
+use crate::read::scan::log_locations::LogLocations;
 use crate::read::scan::pick::Picker;
 use crate::read::scan::request::ScanRequest;
 use crate::read::scan::scan::bounds;
@@ -37,7 +37,7 @@ struct OfLog {
     request: Arc<ScanRequest>,
     /// The queues that are followed, and from which offset on.
     offsets: Option<QueueOffsets>,
-    places: LogPlaces,
+    places: LogLocations,
     picker: Picker,
 }
 
@@ -93,7 +93,7 @@ impl Follow {
                 FollowFrom::Offsets(offsets, _) => Some(offsets),
                 _ => None,
             },
-            places: LogPlaces::from_record(start, &request),
+            places: LogLocations::from_record(start, &request),
             picker: OfLog::picker(&reader, &request, &on_damage),
             request,
         };

@@ -3,7 +3,7 @@
 /// The request for a scan.
 mod request;
 /// Where a message is expected.
-mod place;
+mod record_location;
 /// Queues, merged by physical offset.
 mod merge;
 /// The queue entries that lead to messages of the log.
@@ -11,9 +11,9 @@ mod queue_leads;
 /// Whether a message is wanted.
 mod predicate;
 /// Places, by the log.
-mod log_places;
+mod log_locations;
 /// Places, by a queue.
-mod queue_places;
+mod queue_locations;
 /// Which places, in which order.
 mod route;
 /// Which of the topics that are named are not there.
@@ -25,13 +25,13 @@ mod throttle;
 /// A pass over the messages of a request.
 mod scan;
 /// A scan with several threads.
-mod sections;
+mod parallel_scan;
 /// A scan without an end.
 mod follow;
 
 pub use follow::{Follow, FollowFrom, OnMissing, QueueOffsets};
+pub use parallel_scan::{ParallelScan, ScanSection};
 pub use pick::Picked;
 pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
 pub use scan::{Filled, Scan};
-pub use sections::{Section, Sections};
 pub(crate) use throttle::Throttle;

@@ -9,8 +9,8 @@ use crate::log::{LogRecord, RecordCursor, StoredMessage};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::absent_topics::AbsentTopics;
-use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::predicate::Predicate;
+use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 
 /// A message that is handed over.
@@ -86,7 +86,7 @@ impl Picker {
     ///
     /// # Errors
     /// As [`pick`](Self::pick).
-    pub(super) fn message(&mut self, place: &Place) -> Result<Option<StoredMessage>> {
+    pub(super) fn message(&mut self, place: &RecordLocation) -> Result<Option<StoredMessage>> {
         let found = match self.pick(place, |_| Ok(true)) {
             Ok(Outcome::Taken) => self.reader.log().read(place.physical_offset, Check::Structure)?,
             Ok(Outcome::NoRoom | Outcome::PassedOver) => return Ok(None),
@@ -103,7 +103,7 @@ impl Picker {
     /// # Errors
     /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] where the caller has named a place without a message,
     /// [`Error::Io`], and what `take` gives.
-    pub(super) fn pick(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
+    pub(super) fn pick(&mut self, place: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
         let reader = &self.reader;
         let found = self.cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
         let view = match found {
@@ -130,7 +130,7 @@ impl Picker {
 
     /// The same where no whole record stands that is expected there: it tells why.
     #[cold]
-    fn pick_slowly(&mut self, place: &Place, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
+    fn pick_slowly(&mut self, place: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
         let message = match &place.by {
             LedBy::Queue(queue, offset, _) => self
                 .reader

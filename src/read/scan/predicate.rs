@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::format::{CqUnit, MessageView, Transaction, is_light_queue, property};
 use crate::read::get_message::{TagFilter, is_code_of};
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::queue_leads::{Lead, QueueLeads};
+use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 
 /// The queue id of every light queue.
@@ -62,7 +62,7 @@ impl Predicate {
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the
     /// entry or the record is damaged; [`Error::Io`](crate::error::Error::Io).
-    pub(super) fn admits(&mut self, place: &Place, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
+    pub(super) fn admits(&mut self, place: &RecordLocation, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
         let asks_for_properties = self.keys.is_some() || !self.properties.is_empty();
         if !self.is_in_time(view) || asks_for_properties && !self.has_properties(view) {
             return Ok(false);

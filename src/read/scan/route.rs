@@ -10,33 +10,33 @@ use crate::log::{RecordCursor, SequentialRead};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::NamedQueue;
-use crate::read::scan::log_places::{LogPlaces, LogPlacesBackward};
+use crate::read::scan::log_locations::{LogLocations, LogLocationsBackward};
 use crate::read::scan::merge::Heads;
-use crate::read::scan::place::{LedBy, Place, READ_ALONE};
 use crate::read::scan::predicate::Predicate;
-use crate::read::scan::queue_places::QueuePlaces;
+use crate::read::scan::queue_locations::QueueLocations;
+use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
 
 /// Where the places of a scan come from, in its order.
 #[derive(Debug)]
 pub(super) enum Route {
     /// One part after the other, the next one at the end.
-    Parts(Vec<Part>),
+    Parts(Vec<RoutePart>),
     /// Queues, in the order of the log.
     Merged(Merged),
 }
 
 /// Places that come one after the other.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum RoutePart {
     /// A stretch of the log.
-    Log(LogPlaces),
+    Log(LogLocations),
     /// The same, from its end.
-    LogBackward(LogPlacesBackward),
+    LogBackward(LogLocationsBackward),
     /// A stretch of a queue.
-    Queue(QueuePlaces, SequentialRead),
+    Queue(QueueLocations, SequentialRead),
     /// Places that were found before, the next one at the end.
-    Found(Vec<Place>),
+    Found(Vec<RecordLocation>),
     /// The records at these physical offsets, the next one at the end; all but so many are being read from disk.
     Records(LedBy, Vec<i64>, usize),
 }
@@ -49,7 +49,7 @@ const NEAR: usize = 16;
 /// Queues whose next messages are compared.
 #[derive(Debug)]
 pub(super) struct Merged {
-    queues: Vec<QueuePlaces>,
+    queues: Vec<QueueLocations>,
     heads: Heads,
     /// Queues whose next message is not known.
     unknown: Vec<usize>,
@@ -75,9 +75,9 @@ impl Route {
             (Order::Queue, _, _) => return Self::by_queue(reader, request, on_damage).map(Self::Parts),
         }
         let part = if request.reverse {
-            Part::LogBackward(LogPlacesBackward::new(request.physical.clone()))
+            RoutePart::LogBackward(LogLocationsBackward::new(request.physical.clone()))
         } else {
-            Part::Log(LogPlaces::new(reader, request, request.physical.clone())?)
+            RoutePart::Log(LogLocations::new(reader, request, request.physical.clone())?)
         };
         Ok(Self::Parts(vec![part]))
     }
@@ -92,12 +92,12 @@ impl Route {
         request: &ScanRequest,
         cursor: &mut RecordCursor,
         on_damage: &OnDamage,
-    ) -> Result<Option<Place>> {
+    ) -> Result<Option<RecordLocation>> {
         let parts = match self {
             Self::Merged(merged) => return merged.next(reader, request, on_damage),
             Self::Parts(parts) => match parts.as_mut_slice() {
                 // What most passes are. Handing on what it gives would cost as much as finding it.
-                [Part::Log(places)] => return places.next(reader, cursor, on_damage),
+                [RoutePart::Log(places)] => return places.next(reader, cursor, on_damage),
                 _ => parts,
             },
         };
@@ -105,17 +105,17 @@ impl Route {
             // Before a place is taken: who goes on after an interruption misses no message.
             interrupt::check()?;
             let next = match part {
-                Part::Log(places) => places.next(reader, cursor, on_damage)?,
-                Part::LogBackward(places) => places.next(reader, request, cursor, on_damage)?,
-                Part::Found(places) => places.pop(),
-                Part::Queue(places, read) => {
+                RoutePart::Log(places) => places.next(reader, cursor, on_damage)?,
+                RoutePart::LogBackward(places) => places.next(reader, request, cursor, on_damage)?,
+                RoutePart::Found(places) => places.pop(),
+                RoutePart::Queue(places, read) => {
                     let next = places.next(reader, request, on_damage)?;
                     if let Some(place) = &next {
                         read.at(reader.log(), place.physical_offset, request.physical.end);
                     }
                     next
                 }
-                Part::Records(by, offsets, left) => {
+                RoutePart::Records(by, offsets, left) => {
                     if offsets.len() <= *left {
                         *left = left.saturating_sub(AHEAD);
                         let mut ahead = offsets.get(*left..).unwrap_or_default().to_vec();
@@ -125,7 +125,7 @@ impl Route {
                     if let Some(next) = offsets.iter().rev().nth(NEAR) {
                         cursor.touch(*next);
                     }
-                    offsets.pop().map(|physical_offset| Place {
+                    offsets.pop().map(|physical_offset| RecordLocation {
                         physical_offset,
                         size: 0,
                         by: by.clone(),
@@ -154,11 +154,11 @@ impl Route {
         bytes: u64,
     ) -> Result<Option<(Self, i64)>> {
         let Self::Parts(parts) = self else { return Ok(None) };
-        let [Part::Log(places)] = parts.as_mut_slice() else {
+        let [RoutePart::Log(places)] = parts.as_mut_slice() else {
             return Ok(None);
         };
         let front = places.take_front(reader, request, cursor, bytes)?;
-        Ok(front.map(|front| (Self::Parts(vec![Part::Log(front)]), places.position())))
+        Ok(front.map(|front| (Self::Parts(vec![RoutePart::Log(front)]), places.position())))
     }
 
     /// The messages up to the one at `done` in the order of the scan were read, or all of them. What the scan has brought into
@@ -169,10 +169,10 @@ impl Route {
         match self {
             Self::Merged(merged) => merged.read.drop_before(log, before),
             Self::Parts(parts) => match parts.last_mut() {
-                Some(Part::Log(places)) => places.drop_before(log, before),
-                Some(Part::Queue(_, read)) => read.keep(),
+                Some(RoutePart::Log(places)) => places.drop_before(log, before),
+                Some(RoutePart::Queue(_, read)) => read.keep(),
                 // A reversed pass over the log drops segment by segment, as it goes.
-                Some(Part::LogBackward(_) | Part::Found(_) | Part::Records(..)) | None => {}
+                Some(RoutePart::LogBackward(_) | RoutePart::Found(_) | RoutePart::Records(..)) | None => {}
             },
         }
     }
@@ -180,19 +180,19 @@ impl Route {
     /// Whether it goes along the log from the end. Such a route drops a segment from the page cache as soon as the first message of it was
     /// asked for: other threads must not read there after that.
     pub(super) fn is_backward(&self) -> bool {
-        matches!(self, Self::Parts(parts) if matches!(parts[..], [Part::LogBackward(_)]))
+        matches!(self, Self::Parts(parts) if matches!(parts[..], [RoutePart::LogBackward(_)]))
     }
 
     /// How much is left, in bytes that are read meanwhile or could be.
     pub(super) fn left(&self) -> i64 {
         match self {
-            Self::Merged(merged) => merged.queues.iter().map(QueuePlaces::left).sum(),
-            Self::Parts(parts) => parts.iter().map(Part::left).sum(),
+            Self::Merged(merged) => merged.queues.iter().map(QueueLocations::left).sum(),
+            Self::Parts(parts) => parts.iter().map(RoutePart::left).sum(),
         }
     }
 
     /// Topic by topic, and queue by queue. Messages that stand in no queue are looked for in the log first, and their places are kept.
-    fn by_queue(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Vec<Part>> {
+    fn by_queue(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Vec<RoutePart>> {
         let (mut queueless, mut with_queues) = (Queueless::new(), BTreeSet::new());
         if request.transactions == Transactions::Committed {
             with_queues = topics_with_queues(reader, request)?;
@@ -201,10 +201,10 @@ impl Route {
         if named.is_none_or(|topics| topics.iter().any(|topic| !with_queues.contains(topic))) {
             queueless = find_queueless(reader, request, &with_queues, on_damage)?;
         }
-        let mut by_topic: BTreeMap<Vec<u8>, Vec<Part>> = BTreeMap::new();
+        let mut by_topic: BTreeMap<Vec<u8>, Vec<RoutePart>> = BTreeMap::new();
         for topic in with_queues {
             let queues = queues_of(reader, request, &topic)?;
-            by_topic.insert(topic.into_bytes(), queues.into_iter().map(Part::queue).collect());
+            by_topic.insert(topic.into_bytes(), queues.into_iter().map(RoutePart::queue).collect());
         }
         for (topic, mut places) in queueless {
             places.sort_unstable();
@@ -212,7 +212,7 @@ impl Route {
                 places.reverse();
             }
             let offsets = places.into_iter().map(|(_, _, physical)| physical).collect();
-            by_topic.insert(topic, vec![Part::records(LedBy::Walk, offsets)]);
+            by_topic.insert(topic, vec![RoutePart::records(LedBy::Walk, offsets)]);
         }
         let mut parts: Vec<_> = by_topic.into_values().flatten().collect();
         if !request.reverse {
@@ -222,14 +222,14 @@ impl Route {
     }
 }
 
-impl Part {
+impl RoutePart {
     /// Those at these offsets, the next one at the end.
     pub(super) fn records(by: LedBy, offsets: Vec<i64>) -> Self {
         let left = offsets.len();
         Self::Records(by, offsets, left)
     }
 
-    pub(super) fn queue(places: QueuePlaces) -> Self {
+    pub(super) fn queue(places: QueueLocations) -> Self {
         Self::Queue(places, SequentialRead::default())
     }
 
@@ -245,7 +245,7 @@ impl Part {
 }
 
 impl Merged {
-    fn new(queues: Vec<QueuePlaces>, reverse: bool) -> Self {
+    fn new(queues: Vec<QueueLocations>, reverse: bool) -> Self {
         Self {
             unknown: (0..queues.len()).collect(),
             heads: Heads::new(reverse),
@@ -254,7 +254,7 @@ impl Merged {
         }
     }
 
-    fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
+    fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<RecordLocation>> {
         while let Some(at) = self.unknown.last().copied() {
             let Some(queue) = self.queues.get_mut(at) else { break };
             if let Some((_, unit)) = queue.peek(reader, request, on_damage)? {
@@ -295,7 +295,7 @@ fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<B
 }
 
 /// The queues of a topic that are looked at, the last one first if the scan is reversed.
-fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Result<Vec<QueuePlaces>> {
+fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Result<Vec<QueueLocations>> {
     let mut queues = Vec::new();
     for id in reader.queue_ids(topic)? {
         if request.queues.as_ref().is_some_and(|wanted| !wanted.contains(&id)) {
@@ -304,7 +304,7 @@ fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Resu
         if let Some(queue) = reader.queue(topic, id)? {
             let offsets = queue.min_offset()..queue.max_offset();
             let topic = topic.to_owned();
-            queues.push(QueuePlaces::new(NamedQueue { topic, id, queue }, offsets, request.reverse));
+            queues.push(QueueLocations::new(NamedQueue { topic, id, queue }, offsets, request.reverse));
         }
     }
     Ok(queues)
@@ -312,7 +312,7 @@ fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Resu
 
 /// The queues of all these topics, if each has some, and if reading their messages takes less time than reading the log: messages that lie
 /// apart are read more slowly.
-fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[String]) -> Result<Option<Vec<QueuePlaces>>> {
+fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[String]) -> Result<Option<Vec<QueueLocations>>> {
     let with_queues = topics_with_queues(reader, request)?;
     if topics.iter().any(|topic| !with_queues.contains(topic)) {
         return Ok(None);
@@ -347,7 +347,7 @@ fn find_queueless(
     let mut predicate = Predicate::new(request);
     let mut found = Queueless::new();
     let mut cursor = RecordCursor::default();
-    let mut places = LogPlaces::new(reader, request, request.physical.clone())?;
+    let mut places = LogLocations::new(reader, request, request.physical.clone())?;
     if !with_queues.is_empty() {
         places = places.beside_queues();
     }

@@ -9,10 +9,10 @@ use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
-use crate::read::scan::place::{LedBy, Place, READ_ALONE};
-use crate::read::scan::queue_places::QueuePlaces;
+use crate::read::scan::queue_locations::QueueLocations;
+use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
-use crate::read::scan::route::{Part, Route};
+use crate::read::scan::route::{Route, RoutePart};
 use crate::read::scan::throttle::Throttle;
 
 /// A pass over messages, which gives each of them once.
@@ -25,7 +25,7 @@ pub struct Scan {
     picker: Picker,
     pub(super) absent: AbsentTopics,
     /// For which there was no room.
-    held_back: Option<Place>,
+    held_back: Option<RecordLocation>,
     /// How many messages may still be given.
     left: u64,
     throttle: Option<Throttle>,
@@ -71,7 +71,7 @@ impl Scan {
     /// The messages at these physical offsets, in this order. An offset at which no message starts counts as damage.
     pub fn of_records(reader: Arc<MessageReader>, offsets: &[i64], on_damage: OnDamage) -> Self {
         let offsets = offsets.iter().rev().copied().collect();
-        let route = Route::Parts(vec![Part::records(LedBy::Caller, offsets)]);
+        let route = Route::Parts(vec![RoutePart::records(LedBy::Caller, offsets)]);
         Self::over(reader, ScanRequest::default(), on_damage, route)
     }
 
@@ -94,7 +94,7 @@ impl Scan {
                     id: *id,
                     queue,
                 };
-                parts.push(Part::queue(QueuePlaces::new(queue, offsets, false)));
+                parts.push(RoutePart::queue(QueueLocations::new(queue, offsets, false)));
             }
         }
         Ok(Self::over(reader, ScanRequest::default(), on_damage, Route::Parts(parts)))
@@ -182,7 +182,7 @@ impl Scan {
         self.absent.names()
     }
 
-    /// Whether it pays to read it with several threads, in [`Sections`](crate::read::Sections): it is long, and has no bound but its end.
+    /// Whether it pays to read it with several threads, in [`ParallelScan`](crate::read::ParallelScan): it is long, and has no bound but its end.
     pub fn is_long(&self) -> bool {
         self.left == u64::MAX && self.throttle.is_none() && self.whole >= LONG && !self.route.is_backward()
     }

@@ -9,7 +9,7 @@ use mqstore::format::{Check, Checkpoint, CqUnit};
 use mqstore::log::{ConsumeQueueStore, LogFiles};
 use mqstore::read::MessageReader;
 use mqstore::recovery::{
-    Exit, Families, Found, Intent, OUTCOMES, Opened, Opener, RowExit, WriterRecords, expect_recoverable, plan,
+    Exit, Families, Intent, LastShutdown, OUTCOMES, Opener, RowExit, StoreState, WriterRecords, expect_recoverable, plan,
 };
 use mqstore::remedy::Remedy;
 use mqstore::storage::{Env, RealEnv, install_guard};
@@ -467,7 +467,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
     fs::File::options().write(true).open(segment).unwrap().set_len(0).unwrap();
     for recovery in [Recovery::Heal, Recovery::Salvage] {
         let records = WriterRecords {
-            found: Found {
+            shutdown: LastShutdown {
                 exit: Exit::Crashed,
                 note: None,
             },
@@ -481,10 +481,10 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             index: None,
         };
         let config = StoreConfig::default();
-        let opened = Opened::new(families, records, Opener::Writer, Intent::of(recovery), &config);
-        let report = plan(&opened, 0).unwrap().report;
+        let store = StoreState::new(families, records, Opener::Writer, Intent::of(recovery), &config);
+        let report = plan(&store, 0).unwrap().report;
         assert!(
-            matches!(expect_recoverable(&opened, &report), Err(Error::Corrupt { .. })),
+            matches!(expect_recoverable(&store, &report), Err(Error::Corrupt { .. })),
             "{report:?}"
         );
     }

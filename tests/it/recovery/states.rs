@@ -4,7 +4,7 @@ use mqstore::config::{Recovery, Sizes};
 use mqstore::format::{Checkpoint, FlushedMark};
 use mqstore::log::KeptIndex;
 use mqstore::recovery::{
-    DirectoryPlan, Exit, Facts, Found, Intent, LogPlan, QueuesPlan, RecordsPlan, RecoveryNote, RecoveryReport, WritePlan,
+    DirectoryPlan, Exit, Facts, Intent, LastShutdown, LogPlan, QueuesPlan, RecordsPlan, RecoveryNote, RecoveryReport, WritePlan,
     WriterRecords,
 };
 
@@ -45,7 +45,7 @@ fn facts(exit: Exit, note: Option<RecoveryNote>, intent: Intent, report: &Recove
     };
     Facts {
         records: WriterRecords {
-            found: Found { exit, note },
+            shutdown: LastShutdown { exit, note },
             claim: Some(CLAIM),
             flushed: Some(FLUSHED),
             checkpoint,

@@ -8,8 +8,8 @@ use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, RecordCursor, SequentialRead};
 use crate::read::damage::{OnDamage, WAS_LOST};
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::place::{LedBy, Place};
 use crate::read::scan::queue_leads::AskedQueues;
+use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 use crate::remedy::Remedy;
 
@@ -18,7 +18,7 @@ const SEARCHED: [i64; 3] = [64 << 10, 1 << 20, 16 << 20];
 
 /// A walk over the log.
 #[derive(Debug)]
-pub(super) struct LogPlaces {
+pub(super) struct LogLocations {
     /// Where the next record is expected.
     at: i64,
     /// Where the places begin that are given.
@@ -32,7 +32,7 @@ pub(super) struct LogPlaces {
     is_beside_queues: bool,
 }
 
-impl LogPlaces {
+impl LogLocations {
     /// The records that start in a stretch of the log.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl LogPlaces {
         reader: &MessageReader,
         cursor: &mut RecordCursor,
         on_damage: &OnDamage,
-    ) -> Result<Option<Place>> {
+    ) -> Result<Option<RecordLocation>> {
         let log = reader.log();
         while self.at < self.end {
             interrupt::check()?;
@@ -102,7 +102,7 @@ impl LogPlaces {
                         self.miss(reader, lost, at..self.at, on_damage)?;
                         continue;
                     }
-                    return Ok(Some(Place {
+                    return Ok(Some(RecordLocation {
                         physical_offset: at,
                         size,
                         by: LedBy::Log,
@@ -126,7 +126,7 @@ impl LogPlaces {
         request: &ScanRequest,
         cursor: &mut RecordCursor,
         bytes: u64,
-    ) -> Result<Option<LogPlaces>> {
+    ) -> Result<Option<LogLocations>> {
         let log = reader.log();
         let (mut at, until) = (self.at, self.end.min(self.at.saturating_add_unsigned(bytes)));
         if let Some(read) = &mut self.read {
@@ -226,16 +226,16 @@ fn is_led_to(reader: &MessageReader, view: &MessageView<'_>) -> bool {
 
 /// The same records, from the last one on: segment by segment, the places of one of which are kept.
 #[derive(Debug)]
-pub(super) struct LogPlacesBackward {
+pub(super) struct LogLocationsBackward {
     /// What was not looked at yet.
     left: Range<i64>,
     /// The records of a segment, the next one at the end.
-    found: Vec<Place>,
+    found: Vec<RecordLocation>,
     /// What was read to find them.
     read: SequentialRead,
 }
 
-impl LogPlacesBackward {
+impl LogLocationsBackward {
     pub(super) fn new(stretch: Range<i64>) -> Self {
         Self {
             left: stretch,
@@ -252,14 +252,14 @@ impl LogPlacesBackward {
     /// The next record.
     ///
     /// # Errors
-    /// As [`LogPlaces::next`].
+    /// As [`LogLocations::next`].
     pub(super) fn next(
         &mut self,
         reader: &MessageReader,
         request: &ScanRequest,
         cursor: &mut RecordCursor,
         on_damage: &OnDamage,
-    ) -> Result<Option<Place>> {
+    ) -> Result<Option<RecordLocation>> {
         let log = reader.log();
         if self.found.is_empty() {
             self.read.drop_before(log, i64::MAX);
@@ -269,7 +269,7 @@ impl LogPlacesBackward {
                 .end_of_segment(self.left.end - 1)
                 .saturating_sub(log.segment_size() as i64);
             let start = segment.clamp(self.left.start, self.left.end);
-            let mut places = LogPlaces::new(reader, request, start..self.left.end)?;
+            let mut places = LogLocations::new(reader, request, start..self.left.end)?;
             self.left.end = start;
             while let Some(place) = places.next(reader, cursor, on_damage)? {
                 self.found.push(place);

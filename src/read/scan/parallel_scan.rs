@@ -15,35 +15,37 @@ use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
-use crate::read::scan::place::{Place, READ_ALONE};
+use crate::read::scan::record_location::{READ_ALONE, RecordLocation};
 use crate::read::scan::request::ScanRequest;
-use crate::read::scan::route::{Part, Route};
+use crate::read::scan::route::{Route, RoutePart};
 use crate::read::scan::scan::{Filled, Scan};
 use crate::storage::Generation;
 
 /// What makes something of the messages of a section: all that it made, and why it ended before the end of the section.
-type Gather<T> = Box<dyn Fn(&mut Section<'_>) -> (Vec<T>, Option<Error>) + Send + Sync>;
+type Gather<T> = Box<dyn Fn(&mut ScanSection<'_>) -> (Vec<T>, Option<Error>) + Send + Sync>;
 
 /// A section, as it is read.
-pub struct Section<'a> {
+pub struct ScanSection<'a> {
     reader: &'a MessageReader,
     request: &'a ScanRequest,
     picker: &'a mut Picker,
     on_damage: OnDamage,
     route: Route,
     /// For which there was no room.
-    held_back: Option<Place>,
+    held_back: Option<RecordLocation>,
     /// What failed after the places of the route.
     failed: Option<Error>,
 }
 
-impl fmt::Debug for Section<'_> {
+impl fmt::Debug for ScanSection<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Section").field("route", &self.route).finish_non_exhaustive()
+        f.debug_struct("ScanSection")
+            .field("route", &self.route)
+            .finish_non_exhaustive()
     }
 }
 
-impl Section<'_> {
+impl ScanSection<'_> {
     /// As [`Scan::fill`]; it does not pause.
     ///
     /// # Errors
@@ -75,7 +77,7 @@ impl Section<'_> {
 }
 
 /// A pass in sections. The threads start with the first one that is asked for, and end with the pass, or when this is dropped.
-pub struct Sections<T> {
+pub struct ParallelScan<T> {
     /// Reports about the pass. The threads have its route.
     scan: Scan,
     threads: Vec<JoinHandle<()>>,
@@ -91,9 +93,11 @@ pub struct Sections<T> {
     is_over: bool,
 }
 
-impl<T> fmt::Debug for Sections<T> {
+impl<T> fmt::Debug for ParallelScan<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sections").field("scan", &self.scan).finish_non_exhaustive()
+        f.debug_struct("ParallelScan")
+            .field("scan", &self.scan)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,14 +141,14 @@ struct Done<T> {
     is_last: bool,
 }
 
-impl<T: Send + 'static> Sections<T> {
+impl<T: Send + 'static> ParallelScan<T> {
     /// Begins a pass over the messages of `scan` that it has not returned yet. Each of at most `threads` threads hands sections of about
     /// `bytes` to `gather`. At most two more sections than threads are in memory.
     pub fn new(
         mut scan: Scan,
         threads: usize,
         bytes: u64,
-        gather: impl Fn(&mut Section<'_>) -> (Vec<T>, Option<Error>) + Send + Sync + 'static,
+        gather: impl Fn(&mut ScanSection<'_>) -> (Vec<T>, Option<Error>) + Send + Sync + 'static,
     ) -> Self {
         let ahead = Ahead {
             route: std::mem::replace(&mut scan.route, Route::Parts(Vec::new())),
@@ -242,7 +246,7 @@ impl<T: Send + 'static> Sections<T> {
     }
 }
 
-impl<T> Sections<T> {
+impl<T> ParallelScan<T> {
     /// As [`Scan::is_complete`].
     pub fn is_complete(&self) -> bool {
         self.scan.is_complete()
@@ -273,7 +277,7 @@ impl<T> Sections<T> {
     }
 }
 
-impl<T> Drop for Sections<T> {
+impl<T> Drop for ParallelScan<T> {
     fn drop(&mut self) {
         if self.begun_in == Generation::current() {
             self.stop();
@@ -297,11 +301,11 @@ impl<T> SectionReader<T> {
 
 impl<T> Worker for SectionReader<T> {
     type Source = Ahead;
-    type Part = (Route, Done<T>);
+    type Task = (Route, Done<T>);
     type Output = Done<T>;
 
     /// Finds the route of the next section.
-    fn find(&mut self, ahead: &mut Ahead) -> Option<Self::Part> {
+    fn find(&mut self, ahead: &mut Ahead) -> Option<Self::Task> {
         if ahead.is_over {
             return None;
         }
@@ -332,9 +336,9 @@ impl<T> Worker for SectionReader<T> {
         Some((route, done))
     }
 
-    fn process(&mut self, (route, mut done): Self::Part) -> Result<Done<T>> {
+    fn process(&mut self, (route, mut done): Self::Task) -> Result<Done<T>> {
         let on_damage = self.picker.count_apart();
-        let mut section = Section {
+        let mut section = ScanSection {
             reader: &self.shared.reader,
             request: &self.shared.request,
             picker: &mut self.picker,
@@ -375,6 +379,6 @@ impl<T> Shared<T> {
         done.skipped = on_damage.skipped();
         done.end = places.last().map(|place| place.physical_offset);
         places.reverse();
-        Route::Parts(vec![Part::Found(places)])
+        Route::Parts(vec![RoutePart::Found(places)])
     }
 }

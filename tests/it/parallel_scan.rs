@@ -10,7 +10,9 @@ use mqstore::config::Errors;
 use mqstore::error::{Error, Result};
 use mqstore::format::segment_name;
 use mqstore::interrupt::{INTERVAL, interruptible};
-use mqstore::read::{BodyFilter, Filled, MessageReader, OnDamage, Order, Scan, ScanRequest, Section, Sections, Transactions};
+use mqstore::read::{
+    BodyFilter, Filled, MessageReader, OnDamage, Order, ParallelScan, Scan, ScanRequest, ScanSection, Transactions,
+};
 
 use crate::golden::golden_dir;
 use crate::reading::open;
@@ -40,7 +42,7 @@ fn one_thread(begin: Begin<'_>, errors: Errors) -> Result<Outcome> {
 }
 
 /// The messages of a section, and why they end before it does.
-fn gather(section: &mut Section<'_>) -> (Vec<(i64, Vec<u8>)>, Option<Error>) {
+fn gather(section: &mut ScanSection<'_>) -> (Vec<(i64, Vec<u8>)>, Option<Error>) {
     let mut found = Vec::new();
     let filled = section.fill(|picked| {
         found.push((picked.view.physical_offset(), picked.body.to_vec()));
@@ -54,7 +56,7 @@ fn gather(section: &mut Section<'_>) -> (Vec<(i64, Vec<u8>)>, Option<Error>) {
 
 fn sections(begin: Begin<'_>, errors: Errors, threads: usize, bytes: u64) -> Result<Outcome> {
     let (on_damage, mut found) = (OnDamage::new(errors), Vec::new());
-    let mut sections = Sections::new(begin(on_damage.clone())?, threads, bytes, gather);
+    let mut sections = ParallelScan::new(begin(on_damage.clone())?, threads, bytes, gather);
     let ended = loop {
         match sections.next_section() {
             Ok(Some(some)) => found.extend(some),
@@ -152,7 +154,7 @@ fn no_more_sections_are_read_than_threads_and_two() {
     let store = Damaged::new(&[]);
     let read = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&read);
-    let mut sections = Sections::new(scan(store.path()), 3, 1, move |section| {
+    let mut sections = ParallelScan::new(scan(store.path()), 3, 1, move |section| {
         count.fetch_add(1, Ordering::Relaxed);
         gather(section)
     });
@@ -169,7 +171,7 @@ fn no_more_sections_are_read_than_threads_and_two() {
 #[test]
 fn a_panic_of_a_thread_ends_the_pass_with_an_error() {
     let store = Damaged::new(&[]);
-    let mut sections = Sections::new(scan(store.path()), 2, 5000, |_| -> (Vec<()>, Option<Error>) {
+    let mut sections = ParallelScan::new(scan(store.path()), 2, 5000, |_| -> (Vec<()>, Option<Error>) {
         panic!("planted")
     });
     let error = sections.next_section().unwrap_err();
@@ -192,7 +194,7 @@ fn a_caller_that_is_interrupted_does_not_wait_for_the_next_section() {
     let store = Damaged::new(&[]);
     let (opens, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(gate);
-    let mut sections = Sections::new(scan(store.path()), 2, 5000, move |section| {
+    let mut sections = ParallelScan::new(scan(store.path()), 2, 5000, move |section| {
         let _ = gate.lock().unwrap().recv();
         gather(section)
     });

@@ -18,14 +18,14 @@ pub enum Exit {
 
 /// The state in which an open finds a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct LastShutdown {
     /// The exit of the last writer.
     pub exit: Exit,
     /// The recovery note. After a clean exit it is out of date: a writer has closed the store since.
     pub note: Option<RecoveryNote>,
 }
 
-impl Found {
+impl LastShutdown {
     /// Returns true unless a writer may have left the store in the middle of a change.
     pub fn is_clean(&self) -> bool {
         self.exit != Exit::Crashed
@@ -107,7 +107,7 @@ pub struct Families<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct WriterRecords {
     /// Its exit, and the recovery note.
-    pub found: Found,
+    pub shutdown: LastShutdown,
     /// The physical offset from which on every record is ours, as the lock file says.
     pub claim: Option<i64>,
     /// The mark of what was flushed: every byte of the log below this physical offset was on disk. `None` without a mark, and for one of
@@ -119,7 +119,7 @@ pub struct WriterRecords {
 
 /// A store that is opened, with what is known of its last writer.
 #[derive(Debug, Clone, Copy)]
-pub struct Opened<'a> {
+pub struct StoreState<'a> {
     pub(super) log: &'a LogFiles,
     pub(super) queues: &'a ConsumeQueueStore,
     index: Option<&'a IndexService>,
@@ -133,7 +133,7 @@ pub struct Opened<'a> {
     pub(super) config: &'a StoreConfig,
 }
 
-impl<'a> Opened<'a> {
+impl<'a> StoreState<'a> {
     /// Combines the files of a store with the records of its last writer.
     pub fn new(families: Families<'a>, records: WriterRecords, opener: Opener, intent: Intent, config: &'a StoreConfig) -> Self {
         let Families { log, queues, index } = families;
@@ -163,7 +163,8 @@ impl<'a> Opened<'a> {
     pub(super) fn last_writer(&self) -> LastWriter {
         LastWriter {
             named: [self.records.flushed, self.own_stamp()],
-            has_closed: self.records.found.is_clean() || self.records.found.note.is_some_and(|note| note.closed_at.is_some()),
+            has_closed: self.records.shutdown.is_clean()
+                || self.records.shutdown.note.is_some_and(|note| note.closed_at.is_some()),
         }
     }
 
@@ -194,11 +195,11 @@ impl<'a> Opened<'a> {
     /// Returns true if the record at this physical offset is known to be ours. In a closed store none needs to be: every record is whole,
     /// whoever wrote it.
     pub(super) fn is_own(&self, physical_offset: i64) -> bool {
-        !self.records.found.is_clean() && self.records.claim.is_some_and(|from| from <= physical_offset)
+        !self.records.shutdown.is_clean() && self.records.claim.is_some_and(|from| from <= physical_offset)
     }
 
     /// Returns true if the entries of the queues are taken for what they say, because their writer has closed the store.
     pub(super) fn trusts_queues(&self) -> bool {
-        self.records.found.is_clean() && !self.intent.is_rebuild()
+        self.records.shutdown.is_clean() && !self.intent.is_rebuild()
     }
 }

@@ -9,19 +9,19 @@ use crate::log::LogRecord;
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::{NamedQueue, QueueWalk};
-use crate::read::scan::place::{LedBy, Place, READ_ALONE};
+use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 
 /// A stretch of a queue.
 #[derive(Debug)]
-pub(super) struct QueuePlaces {
+pub(super) struct QueueLocations {
     walk: QueueWalk,
     reverse: bool,
     /// The next message, if it is known.
     next: Option<(i64, CqUnit)>,
 }
 
-impl QueuePlaces {
+impl QueueLocations {
     pub(super) fn new(queue: NamedQueue, offsets: Range<i64>, reverse: bool) -> Self {
         Self {
             walk: QueueWalk::new(queue, offsets),
@@ -35,10 +35,15 @@ impl QueuePlaces {
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a damaged entry and for a missing file, unless that is skipped, after which it
     /// can continue; [`Error::Io`](crate::error::Error::Io).
-    pub(super) fn next(&mut self, reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Option<Place>> {
+    pub(super) fn next(
+        &mut self,
+        reader: &MessageReader,
+        request: &ScanRequest,
+        on_damage: &OnDamage,
+    ) -> Result<Option<RecordLocation>> {
         let next = self.peek(reader, request, on_damage)?;
         self.next = None;
-        Ok(next.map(|(offset, unit)| Place {
+        Ok(next.map(|(offset, unit)| RecordLocation {
             physical_offset: unit.physical_offset,
             size: unit.size.cast_unsigned(),
             by: LedBy::Queue(Arc::clone(&self.walk.queue), offset, unit.tags_code),
@@ -113,7 +118,7 @@ impl QueuePlaces {
                 break;
             };
             let by = LedBy::Queue(Arc::clone(&self.walk.queue), middle, unit.tags_code);
-            let expected = Place {
+            let expected = RecordLocation {
                 physical_offset: unit.physical_offset,
                 size: 0,
                 by,

@@ -7,7 +7,7 @@ use crate::read::queue_walk::NamedQueue;
 
 /// A record that is to be read.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct RecordLocation {
     /// Where it starts.
     pub(super) physical_offset: i64,
     /// Its bytes, as far as they are known.
@@ -29,7 +29,7 @@ pub(super) enum LedBy {
     Queue(Arc<NamedQueue>, i64, i64),
 }
 
-impl Place {
+impl RecordLocation {
     /// Whether the message is the one that is expected here.
     pub(super) fn is_of(&self, view: &MessageView<'_>) -> bool {
         let is_led_to = match &self.by {
