@@ -17,11 +17,11 @@ use crate::reading::open;
 use crate::store_writer::StoreWriter;
 
 const SEGMENT: usize = 16384;
-/// Where a record holds its queue offset and its store time.
+/// Byte positions of a record's queue offset and store time.
 const QUEUE_OFFSET: i64 = 20;
 const STORE_TIME: i64 = 56;
 
-/// What a running broker has written: nothing is closed.
+/// The files of a running broker: no file is closed.
 struct Broker {
     dir: TempDir,
     writer: StoreWriter,
@@ -289,7 +289,7 @@ fn messages_of_a_deleted_topic_are_not_taken_for_those_of_its_successor() {
     }
 }
 
-/// A store with so many messages, each of which has a key of its own, and a reader of it that counts.
+/// A store of `messages` messages with distinct keys, and a reader that counts its calls.
 fn with_keys(dir: &Path, messages: usize) -> (StoreWriter, CountingEnv, MessageReader) {
     let mut writer = StoreWriter::small(dir);
     put_keys(&mut writer, 0..messages);
@@ -309,7 +309,7 @@ fn put_keys(writer: &mut StoreWriter, numbers: std::ops::Range<usize>) {
     writer.finish(false);
 }
 
-/// How many of these keys are found.
+/// Returns the number of these keys that a query finds.
 fn found(reader: &MessageReader, keys: impl Iterator<Item = String>) -> usize {
     let keys: Vec<String> = keys.collect();
     let wanted: Vec<(&str, &str)> = keys.iter().map(|key| ("orders", key.as_str())).collect();
@@ -335,7 +335,7 @@ fn to_look_for_keys_that_no_index_file_holds_hardly_reads_the_files() {
     let dir = tempdir().unwrap();
     let (_, env, reader) = with_keys(dir.path(), 2000);
     let index = dir.path().join("index");
-    // So many keys that each full file gets its filter.
+    // Enough keys that each full file gets its Bloom filter.
     assert_eq!(found(&reader, (0..2000).map(|number| format!("k{number}"))), 2000);
     let before = env.bytes_read_below(&index);
     assert_eq!(found(&reader, (0..1000).map(|number| format!("none{number}"))), 0);

@@ -13,7 +13,7 @@ use mqstore::storage::RealEnv;
 use proptest::prelude::*;
 use tempfile::tempdir;
 
-/// As (name, queue, offset).
+/// Name, queue, offset.
 fn offsets(json: &str) -> Vec<(String, i32, i64)> {
     let offsets = decode_consumer_offsets(json.as_bytes()).unwrap().into_iter();
     offsets

@@ -10,12 +10,12 @@ const MARK: &str = "MQSTORE_TEST_CHILD";
 /// Printed by a child that waits for its parent.
 const READY: &str = "child is ready";
 
-/// Whether this process is a child; its program returns at once if not.
+/// Returns true in a child process; its program returns at once if not.
 pub(crate) fn is_child() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// In the child: tells the parent that it is ready, and waits for the parent.
+/// In the child: reports to the parent that it is ready, and waits for the parent.
 pub(crate) fn wait_for_parent() {
     println!("{READY}");
     std::io::stdin().read_line(&mut String::new()).unwrap();

@@ -68,7 +68,7 @@ impl CountingEnv {
         self.counts.opened.lock().unwrap().clone()
     }
 
-    /// How often each call that looks at something was made: `"list"`, `"open"`, `"map"` ...
+    /// Number of calls by kind: `"list"`, `"open"`, `"map"` ...
     pub(crate) fn calls(&self) -> BTreeMap<&'static str, usize> {
         self.counts.calls.lock().unwrap().clone()
     }
@@ -86,22 +86,22 @@ impl CountingEnv {
         below.map(|(_, read)| read.load(Ordering::Relaxed)).sum()
     }
 
-    /// Sets the clock; it stands still from now on.
+    /// Sets the clock, which no longer advances from here.
     pub(crate) fn set_now(&self, ms: i64) {
         self.counts.now_ms.store(ms, Ordering::SeqCst);
     }
 
-    /// Sets the clock that measures how long something lasts; it stands still from now on.
+    /// Sets the clock that measures durations, which no longer advances from here.
     pub(crate) fn set_monotonic(&self, ms: i64) {
         self.counts.monotonic_ms.store(ms, Ordering::SeqCst);
     }
 
-    /// Says that the machine has so many bytes of memory.
+    /// Sets the memory size that the machine reports, in bytes.
     pub(crate) fn set_memory(&self, bytes: u64) {
         self.counts.memory.store(bytes, Ordering::SeqCst);
     }
 
-    /// How often somebody has looked at that clock.
+    /// Returns the number of times that the clock was read.
     pub(crate) fn measured(&self) -> u64 {
         self.counts.measured.load(Ordering::SeqCst)
     }

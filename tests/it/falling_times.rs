@@ -63,7 +63,7 @@ fn between(times: &[i64], begin: i64, end: i64) -> Vec<i64> {
         .collect()
 }
 
-/// Where the first message stands that was stored at or after a time.
+/// Returns the queue offset of the first message that was stored at or after a time.
 fn first_at(times: &[i64], time: i64) -> i64 {
     times.iter().position(|stored| *stored >= time).unwrap_or(times.len()) as i64
 }

@@ -1,4 +1,4 @@
-//! What holds for any message and any bytes.
+//! Properties of the format code for any message and any bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

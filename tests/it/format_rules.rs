@@ -1,4 +1,4 @@
-//! What the format room refuses, what it tolerates, and how it reads what a broker may have left.
+//! Bytes that the format room refuses, those that it tolerates, and its reading of what a broker may have left.
 
 use mqstore::format::{
     Check, FlushedMark, IndexGeometry, IndexHeader, Message, MessageView, ProducerBatch, Properties, Record, RecordLayout,

@@ -11,10 +11,10 @@ use sync::Gate;
 #[allow(dead_code, unused_imports, reason = "the tests need the gate alone")]
 mod sync;
 
-/// Only a thread that was not woken sleeps for so long.
+/// Only a thread that was not woken sleeps for this long.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What ends the sleep of a thread.
+/// The event that ends the sleep of a thread.
 const WAKES: [fn(&Gate); 3] = [Gate::wake_one, Gate::wake_all, Gate::open];
 
 #[test]

@@ -430,7 +430,7 @@ fn child_is_replaced_and_installs_again() {
     }
 }
 
-/// As Python's faulthandler does: enabled after ours, it keeps ours as its previous handler and raises the signal again.
+/// Behaves as Python's faulthandler: enabled after ours, it keeps ours as its previous handler and raises the signal again.
 #[test]
 #[ignore = "a child's program"]
 fn child_is_replaced_by_a_handler_that_hands_back() {
@@ -453,7 +453,7 @@ fn child_has_a_handler_that_does_nothing() {
     }
 }
 
-/// Whether a fault in a mapping of the guard's is a count, and no signal, at the first touch.
+/// Checks that a fault in a mapping of the guard's is a count, and no signal, at the first touch.
 fn own_fault_is_ours(region: &Region) -> bool {
     !region.read(0, &mut [0]) && region.faults() == 1
 }
@@ -517,7 +517,7 @@ fn child_maps_without_the_guard() {
     }
 }
 
-/// As `faulthandler.enable()` and `faulthandler.disable()` do, twice, with mappings at every point between.
+/// Acts as `faulthandler.enable()` and `faulthandler.disable()` do, twice, with mappings at every point between.
 #[test]
 #[ignore = "a child's program"]
 fn child_has_a_handler_that_comes_and_goes() {

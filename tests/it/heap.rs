@@ -59,7 +59,7 @@ pub(crate) fn most_while<T>(code: impl FnOnce() -> T) -> (T, usize) {
     (value, (MOST.get() - before) as usize)
 }
 
-/// How often this thread has allocated, grown, shrunk or freed anything.
+/// Returns the number of times that this thread has allocated, grown, shrunk or freed anything.
 pub(crate) fn times() -> usize {
     TIMES.get()
 }

@@ -120,7 +120,7 @@ fn of_200_hits_a_limit_gives_the_newest_ascending_and_no_limit_gives_all() {
     assert_eq!(query(&reader, "hot", None), hits);
 }
 
-/// What may have happened to an item in the middle of a chain, by the item's number.
+/// Damages of an item in the middle of a chain, by the item's number.
 type Breakage = (&'static str, fn(i32, IndexItem) -> IndexItem);
 
 const BREAKAGES: [Breakage; 8] = [
@@ -149,7 +149,7 @@ const BREAKAGES: [Breakage; 8] = [
     }),
 ];
 
-/// Asks every breakage's question twice: of a reader that finds the geometry, and of one that is told and must follow the chain.
+/// Asks every question twice: of a reader that finds the geometry, and of a reader that gets it and must follow the chain.
 fn assert_answers_stay(root: &Path, what: &str, hot: &[i64]) {
     let given = StoreConfig {
         max_hash_slot_num: Some(100),

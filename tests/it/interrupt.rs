@@ -18,7 +18,7 @@ use mqstore::watermark::Watermark;
 use tempfile::TempDir;
 
 /// Runs a loop with turns of this length for this long; gives the longest time between two questions. A turn in which the machine does
-/// not run the thread counts as one that is 20 ms longer than it should be.
+/// not run the thread counts as an interval that is 20 ms longer than it should be.
 fn longest_silence(turn: Duration, total: Duration) -> Duration {
     let silence = Rc::new(Cell::new(Duration::ZERO));
     let asked = silence.clone();
@@ -151,7 +151,7 @@ fn nobody_is_asked_outside_of_an_interruptible_call() {
     assert_eq!(asked.get(), 0);
 }
 
-/// How often `wait` asks whether to go on, after checks so fast that the next 64 would not look at the clock.
+/// Returns how many times `wait` asks whether to continue, after checks so fast that the next 64 would not look at the clock.
 fn asked_while(wait: impl FnOnce()) -> u32 {
     let asked = Rc::new(Cell::new(0));
     let count = asked.clone();

@@ -19,7 +19,7 @@ const COUNT: usize = 300;
 /// Fields of the header, by their first byte: begin and end time, begin and end offset, slots, items.
 const FIELDS: [usize; 6] = [0, 8, 16, 24, 32, 36];
 
-/// A store of so many messages, each with a key of its own; `clean` or not.
+/// A store of `count` messages with distinct keys; `clean` or not.
 fn store(root: &Path, count: usize, clean: bool) -> Vec<u8> {
     let mut writer = StoreWriter::new(root, 1 << 16, 1000, 100, 400);
     for n in 0..count {

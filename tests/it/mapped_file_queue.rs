@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::counting_env::CountingEnv;
 use crate::storage::make_pipe;
 
-/// Files of `size` bytes at these starts (the last of `last` bytes), each byte telling its offset.
+/// Files of `size` bytes at these starts (the last of `last` bytes), in which each byte encodes its offset.
 fn write_queue(dir: &Path, size: u64, starts: &[u64], last: u64) {
     for start in starts {
         let len = if Some(start) == starts.last() { last } else { size };

@@ -23,7 +23,7 @@ fn make(path: &Path) {
     make_of(path, MESSAGES, 900);
 }
 
-/// A closed store of so many messages with bodies of so many bytes.
+/// A closed store of `count` messages with bodies of `body` bytes.
 fn make_of(path: &Path, messages: usize, body: usize) {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let config = StoreConfig {
@@ -58,7 +58,7 @@ fn drop_cached(path: &Path) {
     opened.advise(0..SEGMENT, Advice::DontNeed).unwrap();
 }
 
-/// Which pages of the log are in memory.
+/// Returns which pages of the log are in memory.
 fn cached(path: &Path) -> Vec<bool> {
     let pages = segments(path).into_iter().flat_map(|segment| {
         let file = MappedFile::open(&RealEnv::new(), segment, 0, SEGMENT).unwrap();
@@ -67,7 +67,7 @@ fn cached(path: &Path) -> Vec<bool> {
     pages.collect()
 }
 
-/// How many messages a pass gives.
+/// Returns the number of messages of a scan.
 fn pass(mut scan: Scan, threads: usize) -> usize {
     if threads > 0 {
         let gather = |section: &mut mqstore::read::ScanSection<'_>| {
@@ -141,7 +141,7 @@ fn counting_and_verifying_what_is_not_cached_leave_the_page_cache_as_it_was() {
     }
 }
 
-/// How many messages a verification compares.
+/// Returns the number of messages that a verification compares.
 fn verified(reader: &MessageReader, threads: usize) -> u64 {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let request = VerifyRequest {

@@ -18,7 +18,7 @@ use crate::golden::golden_dir;
 use crate::reading::open;
 use crate::skipping::{DAMAGED, Damaged, SEGMENT};
 
-/// What a pass has given: physical offset and body of each message, how it ended, and what it tells afterwards.
+/// The outcome of a scan: physical offset and body of each message, how it ended, and what it reports afterwards.
 type Outcome = (Vec<(i64, Vec<u8>)>, std::result::Result<(), String>, u64, bool);
 
 /// A pass to be begun.

@@ -1,4 +1,4 @@
-//! Queries of a store with lost or damaged messages, and of a log that is not whole: an error, or an answer that says what it lacks.
+//! Queries of a store with lost or damaged messages, and of a log that is not whole: an error, or an answer that names its gaps.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ fn query(reader: &MessageReader, key: &str) -> QueryResult {
     asked(reader, key, Errors::Skip).unwrap()
 }
 
-/// Where a call has found damage, and what it says.
+/// Returns the position and the text of the damage that a call found.
 fn damage(asked: Result<QueryResult, Error>) -> (PathBuf, u64, Option<Remedy>) {
     match asked {
         Err(Error::Corrupt {
@@ -123,7 +123,7 @@ fn a_query_of_a_log_that_was_cut_short_is_incomplete_with_and_without_an_index()
     }
 }
 
-/// As `Damaged::salvaged`, with the index files of before.
+/// Same as `Damaged::salvaged`, with the index files of before.
 fn salvaged_with_its_index(damaged: &[i64]) -> Damaged {
     let store = Damaged::new(damaged);
     fs::write(store.path().join("abort"), "").unwrap();

@@ -1,4 +1,4 @@
-//! What a reader touches: it changes nothing, reads no more than it needs, and keeps few mappings.
+//! The files that a reader touches: it changes nothing, reads no more than it needs, and keeps few mappings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -151,7 +151,7 @@ fn a_list_of_the_segments_reads_the_head_of_each() {
     assert!(env.bytes_read_below(&log) - before > 900_000);
 }
 
-/// How many messages a scan gives.
+/// Returns the number of messages of a scan.
 fn scanned(reader: &Arc<MessageReader>, request: ScanRequest) -> usize {
     let mut scan = Scan::new(reader.clone(), request, OnDamage::new(Errors::Raise)).unwrap();
     let mut count = 0;

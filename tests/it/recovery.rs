@@ -81,7 +81,7 @@ impl Crashed {
         edit(&path, |bytes| bytes[at + 90] ^= 1);
     }
 
-    /// Covers every message stored so long after the first one.
+    /// Covers every message stored up to this long after the first one.
     fn stamp(&self, time: i64) {
         let stamps = Checkpoint {
             physic_msg_timestamp: time,

@@ -79,7 +79,7 @@ fn consumed(reader: &MessageReader, mut offset: i64) -> Vec<i64> {
     panic!("no end after {found:?}")
 }
 
-/// The segments that are read once the reader has found out what is gone, by number: one that was mapped before stays readable
+/// Returns the segments that are read once the reader knows which are removed, by number: a segment that was mapped before stays readable
 /// until then.
 fn segments_left(reader: &MessageReader, offsets: &[i64]) -> Vec<i64> {
     let is_read = |at: &&i64| reader.message_at(**at).is_ok();

@@ -1,4 +1,4 @@
-//! Repair and rebuild: what verify finds is mended, and no answer about a whole message changes.
+//! Repair and rebuild: each finding of verify is fixed, and no answer about a whole message changes.
 
 mod any_damage;
 mod clock_set_back;

@@ -134,7 +134,7 @@ fn a_broken_chain_makes_the_keys_of_its_stretch_be_looked_for_in_the_log() {
     store.expect_all_keys(&open(store.dir.path()), "an offset inside a record");
 }
 
-/// The newest hits of each key before a physical offset, at most so many.
+/// The newest hits of each key before a physical offset, at most `limit`.
 fn expect_newest(store: &Store, reader: &MessageReader, bounds: &HitBounds, what: &str) {
     let wanted: Vec<(&str, &str)> = store.by_key.keys().map(|(topic, key)| (*topic, key.as_str())).collect();
     let hits = reader.resolve_keys(&wanted, bounds, Errors::Raise).unwrap();

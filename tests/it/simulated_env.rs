@@ -1,8 +1,8 @@
 //! A machine in memory. A seed decides what a power cut keeps of its files and directories, and chosen calls fail.
 //!
-//! What processes see and what is durable are two images. A sync copies the first to the second; [`SimulatedEnv::crash`] mixes
+//! A file has two images: as processes see it and as it is durable. A sync copies the first to the second; [`SimulatedEnv::crash`] mixes
 //! the two sector by sector and name by name, [`SimulatedEnv::kill`] keeps both and ends the process. Either gives a new machine
-//! that shares nothing with this one, so a test looks at what a crash leaves and goes on with the machine that did not crash.
+//! that shares nothing with this one, so a test examines what a crash leaves and continues with the machine that did not crash.
 
 mod calls;
 mod claims;
@@ -78,14 +78,14 @@ impl fmt::Debug for Stall {
 #[derive(Debug)]
 struct Camera {
     random: Random,
-    /// One in so many changing calls is preceded by a power cut on a copy of the machine.
+    /// One of this many changing calls is preceded by a power cut on a copy of the machine.
     one_in: u64,
     /// Images are those of a killed process instead of a power cut.
     are_kills: bool,
     taken: Vec<Image>,
 }
 
-/// What a power cut before a call leaves.
+/// The machine that a power cut before a call leaves.
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) env: SimulatedEnv,
@@ -115,12 +115,12 @@ impl SimulatedEnv {
         }
     }
 
-    /// As the crate takes it.
+    /// Returns the environment in the type that the crate takes.
     pub(crate) fn shared(&self) -> Arc<dyn Env> {
         Arc::new(self.clone())
     }
 
-    /// What a power cut leaves of this machine, which itself goes on: every sector that no sync covered is old, new or torn,
+    /// Returns the machine after a power cut, while this one continues: every sector that no sync covered is old, new or torn,
     /// every name likewise there or not, as the seed says.
     pub(crate) fn crash(&self, seed: u64) -> (Self, CrashReport) {
         let are_lines_wanted = self.calls().are_logged;
@@ -128,14 +128,14 @@ impl SimulatedEnv {
         (Self::with(disk, self.now()), report)
     }
 
-    /// What a kill leaves of the process: files as they were seen, and no more of them durable than before. This machine stops.
+    /// Returns the machine after a kill of the process: files as they were seen, and no more of them durable than before. This one stops.
     pub(crate) fn kill(&self) -> Self {
         let copy = self.copy();
         self.stop();
         copy
     }
 
-    /// The same machine once more, sharing nothing.
+    /// Returns a copy of the machine that shares nothing with it.
     pub(crate) fn copy(&self) -> Self {
         Self::with(self.disk().copy(), self.now())
     }
@@ -169,7 +169,7 @@ impl SimulatedEnv {
         self.calls().fault = fault;
     }
 
-    /// How many calls the fault has concerned so far.
+    /// Returns the number of calls that the fault has concerned.
     pub(crate) fn concerned(&self) -> u64 {
         self.calls().concerned
     }
@@ -209,7 +209,7 @@ impl SimulatedEnv {
     }
 
     /// Makes the next sync for one of these steps slow: what was written before the call is durable, the call has not returned,
-    /// and this runs meanwhile.
+    /// and this runs during it.
     pub(crate) fn stall(&self, steps: &'static [Step], meanwhile: impl FnOnce(&Self) + Send + 'static) {
         let work = Box::new(meanwhile);
         *self.machine.stall.lock().unwrap() = Some(Stall { steps, work });
@@ -220,7 +220,7 @@ impl SimulatedEnv {
         *self.machine.stall.lock().unwrap() = None;
     }
 
-    /// From now on takes an image before one in so many calls, with seeds drawn from this one.
+    /// From now on takes an image before one of this many calls, with seeds drawn from this one.
     pub(crate) fn take_images(&self, seed: u64, one_in: u64) {
         self.set_camera(seed, one_in, false);
     }
@@ -248,7 +248,7 @@ impl SimulatedEnv {
             .unwrap_or_default()
     }
 
-    /// Whether a power cut would change nothing below a path.
+    /// Returns true if a power cut would change nothing below a path.
     pub(crate) fn is_durable(&self, path: &Path) -> bool {
         self.disk().is_durable(path)
     }

@@ -32,7 +32,7 @@ impl Damaged {
         Self::of(MESSAGES, damaged)
     }
 
-    /// Of so many messages.
+    /// The number of messages.
     pub fn of(count: i64, damaged: &[i64]) -> Self {
         let dir = tempdir().unwrap();
         let mut writer = StoreWriter::small(dir.path());
@@ -56,7 +56,7 @@ impl Damaged {
         }
     }
 
-    /// The same after a salvage: damaged messages are now lost. All derived files are made again.
+    /// The store after a salvage: damaged messages are now lost. All derived files are made again.
     pub fn salvaged(damaged: &[i64]) -> Self {
         let store = Self::new(damaged);
         fs::write(store.path().join("abort"), "").unwrap();

@@ -85,12 +85,12 @@ impl StoreWriter {
         self.queues.retain(|(name, _), _| name != topic);
     }
 
-    /// Where the log ends.
+    /// Returns the end of the log.
     pub fn end(&self) -> i64 {
         self.log.len() as i64
     }
 
-    /// Goes on in the next segment if this one has no room for so many bytes.
+    /// Continues in the next segment if this one has no room for this many bytes.
     pub fn make_room(&mut self, len: usize) {
         let used = self.log.len() % self.segment_size;
         let remaining = self.segment_size - used;

@@ -1,4 +1,4 @@
-//! What an error, or a report, says: which message, entry, file or option is wrong, where it is, and what to do.
+//! The texts of errors and reports: which message, entry, file or option is wrong, where it is, and what to do.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -206,7 +206,7 @@ fn a_reader_of_a_crashed_store_whose_log_ends_before_its_own_stamp_says_that_mes
         let stamps = Checkpoint::decode(&fs::read(root.join("checkpoint")).unwrap());
         assert_eq!(stamps.logics_physical_offset, offsets[last]);
         assert_eq!(open(&root).recovery().missing, None);
-        // With the mark of what was flushed, the reader would tell of that.
+        // With the mark of what was flushed, the reader would report that instead.
         fs::remove_file(root.join("config/mqstore.flushed")).unwrap();
         overwrite(
             &root.join("commitlog").join(segment_name(0)),
@@ -231,7 +231,7 @@ fn a_reader_of_a_crashed_store_whose_log_ends_before_its_own_stamp_says_that_mes
     }
 }
 
-/// What a writer that salvages the store says of what is missing.
+/// Returns what a writer that salvages the store says of what is missing.
 fn says_salvaged(root: &Path) -> Option<Missing> {
     let config = StoreConfig {
         recovery: Recovery::Salvage,

@@ -13,6 +13,7 @@ mod python_errors;
 mod steps;
 mod tree;
 mod types;
+mod words;
 
 use tree::{Finding, Tree};
 
@@ -95,4 +96,14 @@ fn the_document_has_every_step_in_its_order() {
 #[test]
 fn every_dependency_says_why_it_is_there() {
     assert_none(&documents::unexplained_dependencies(&Tree::of_this_repository()));
+}
+
+#[test]
+fn no_comment_or_page_uses_a_phrase_of_a_private_dialect() {
+    assert_none(&words::dialect(&Tree::of_this_repository()));
+}
+
+#[test]
+fn no_name_of_a_test_is_over_70_characters() {
+    assert_none(&words::long_names(&Tree::of_this_repository()));
 }

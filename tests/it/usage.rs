@@ -1,4 +1,4 @@
-//! What takes the room in the log, in one pass: nothing is counted twice, and what was not read is said.
+//! Log usage by topic, in one scan: nothing is counted twice, and what was not read is reported.
 
 use std::fs;
 use std::path::Path;

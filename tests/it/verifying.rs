@@ -36,10 +36,10 @@ pub(crate) fn verified(root: &Path) -> VerifyReport {
     verified_by(&env, root, VerifyRequest::default()).unwrap()
 }
 
-/// Verified by so many threads, in sections of so many bytes.
+/// Verified by this many threads, in sections of this many bytes.
 fn verified_in(root: &Path, threads: usize, section_bytes: i64) -> VerifyReport {
     let env = CountingEnv::new();
-    // Some findings tell the time.
+    // Some findings contain a time.
     env.set_now(4_000_000_000_000);
     let env: Arc<dyn Env> = Arc::new(env);
     let request = VerifyRequest {
@@ -342,7 +342,7 @@ fn an_index_file_that_grows_while_a_crashed_store_is_verified_is_no_finding() {
     assert!(grew > 1, "{grew}");
 }
 
-/// Verifies the store of a reader. These files are gone when this one is opened, after so many times.
+/// Verifies the store of a reader. These files are removed when the given file was opened the given number of times.
 fn verified_while_removed(reader: &MessageReader, opened: &Path, look: usize, files: Vec<PathBuf>) -> VerifyReport {
     let (opened, looks) = (format!("open {}", opened.display()), AtomicUsize::new(0));
     let env = CountingEnv::new();

@@ -90,7 +90,7 @@ fn waiting_threads_stand_by_offset_and_then_by_arrival() {
             settle();
         }
     }
-    // The next to be woken stands first, so its printed place does, too.
+    // The next to be woken is first, so its printed place is, too.
     let printed = format!("{mark:?}");
     let places =
         ["(10, 2)", "(10, 4)", "(20, 3)", "(30, 1)"].map(|place| printed.find(place).unwrap_or_else(|| panic!("{printed}")));

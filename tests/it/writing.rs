@@ -224,7 +224,7 @@ fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) -> Vec<Vec<u8
     scan.map(|message| message.unwrap().view().body().to_vec()).collect()
 }
 
-/// Waits until so many segments were made, names and all.
+/// Waits until this many segments were made, names and all.
 fn wait_for_segments(env: &CountingEnv, count: usize) {
     let named = |changes: Vec<String>| {
         changes
@@ -246,7 +246,7 @@ fn io_error() -> io::Error {
     io::Error::from_raw_os_error(5)
 }
 
-/// What a writer that is killed now leaves.
+/// Returns the store as a kill of the writer leaves it now.
 fn killed(place: &Place) -> TempDir {
     let left = TempDir::new().unwrap();
     for (name, bytes) in contents(&place.store) {

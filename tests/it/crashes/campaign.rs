@@ -16,12 +16,12 @@ use super::run::Run;
 use super::shrink::shortest;
 use crate::simulated_env::{Failure, Fault};
 
-/// What is tried with each seed.
+/// The work for each seed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     /// The most operations of a history.
     pub(super) longest: usize,
-    /// One in so many calls is preceded by a power cut on a copy of the machine.
+    /// One of this many calls is preceded by a power cut on a copy of the machine.
     pub(super) one_in: u64,
     pub(super) care: Care,
     /// Steps that do nothing.
@@ -39,14 +39,14 @@ fn number(variable: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
-/// How often the campaigns are run.
+/// Multiplier for the number of campaign seeds.
 fn scale() -> u64 {
     let scale = number(SCALE).unwrap_or(1);
     assert!(scale > 0, "{SCALE}=0 tries nothing");
     scale
 }
 
-/// So many seeds, times the multiplier.
+/// Returns `seeds` times the multiplier.
 pub(super) fn seeds(first: u64, count: u64) -> Range<u64> {
     first..first + count * scale()
 }

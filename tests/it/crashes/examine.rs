@@ -23,7 +23,7 @@ use crate::simulated_env::{Image, Random, SimulatedEnv};
 /// The store's directory on the machine.
 pub(super) const STORE: &str = "/data/store";
 
-/// What a campaign has tried.
+/// Counts of the cases that a campaign tried.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) images: AtomicU64,
@@ -48,12 +48,12 @@ impl Counts {
     }
 }
 
-/// How thoroughly images are examined.
+/// Depth at which images are examined.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Care {
     /// Recoveries that are crashed inside each other.
     pub(super) deep: usize,
-    /// One in so many images gets each of the longer checks.
+    /// One of this many images gets each of the longer checks.
     pub(super) one_in: u64,
 }
 
@@ -134,7 +134,7 @@ impl Examiner<'_> {
         Ok(())
     }
 
-    /// Opens the store for writing; one that was made knows its sizes.
+    /// Opens the store for writing; a store that was created knows its sizes.
     pub(super) fn open(&self, env: &SimulatedEnv, is_made: bool) -> Result<MessageStore, Error> {
         env.leave_out(self.without);
         MessageStore::open_stepped(&env.shared(), root(), self.config(is_made), OpenMode::Append)
@@ -206,7 +206,7 @@ impl Examiner<'_> {
         works("a store can be made where one was begun", store.append(one_more(0)).map(drop))
     }
 
-    /// What must hold when a crashed store has been opened for writing.
+    /// Checks the invariants of a crashed store that was opened for writing.
     pub(super) fn recovered(
         &self,
         image: &SimulatedEnv,
@@ -327,7 +327,7 @@ impl Examiner<'_> {
     }
 }
 
-/// Whether the log has bytes but lacks its first message.
+/// Returns true if the log has bytes and its first message is missing.
 pub(super) fn lost_its_start(env: &SimulatedEnv, entries: &Entries) -> bool {
     let log = Files::of(env, root()).log();
     entries.first().is_some_and(|first| !log.starts_with(&first.bytes)) && log.iter().any(|byte| *byte != 0)

@@ -27,10 +27,10 @@ struct Failing<'a> {
     store: MessageStore,
     model: Model,
     now: Instant,
-    /// Whether any call of the store has failed.
+    /// True once any call of the store has failed.
     has_failed: bool,
     failure: Failure,
-    /// Why the store is poisoned.
+    /// The reason for which the store is poisoned.
     poisoned: Option<Error>,
 }
 
@@ -123,7 +123,7 @@ impl Failing<'_> {
         }
     }
 
-    /// The log has what an append reports as stored, and nothing more of one that fails.
+    /// The log has what an append reports as stored, and nothing more of an append that fails.
     fn append(&mut self, drafts: &[Draft], is_batch: bool) -> Checked {
         let messages: Vec<_> = drafts.iter().map(Draft::message).collect();
         let mut done: Vec<AppendResult> = Vec::new();
@@ -183,7 +183,7 @@ impl Failing<'_> {
 
     /// A poisoned store accepts and acknowledges nothing, and every error names its first failure.
     fn refuses_everything(&mut self) -> Checked {
-        // Those who wait for the dispatcher are told in its next step.
+        // The dispatcher's next step wakes the threads that wait for it.
         self.step(Service::Dispatch, 0);
         let Some(Error::Poisoned { cause: first, .. }) = &self.poisoned else {
             return Ok(());

@@ -17,10 +17,10 @@ use crate::simulated_env::SimulatedEnv;
 /// The files of a store, by their path below its directory.
 pub(super) struct Files(BTreeMap<PathBuf, Vec<u8>>);
 
-/// How much must be in the files.
+/// The least content that the files must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// A writer has it open: queues and index may lack the last messages.
+    /// A writer has it open: queues and index may end before the last messages.
     Open,
     /// It was closed.
     Closed,
@@ -55,7 +55,7 @@ impl Files {
         self.below("commitlog").flat_map(|(_, bytes)| bytes.iter().copied()).collect()
     }
 
-    /// Where these files differ from others, except the files that say who has the store open.
+    /// Returns the differences between these files and others, except the files that say who has the store open.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
         let names: BTreeSet<_> = self.0.keys().chain(other.0.keys()).collect();
         let mut counted = names
@@ -134,7 +134,7 @@ impl Files {
             format!("it ends at {end}, byte {stale:?} after it is not zero")
         })?;
         let needed = end.div_ceil(segment) * segment;
-        // The segment in which the log goes on may follow a full one, or be the first.
+        // The segment in which the log continues may follow a full one, or be the first.
         let goes_on = end.is_multiple_of(segment) || own.is_some();
         let most = if goes_on { needed + segment } else { needed };
         ensure(
@@ -235,7 +235,7 @@ impl Files {
     }
 }
 
-/// Where the BLANK at the log's end ends, if there is one: the segment was ended, and the next one was never made.
+/// Returns the end of the BLANK at the log's end, if there is one: the segment was ended, and the next one was never made.
 fn blank(log: &[u8], end: usize, segment: usize) -> Option<usize> {
     let head: [u8; BLANK_SIZE] = *log.get(end..)?.first_chunk()?;
     let remaining = segment - end % segment;

@@ -1,4 +1,4 @@
-//! The mark of what was flushed: where it stands at every crash, and what an open makes of it.
+//! The mark of what was flushed: its value at every crash, and its effect on an open.
 
 use std::path::PathBuf;
 
@@ -128,7 +128,7 @@ fn damage_below_the_mark_of_a_killed_writer_is_refused_untouched_and_read_as_inc
     }
 }
 
-/// Whether a reader says that the next writer removes whole messages; it says nothing else.
+/// Returns true if a reader warns only that the next writer removes whole messages.
 fn says_what_follows(env: &SimulatedEnv) -> bool {
     let reader = reader(env);
     let Some(missing) = &reader.recovery().missing else {
@@ -183,7 +183,7 @@ fn a_mark_that_is_missing_torn_or_of_another_history_says_nothing() {
         }
         assert!(says_what_follows(&env));
         assert_eq!(heal(&env).unwrap(), offsets[1], "{other:?}");
-        // It is made anew.
+        // It is written again.
         let flushed = offsets[1];
         assert_eq!(mark(&env), FlushedMark { flushed, ..whole });
     }
@@ -399,7 +399,7 @@ fn a_mark_that_cannot_be_written_stays_and_no_append_or_flush_fails() {
             let left = mark(&env).flushed;
             assert!((before..=store.flushed_offset()).contains(&left), "{failure:?}: {left}");
         }
-        // It goes on with the next flush.
+        // It continues with the next flush.
         append(&store, 100);
         let flushed = store.flush().unwrap();
         assert_eq!(mark(&env).flushed, flushed);

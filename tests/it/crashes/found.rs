@@ -115,7 +115,7 @@ fn an_index_file_that_goes_on_in_the_millisecond_of_the_stamp_is_looked_at() {
     let store = open(&env);
     store.append(with(&[("KEYS", "a b c")])).unwrap();
     store.append(with(&[("KEYS", "d")])).unwrap();
-    // The close stamps the first file, which is full, and the clock stands still.
+    // The close stamps the first file, which is full, and the clock does not advance.
     store.close().unwrap();
     let store = open(&env);
     for key in ["e", "f"] {

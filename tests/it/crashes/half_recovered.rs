@@ -99,7 +99,7 @@ fn edit(env: &SimulatedEnv, change: impl Fn(&mut [u8])) {
     }
 }
 
-/// A store of `count` messages that was not closed, all of it on disk, of which the record of message `torn` is damaged.
+/// A store of `count` messages that was not closed, all of it on disk; the record of message `torn` is damaged.
 fn torn(count: usize, torn: usize) -> SimulatedEnv {
     let env = machine();
     let (_store, offsets) = filled(&env, count);
@@ -151,7 +151,7 @@ fn fail_each_call(image: &SimulatedEnv, recovery: Recovery, mut then: impl FnMut
     failed
 }
 
-/// What the store is on disk after one more message and a close: these messages and nothing else.
+/// The store on disk after one more message and a close: these messages and nothing else.
 fn expect_nothing_stale(env: &SimulatedEnv, call: &str, expected: &[u8]) {
     for seed in 0..CUTS {
         let (cut, _) = env.crash(seed);

@@ -18,7 +18,7 @@ pub(super) struct Geometry {
     pub(super) stamped_every: u64,
     /// When an append returns.
     pub(super) flush_disk_type: FlushDiskType,
-    /// How many buffers the transient store pool has, of a page each; without it 0.
+    /// Number of one-page buffers of the transient store pool; 0 without it.
     pub(super) buffers: usize,
     /// The pages of new segments are written, and with [`FlushDiskType::Sync`] synced, before they are used.
     pub(super) is_warmed: bool,
@@ -84,19 +84,19 @@ pub(super) struct Draft {
     guise: Guise,
 }
 
-/// How a whole message imitates something else.
+/// Ways in which a whole message imitates something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Guise {
     None,
-    /// Its record ends at a multiple of so many bytes.
+    /// Its record ends at a multiple of this many bytes.
     Aligned(usize),
-    /// Its body is a record that names the offset at which that body stands.
+    /// Its body is a record that names the physical offset of that body.
     HoldsRecord,
-    /// A property has so many NUL as its value.
+    /// A property has this many NUL as its value.
     NulValue(usize),
-    /// A property has so many NUL as its name.
+    /// A property has this many NUL as its name.
     NulName(usize),
-    /// Its properties end without a separator, in so many NUL.
+    /// Its properties end without a separator, in this many NUL.
     NulAtEnd(usize),
 }
 
@@ -201,7 +201,7 @@ impl Draft {
         }
     }
 
-    /// As a batch holds it: no delay, no transaction.
+    /// Returns the message as a batch holds it: no delay, no transaction.
     fn of_batch(self) -> Self {
         Self {
             delay_level: 0,
@@ -249,20 +249,20 @@ pub(super) enum Operation {
     Flush,
     /// Waits for the last message to be durable, with the flusher's help.
     WaitDurable,
-    /// Steps the dispatcher, so many ms later by its clock.
+    /// Steps the dispatcher, with its clock advanced by this many ms.
     Dispatch(u64),
-    /// Steps the flusher, so many ms later by its clock.
+    /// Steps the flusher, with its clock advanced by this many ms.
     FlushStep(u64),
-    /// Steps the committer, so many ms later by its clock.
+    /// Steps the committer, with its clock advanced by this many ms.
     Commit(u64),
     /// Steps the allocator.
     Allocate,
-    /// The next sync takes so long by the wall clock, which may jump back meanwhile, and another caller appends before it
+    /// The next sync lasts this long by the wall clock, which may jump back during it, and another caller appends before it
     /// returns.
     Stall(Draft, i64),
     /// A reader opens the store beside its writer, and looks again when the next one opens.
     Read,
-    /// The wall clock jumps by so many ms.
+    /// The wall clock jumps by this many ms.
     Clock(i64),
     /// A clean close, and the store is opened again.
     Reopen,

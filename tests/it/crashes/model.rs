@@ -1,4 +1,4 @@
-//! What a store must hold: every appended message, and how many of them are acknowledged.
+//! The expected content of a store: every appended message, and the number of acknowledged ones.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,9 +95,9 @@ pub(super) type Entries = Vec<Arc<Entry>>;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Model {
     pub(super) entries: Entries,
-    /// So many are acknowledged: by a flush or a wait that returned, or by a recovery that kept them.
+    /// Number of acknowledged messages: by a flush or a wait that returned, or by a recovery that kept them.
     pub(super) acked: usize,
-    /// What a power cut has torn in them.
+    /// The sectors of them that a power cut has torn.
     pub(super) torn: Torn,
 }
 
@@ -120,19 +120,19 @@ impl Model {
         Ok(())
     }
 
-    /// Everything below this physical offset is acknowledged.
+    /// Returns the physical offset below which everything is acknowledged.
     pub(super) fn ack(&mut self, flushed: i64) {
         let covered = self.entries.iter().take_while(|entry| entry.end() <= flushed).count();
         self.acked = self.acked.max(covered);
     }
 
-    /// A crash left so many messages. A recovery that serves them has acknowledged them.
+    /// Records that a crash left `count` messages. A recovery that serves them has acknowledged them.
     pub(super) fn keep(&mut self, count: usize) {
         self.entries.truncate(count);
         self.acked = count;
     }
 
-    /// What an image of the store may hold.
+    /// The contents that an image of the store may have.
     pub(super) fn expect(&self) -> Expect {
         Expect {
             entries: self.entries.clone(),
@@ -147,14 +147,14 @@ impl Model {
 /// The messages found in a log.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
-    /// So many of the messages that were appended.
+    /// The first n of the appended messages.
     pub(super) count: usize,
-    /// All that were appended, as they were found.
+    /// All appended messages, as they were found.
     pub(super) entries: Entries,
     pub(super) garbled: Garbled,
 }
 
-/// What an image may hold: a prefix of a list of messages.
+/// The contents that an image may have: a prefix of a list of messages.
 #[derive(Debug, Clone)]
 pub(super) struct Expect {
     pub(super) entries: Entries,
@@ -164,12 +164,12 @@ pub(super) struct Expect {
     pub(super) exact: Option<usize>,
     /// The store was opened at least once, so it must exist.
     pub(super) is_made: bool,
-    /// What a power cut has torn.
+    /// The sectors that a power cut has torn.
     pub(super) torn: Torn,
 }
 
 impl Expect {
-    /// The same with more that may be torn.
+    /// Returns the model with more sectors that may be torn.
     pub(super) fn torn(self, report: &CrashReport) -> Self {
         Self {
             torn: Torn::of(report).and(&self.torn),

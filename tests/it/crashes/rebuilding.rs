@@ -45,7 +45,7 @@ fn edit(env: &SimulatedEnv, dir: &str, change: impl Fn(&mut Vec<u8>)) {
     }
 }
 
-/// The store with its derived files damaged in several ways: all of them can be made anew.
+/// The store with its derived files damaged in several ways: a rebuild can make all of them.
 fn without_what_is_derived() -> Vec<SimulatedEnv> {
     let gone = |dirs: &[&str]| {
         let env = closed().0;
@@ -120,7 +120,7 @@ fn expect_whole(env: &SimulatedEnv, lost: Option<u8>) -> Checked {
     ensure(report.is_ok(), check, || format!("{:?}", report.findings))
 }
 
-/// The segment of the damaged record stands in the log as it was, or in a backup.
+/// The segment of the damaged record is in the log as it was, or in a backup.
 fn expect_kept(env: &SimulatedEnv, damaged: &SimulatedEnv) -> Checked {
     let log = damaged.files(&root().join("commitlog"));
     let files = env.files(root());

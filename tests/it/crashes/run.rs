@@ -29,15 +29,15 @@ const STALLED: [Step; 6] = [
     Step::CheckpointRenamed,
 ];
 
-/// What happened during a slow sync.
+/// Events during a slow sync.
 struct Meanwhile {
-    /// How long, by the wall clock.
+    /// Its duration by the wall clock.
     took: i64,
     message: Message<'static>,
     appended: Result<AppendResult, Error>,
     /// The machine as other processes see it at that time.
     live: SimulatedEnv,
-    /// Where the log ended for its own reader.
+    /// The end of the log for its own reader.
     end: i64,
 }
 
@@ -45,7 +45,7 @@ struct Meanwhile {
 pub(super) struct Run<'a> {
     examiner: &'a Examiner<'a>,
     random: Random,
-    /// Of so many calls, one is preceded by a power cut on a copy of the machine.
+    /// One of this many calls is preceded by a power cut on a copy of the machine.
     one_in: u64,
     env: SimulatedEnv,
     store: Option<Arc<MessageStore>>,
@@ -53,7 +53,7 @@ pub(super) struct Run<'a> {
     /// A reader in another process, with the messages that the store had when it opened.
     reader: Option<(MessageReader, Expect)>,
     model: Model,
-    /// What was appended and waits in the pool: no crash leaves it.
+    /// Messages that were appended and wait in the pool: no crash leaves them.
     waiting: Vec<(Message<'static>, AppendResult)>,
     now: Instant,
     is_made: bool,
@@ -371,11 +371,11 @@ impl<'a> Run<'a> {
             .ok()
             .and_then(|reader| super::reading::walk(&reader, self.examiner.geometry.segment).ok());
         let held = held.map(|found| Torn::of(report).held(&self.model.entries, &found, self.model.acked));
-        // A wrong state is found as the history goes on.
+        // Checks that a wrong state is found when the history continues.
         !held.is_some_and(|held| held.is_ok_and(|held| held.garbled.is_any() || held.garbled.is_index_torn))
     }
 
-    /// Goes on with what a crash left: at least so many messages.
+    /// Continues with what a crash left: at least `count` messages.
     fn reopen_on(&mut self, env: SimulatedEnv, least: usize) -> Checked {
         self.store = None;
         self.waiting.clear();
@@ -416,7 +416,7 @@ impl<'a> Run<'a> {
         self.env.take_images(self.random.next(), self.one_in);
     }
 
-    /// Examines what was taken since the last time, when so many messages were acknowledged.
+    /// Examines the images since the last time, when `acked` messages were acknowledged.
     fn examine_taken(&mut self, acked: usize) -> Checked {
         self.add_meanwhile()?;
         self.settle()?;

@@ -7,7 +7,7 @@ use super::examine::Counts;
 use super::history::History;
 use super::model::Violation;
 
-/// How long a failing history is shortened.
+/// The longest time for which a failing history is shortened.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Runs of each candidate: with other operations the power goes at other calls.
 const RUNS: u64 = 6;

@@ -14,7 +14,7 @@ use crate::simulated_env::{CrashReport, SECTOR};
 /// Messages that nobody acknowledged and that a tear changed. What derives from them may be of either message.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Garbled {
-    /// Where they stand.
+    /// Their positions.
     offsets: BTreeSet<i64>,
     /// The queues that either message names.
     queues: BTreeSet<(String, i32)>,
@@ -50,7 +50,7 @@ impl Garbled {
     }
 }
 
-/// The sectors of one image that are neither old nor new, and stand where no checksum covers everything.
+/// The sectors of one image that are neither old nor new, at positions that no checksum covers whole.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Torn {
     /// Physical offsets of those in the log.
@@ -78,7 +78,7 @@ impl Torn {
         torn
     }
 
-    /// What is torn here, or was before.
+    /// Sectors that are torn here, or were before.
     pub(super) fn and(mut self, before: &Self) -> Self {
         self.log.extend(&before.log);
         self.queues.extend(before.queues.iter().cloned());
@@ -122,7 +122,7 @@ impl Torn {
     }
 
     /// The messages that an image holds in the place of the appended ones. The first `sure` messages must be as they were appended: `Err`
-    /// gives the place of one that is not.
+    /// returns the position of a sector that is not.
     pub(super) fn held(&self, appended: &Entries, found: &[Vec<u8>], sure: usize) -> Result<Found, i64> {
         let mut garbled = self.garbled.clone();
         let mut entries = Entries::new();

@@ -14,7 +14,7 @@ use super::mutator::Base;
 use crate::counting_env::CountingEnv;
 use crate::golden::golden_dir;
 
-/// A broker's stores, each with one that looks like an older copy of it.
+/// Stores of a broker, each with a store that looks like an older copy of it.
 const GOLDEN: [(&str, &str); 7] = [
     ("491_multifile", "491_crash_image"),
     ("491_crash_image", "491_indexroll"),

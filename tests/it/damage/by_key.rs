@@ -163,7 +163,7 @@ fn no_message_at_or_past_the_end_of_the_log_is_found_by_key() {
         if late_checkpoint {
             write_checkpoint(dir.path(), writer.last_store_time + 60_000);
         }
-        // The log ends in its last segment; whole records, and the index, go on after that place.
+        // The log ends in its last segment; whole records, and the index, continue after that position.
         let last_segment = offsets[299] - offsets[299] % SEGMENT;
         let n = offsets.iter().position(|offset| *offset > last_segment).unwrap() + 4;
         edit_log(dir.path(), offsets[n], |bytes| bytes[90] ^= 1);

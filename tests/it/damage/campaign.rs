@@ -30,7 +30,7 @@ use crate::child::on_core;
 use crate::heap;
 
 const ROUNDS: u64 = 20_000;
-/// One in so many stores is on disk, with real mappings. Stores with links, pipes or sockets always are.
+/// One of this many stores is on disk, with real mappings. Stores with links, pipes or sockets always are.
 const ON_DISK: usize = 8;
 const SLOWEST: Duration = Duration::from_secs(1);
 /// A round that takes this long counts as a hang.
@@ -95,7 +95,7 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// What happens to an open store on disk.
+/// Events that happen to an open store on disk.
 enum Then {
     Nothing,
     /// A file is cut short under its reader, and everything asked again.

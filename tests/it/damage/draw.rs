@@ -19,7 +19,7 @@ impl Draw {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    /// Whether one of `of` equal cases came up.
+    /// Draws true with probability 1 / `of`.
     pub(super) fn once_in(&mut self, of: usize) -> bool {
         self.below(of) == 0
     }

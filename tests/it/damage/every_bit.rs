@@ -37,7 +37,7 @@ enum Question {
     Keys(Vec<(String, String)>),
 }
 
-/// What came back: a digest of the value, `None` for an error or for an answer that says what it lacks.
+/// The answer: a digest of the value, `None` for an error or for an answer that names its gaps.
 type Answer = Option<u64>;
 
 fn digest(value: impl Hash) -> u64 {
@@ -47,7 +47,7 @@ fn digest(value: impl Hash) -> u64 {
 }
 
 impl Question {
-    /// What kind of question, for the tally.
+    /// The kind of question, for the tally.
     fn name(&self) -> &'static str {
         match self {
             Self::Topics => "topics",
@@ -122,7 +122,7 @@ fn open(image: &Image) -> Result<Arc<MessageReader>> {
     MessageReader::open(&image.env(Path::new(ROOT)), Path::new(ROOT), StoreConfig::default()).map(Arc::new)
 }
 
-/// Everything that the intact store can be asked about what it holds.
+/// Asks the intact store every question about its content.
 fn questions(reader: &MessageReader) -> Vec<Question> {
     let mut questions = vec![Question::Topics];
     let mut keys = BTreeSet::new();
@@ -210,7 +210,7 @@ impl Intact {
     }
 }
 
-/// Where a byte of a file lies: the family and the field.
+/// Returns the family and the field of a byte of a file.
 pub(crate) fn place_names(path: &Path, bytes: &[u8]) -> Vec<String> {
     let family = format!("{:?}", Family::of(path));
     let mut names = vec![format!("{family}: nothing"); bytes.len()];
@@ -292,7 +292,7 @@ fn flip_all(intact: &Intact) -> Tally {
 
 /// All fields in which a flipped bit can change answers without an error, with the questions concerned. No checksum of the format
 /// covers them, and no other bytes on disk repeat them:
-/// - of a record, everything but sizes, magic, physical offset, body and the body's CRC; a queue tells a record's topic, queue id and
+/// - of a record, everything but sizes, magic, physical offset, body and the body's CRC; a queue confirms a record's topic, queue id and
 ///   queue offset, but neither `message_at` nor a query asks a queue;
 /// - of a queue entry, what is used without reading the message (`position`, a tag that is not wanted), and the first bytes after
 ///   the last entry, where a flipped bit looks like one more (`bounds`; reading it is an error);

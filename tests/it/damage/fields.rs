@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mqstore::format::MIN_RECORD_SIZE;
 
-/// A field: its name, where it stands and how many bytes it has.
+/// A field: its name, its position and its length in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -12,7 +12,7 @@ pub(crate) struct Field {
     pub(crate) width: usize,
 }
 
-/// What a file of a store is, by its path from the store's directory.
+/// The kind of a store's file, by its path from the store's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Family {
     Log,
@@ -103,7 +103,7 @@ pub(crate) fn record(bytes: &[u8], at: usize) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// Where the records of a segment start, and last where the last one ends.
+/// Returns the starts of the records of a segment, and at last the end of the last one.
 pub(crate) fn record_starts(bytes: &[u8]) -> Vec<usize> {
     let mut starts = vec![0];
     let mut at = 0;
@@ -135,7 +135,7 @@ fn rows(bytes: &[u8], start: usize, fields: &[(&'static str, usize)]) -> Vec<Fie
     ends.flat_map(|end| row(end - step, fields)).collect()
 }
 
-/// How the numbers of slots and items follow from an index file's length, in the stores that are damaged here.
+/// Returns the numbers of slots and items that an index file of this length has, in the stores that are damaged here.
 pub(crate) fn slots_of(len: usize) -> usize {
     match len {
         480 => 10,
@@ -205,7 +205,7 @@ pub(crate) fn fields(path: &Path, bytes: &[u8]) -> Vec<Field> {
     found
 }
 
-/// Whether a field is a number, and not text.
+/// Returns true if a field is a number, and not text.
 pub(crate) fn is_number(field: &Field) -> bool {
     !matches!(field.name, "body" | "topic" | "properties") && field.width <= 8
 }

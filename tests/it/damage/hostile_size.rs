@@ -23,7 +23,7 @@ const BODY_LENGTH_AT: usize = 84;
 const PIECE: usize = 64 * 1024;
 const MESSAGES: usize = 40;
 
-/// Bytes that reading the store takes at most, and then opening it for writing; it has so many messages.
+/// The most bytes that reading the store takes, and then opening it for writing; it has `messages` messages.
 fn taken(root: &Path, messages: usize) -> [usize; 2] {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let (count, reading) = most_while(|| {

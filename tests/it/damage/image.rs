@@ -40,7 +40,7 @@ impl Content {
     }
 }
 
-/// What a name stands for.
+/// The target of a name.
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
     File(Arc<Content>),
@@ -142,14 +142,14 @@ impl Image {
         change(&mut content.bytes)
     }
 
-    /// Whether only a real directory can hold it.
+    /// Returns true if only a real directory can hold it.
     pub(crate) fn needs_disk(&self) -> bool {
         self.0
             .values()
             .any(|node| matches!(node, Node::Link(_) | Node::Pipe | Node::Socket))
     }
 
-    /// Whether a link leads to another file, or a directory, of the image.
+    /// Returns true if a link leads to another file, or a directory, of the image.
     pub(crate) fn has_two_names(&self) -> bool {
         let leads = |(name, node): (&PathBuf, &Node)| match node {
             // A lock writes nothing.

@@ -30,7 +30,7 @@ pub(super) enum Mended {
     Written,
 }
 
-/// A topic and queue that the store has, and one that it has not.
+/// A topic and queue of the store, and a topic and queue that it does not have.
 fn places(reader: &MessageReader) -> Result<Vec<(String, i32)>> {
     let mut places = vec![("appended".to_owned(), 0)];
     if let Some(topic) = reader.topics()?.pop()
@@ -138,7 +138,7 @@ pub(super) fn mend(root: &Path, recovery: Recovery, is_sound: bool, truth: &Trut
     Mended::Written
 }
 
-/// Whether the system has refused a call: a directory is missing, a link leads nowhere.
+/// Returns true if the system has refused a call: a directory is missing, a link leads nowhere.
 fn is_system(error: &Error) -> bool {
     match error {
         Error::Poisoned { cause, .. } => is_system(cause),

@@ -26,7 +26,7 @@ pub(super) struct Done {
 
 type Damage = fn(&mut Draw, &mut Image, &Base, &Path) -> Option<String>;
 
-/// What can happen to one file, and how often.
+/// Damages of one file, with their weights.
 const DAMAGES: [(&str, usize, Damage); 15] = [
     ("field", 24, change_field),
     ("bit", 8, flip_bit),
@@ -171,7 +171,7 @@ fn block(draw: &mut Draw, bytes: &[u8]) -> Option<Range<usize>> {
     (start + size <= bytes.len()).then_some(start..start + size)
 }
 
-/// Where another block of this size starts.
+/// Returns the start of another block of this size.
 fn another(draw: &mut Draw, bytes: &[u8], size: usize) -> usize {
     draw.below(bytes.len() / size) * size
 }

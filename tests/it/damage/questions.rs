@@ -19,7 +19,7 @@ const ENDLESS: usize = 100_000;
 pub(super) struct Answers<'a> {
     root: &'a Path,
     truth: &'a Truth,
-    /// Whether recovery may have written salvage records.
+    /// True if recovery may have written salvage records.
     pub(super) salvage_records: bool,
     pub(super) messages: usize,
     pub(super) errors: usize,
@@ -42,7 +42,7 @@ impl<'a> Answers<'a> {
         }
     }
 
-    /// The value. An error is counted, and must be one that a caller can act on.
+    /// Returns the value. An error is counted, and must be one on which a caller can act.
     pub(super) fn value<T>(&mut self, result: Result<T>) -> Option<T> {
         let error = match result {
             Ok(value) => return Some(value),
@@ -155,7 +155,7 @@ fn walk_log(reader: &MessageReader, answers: &mut Answers<'_>) {
     }
 }
 
-/// What takes the room: each whole message is counted, or lies where it says that nothing could be.
+/// Asks for the usage: each whole message is counted, or lies where it says that nothing could be.
 fn count(reader: &MessageReader, answers: &mut Answers<'_>) {
     let by = [
         UsageBy::Topic,

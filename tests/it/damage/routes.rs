@@ -1,4 +1,4 @@
-//! One bit of a message's record or of its queue entry flips: a pass along the log tells as much as one along the queues.
+//! One bit of a message's record or of its queue entry flips: a scan of the log reports as much as a scan of the queues.
 
 use std::ops::Range;
 use std::path::Path;
@@ -247,7 +247,7 @@ fn no_bit_of_a_record_with_a_checksum_of_its_own_changes_without_a_word() {
         .collect();
     writer.finish(true);
     let intact = Image::of(dir.path());
-    // Without the name of the checksum there is none.
+    // Without the name of the checksum there is no checksum.
     let named = offsets[1] as usize..offsets[2] as usize - "__CRC32#\u{1}0123456789\u{2}".len();
     for (bit, image) in flipped(&intact, named) {
         let reader = open(&image);

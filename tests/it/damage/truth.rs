@@ -52,7 +52,7 @@ impl Truth {
         self.records.entry(offset).or_default().push(message.encode().unwrap());
     }
 
-    /// Where the messages start.
+    /// Starts of the messages.
     pub(super) fn starts(&self) -> impl Iterator<Item = i64> {
         self.records.keys().copied()
     }
@@ -70,7 +70,7 @@ impl Truth {
         }
     }
 
-    /// In which fields a message that was read differs from the one that the intact store has there: at most those that no
+    /// Returns the fields in which a message that was read differs from that of the intact store: at most those that no
     /// checksum covers. `Err` if it has no message of this body there.
     pub(super) fn deviations(&self, read: &MessageView<'_>) -> Result<BTreeSet<&'static str>, String> {
         let at = read.physical_offset();

@@ -69,7 +69,7 @@ fn the_log_is_read_from_the_file_that_the_stamps_cover_or_from_what_is_lacking_i
             assert!(start <= per_segment[expected]);
         }
     }
-    // The message that a queue lacks is earlier than the place that the stamps give.
+    // The message that is missing in a queue is earlier than the position that the stamps give.
     let store = Crashed::new(600, false);
     store.stamp(store.last_store_time + 60_000);
     store.lose_entries(0, 100);
@@ -123,7 +123,7 @@ fn of_two_stamps_the_earlier_one_counts_and_one_in_the_future_counts_as_none() {
             let time_of = |number: usize| first + 10 * number as i64;
             let starts_segment = |number: &usize| probe.offsets[*number] % SEGMENT == 0;
             let by_time = (0..600).rev().filter(starts_segment).find(|number| time_of(*number) <= until);
-            // The index goes on with its last message.
+            // The index continues with its last message.
             let expected = probe.offsets[by_time.unwrap_or(0).min(lacking).min(599)];
             let found = store.recover().scan_start;
             assert_eq!(

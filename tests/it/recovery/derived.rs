@@ -173,7 +173,7 @@ fn a_queue_file_of_any_bytes_opens_and_gives_the_log_s_messages() {
 #[test]
 fn a_queue_whose_messages_all_expired_has_equal_bounds_after_a_crash() {
     let store = Crashed::new(300, false);
-    // Only queue 1 goes on after the first segment.
+    // Only queue 1 continues after the first segment.
     for segment in names(&store.at("commitlog")).iter().take(2) {
         fs::remove_file(store.at("commitlog").join(segment)).unwrap();
     }
@@ -322,7 +322,7 @@ fn no_message_of_a_missing_segment_has_a_place_where_a_queue_begins_after_the_se
 
 #[test]
 fn a_closed_store_whose_last_queue_file_is_cut_short_is_not_complete() {
-    // The other files of the queue tell its length, and where it is the only one those of the other queue.
+    // The other files of the queue give its file length, and for a single file those of the other queue.
     for (count, last) in [(300, "00000000000000002000"), (60, "00000000000000000000")] {
         let store = Crashed::new(count, true);
         store.stamp(store.last_store_time);

@@ -108,7 +108,7 @@ fn the_keys_of_one_message_that_two_files_share_are_put_once() {
     }
 }
 
-/// So many messages of two keys each, in files of three keys: as many files as are left, the keys are the same.
+/// `count` messages of two keys each, in files of three keys: with any number of the files left, the keys are the same.
 fn share_keys(messages: u8) {
     let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
     let config = StoreConfig {
@@ -202,7 +202,7 @@ fn an_index_file_that_was_cut_short_is_passed_over_by_a_reader_and_made_again_by
             let open = || MessageStore::open(&real(), store.path(), config.clone(), OpenMode::Existing);
             let mut opened = open();
             if is_ambiguous {
-                // Whole as a file of fewer items: only the options tell that it was cut short, and they may be wrong.
+                // Whole as a file of fewer items: only the options show that it was cut short, and they may be wrong.
                 assert!(
                     matches!(opened, Err(Error::Invalid { what }) if what.contains("remove the file")),
                     "{case}"

@@ -47,7 +47,7 @@ fn open(dir: &Path) -> MessageStore {
     MessageStore::open(&real(), dir, config(Recovery::Heal), OpenMode::Append).unwrap()
 }
 
-/// What a kill leaves of the store.
+/// Returns the store as a kill leaves it.
 fn killed(store: &MessageStore) -> TempDir {
     let to = in_memory();
     super::copy(store.reader().path(), to.path());
@@ -55,7 +55,7 @@ fn killed(store: &MessageStore) -> TempDir {
     to
 }
 
-/// How many messages every way of opening the store finds; the last one is opened for writing, and stays recovered.
+/// Returns the number of messages that each way of opening the store finds; the last opens it for writing, and leaves it recovered.
 fn found(dir: &Path) -> [i64; 4] {
     let count = |reader: &MessageReader| reader.queue_bounds("orders", 0).unwrap().end;
     let read = |recovery| count(&MessageReader::open(&real(), dir, config(recovery)).unwrap());

@@ -17,7 +17,7 @@ use super::{Crashed, SEGMENT, contents, edit, hits, names, real};
 use crate::store_writer::StoreWriter;
 use crate::verifying::{told, verified_by};
 
-/// What the queue still gives: a body, or that the message is lost.
+/// An answer of the queue: a body, or that the message is lost.
 fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
     let reader = store.reader();
     let bounds = reader.queue_bounds("orders", queue).unwrap();
@@ -282,7 +282,7 @@ fn forged(physical_offset: i64) -> Vec<u8> {
 fn with_forged_bodies(dir: &Path, count: usize) -> Vec<i64> {
     let mut writer = StoreWriter::small(dir);
     let mut put = |_| {
-        // 88 bytes of a record stand before its body.
+        // A record has 88 bytes before its body.
         let forged = forged(writer.end() + 88 + 60);
         let body = [&[b'x'; 60][..], &forged, &[b'y'; 50]].concat();
         writer.put("orders", 0, &body, &[("KEYS", "k")])

@@ -1,4 +1,4 @@
-//! What the stamps of one history cover in the next one: after a salvage, after a broker, after a power cut.
+//! The range that the stamps of one history cover in the next one: after a salvage, after a broker, after a power cut.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn stamps(dir: &Path) -> Checkpoint {
     Checkpoint::decode(&fs::read(dir.join("checkpoint")).unwrap())
 }
 
-/// What a kill leaves.
+/// Returns the store as a kill leaves it.
 fn killed(from: &Path) -> TempDir {
     let to = TempDir::new_in("/dev/shm").unwrap();
     super::copy(from, to.path());

@@ -1,4 +1,4 @@
-//! What a rebuild keeps, beside whom it works, and who keeps it out.
+//! A rebuild: what it keeps, its concurrent readers, and the processes that exclude it.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ use crate::reading::open;
 use crate::verifying::table::MESSAGES;
 use crate::verifying::{copy, told, verified};
 
-/// Of each message: where it stands, and how its queue and its keys lead to it.
+/// Of each message: its place, and the ways by which its queue and its keys lead to it.
 fn answers(reader: &MessageReader) -> Vec<String> {
     let mut answers = Vec::new();
     for topic in reader.topics().unwrap() {
@@ -244,7 +244,7 @@ fn a_store_is_not_copied_into_itself_or_another_store() {
     assert!(repaired(&root, false, Some(&beside)).unwrap().left.is_empty());
 }
 
-/// Only the checksum of the whole record tells of it.
+/// Only the checksum of the whole record covers it.
 /// Makes a store of four messages with `__CRC32#`, and replaces the first byte of the first `wanted` in its log by `by`. Returns the
 /// store and its damaged segment.
 fn damaged_with_crc(dir: &Path, wanted: &[u8], by: u8) -> (PathBuf, Vec<u8>) {
@@ -307,7 +307,7 @@ fn repair_corrects_a_place_with_which_the_checksum_of_the_record_holds() {
     }
 }
 
-/// A whole record stands where the entry leads, and it is another message.
+/// The entry leads to a whole record, of another message.
 #[test]
 fn a_rebuild_mends_an_entry_after_the_last_message_of_a_queue() {
     let dir = tempdir().unwrap();

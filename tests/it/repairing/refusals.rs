@@ -1,4 +1,4 @@
-//! What a repair and a rebuild refuse: a dry run says the same as the run, and what verify advises is not refused.
+//! Refusals of repair and rebuild: a dry run says the same as the run, and what verify advises is not refused.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -43,7 +43,7 @@ fn remove(root: &Path, names: &[&str]) {
 
 type Damage = (&'static str, fn(&Path));
 
-/// The log lacks its end, and some of the files that tell of it.
+/// The log has lost its end, and some of the files that name that end.
 const WITHOUT_END: &[Damage] = &[
     ("the last segment", |_| ()),
     ("and the checkpoint", |root| remove(root, &["checkpoint"])),
@@ -131,7 +131,7 @@ fn a_rebuild_leaves_a_contradicted_place_to_a_repair() {
     });
 }
 
-/// The changes that are made or listed, and what is left; or why there are none.
+/// Returns the changes that are made or listed, and the rest; or the reason for none.
 fn told(outcome: Result<RepairReport>) -> String {
     match outcome {
         Ok(report) => {

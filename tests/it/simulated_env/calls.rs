@@ -34,7 +34,7 @@ impl Call {
         }
     }
 
-    /// Whether it changes files, names, or what is durable of them.
+    /// Returns true if it changes files, names, or what is durable of them.
     pub(crate) fn is_change(self) -> bool {
         !matches!(self, Self::Open | Self::List | Self::Length | Self::Read | Self::Map)
     }
@@ -43,7 +43,7 @@ impl Call {
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
 const SHORTAGES: [i32; 3] = [24, 23, 12];
 
-/// How calls fail.
+/// The ways in which calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The device fails: any call. If the failure stays, reads still work.
@@ -95,7 +95,7 @@ pub(crate) struct Fault {
     pub(crate) stays: bool,
 }
 
-/// What a call is to do.
+/// The action for a call.
 pub(super) enum Verdict {
     Go,
     /// Return `Ok` and do nothing.

@@ -25,7 +25,7 @@ fn with_file(len: usize, byte: u8) -> (SimulatedEnv, Arc<dyn File>) {
     (env, file)
 }
 
-/// What crashes leave of a file, over so many seeds.
+/// Returns the contents that crashes leave of a file, over `seeds` seeds.
 fn left(env: &SimulatedEnv, seeds: u64) -> BTreeSet<Vec<u8>> {
     let read = |seed| {
         env.crash(seed)

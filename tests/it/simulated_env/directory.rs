@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-/// What a name stands for: a place in the machine's table of files and directories.
+/// The target of a name: a place in the machine's table of files and directories.
 pub(super) type Inode = usize;
 
 /// Names that change together: a rename inside one directory removes one name and adds the other.
@@ -14,10 +14,10 @@ struct Change {
     sets: Vec<(OsString, Option<Inode>)>,
 }
 
-/// Which of the changes that no sync has covered are on the disk after a power cut.
+/// The changes without a sync that are on the disk after a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// Those before this one: a journal that commits in order.
+    /// The changes before this one: a journal that commits in order.
     Before(u64),
     /// Each change alone: all that the contract allows.
     Any,
@@ -28,7 +28,7 @@ pub(super) enum Kept {
 pub(super) struct Directory {
     live: BTreeMap<OsString, Inode>,
     durable: BTreeMap<OsString, Inode>,
-    /// What changed since the last sync, in order.
+    /// Changes since the last sync, in order.
     changes: Vec<Change>,
 }
 

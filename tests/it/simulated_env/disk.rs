@@ -27,7 +27,7 @@ pub(super) struct Disk {
     changes: u64,
 }
 
-/// What a power cut decided.
+/// The decisions of a power cut.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CrashReport {
     /// A line each, for people; none unless asked for.
@@ -45,7 +45,7 @@ impl Disk {
         }
     }
 
-    /// The same disk for another machine: nothing is shared.
+    /// Returns a copy of the disk for another machine: nothing is shared.
     pub(super) fn copy(&self) -> Self {
         let copy = |node: &Node| match node {
             Node::File(image) => Node::File(image.copy()),
@@ -58,7 +58,7 @@ impl Disk {
         }
     }
 
-    /// Where a path leads.
+    /// Returns the target of a path.
     pub(super) fn find(&self, path: &Path) -> io::Result<Inode> {
         let mut at = ROOT;
         for component in path.components() {
@@ -69,7 +69,7 @@ impl Disk {
         Ok(at)
     }
 
-    /// The directory that a path's last name stands in, and that name.
+    /// Returns the directory of a path's last name, and that name.
     fn place(&self, path: &Path) -> io::Result<(Inode, OsString)> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         let dir = self.find(path.parent().unwrap_or(Path::new("/")))?;
@@ -180,7 +180,7 @@ impl Disk {
         }
     }
 
-    /// Whether a power cut could change anything below a path.
+    /// Returns true if a power cut could change anything below a path.
     pub(super) fn is_durable(&self, path: &Path) -> bool {
         let Ok(inode) = self.find(path) else { return true };
         self.walk(inode, path).into_iter().all(|(_, inode)| match &self.nodes[inode] {
@@ -201,7 +201,7 @@ impl Disk {
         .collect()
     }
 
-    /// Everything that names lead to from here.
+    /// Returns everything that names lead to from here.
     fn walk(&self, inode: Inode, path: &Path) -> Vec<(PathBuf, Inode)> {
         let mut found = vec![(path.to_owned(), inode)];
         let mut at = 0;

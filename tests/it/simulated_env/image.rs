@@ -11,22 +11,22 @@ use super::random::Random;
 
 /// The unit that a disk writes at once, or tears.
 pub(crate) const SECTOR: usize = 512;
-/// What the kernel marks clean at once when a sync has failed: a block of the file system, which is at most a page. A write of
+/// The unit that the kernel marks clean at once when a sync has failed: a block of the file system, which is at most a page. A write of
 /// one byte makes the whole block dirty again. The smallest block (xfs) hides the fewest mistakes.
 const BLOCK: usize = SECTOR;
 
-/// How a power cut treats the sectors that no sync has covered.
+/// The fate of the sectors that no sync has covered, after a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
     /// Each sector alone: the old bytes or the new ones.
     Any,
-    /// None arrived.
+    /// No sector arrived.
     All,
     /// All arrived, as after a kill that lasted.
     Nothing,
     /// Each sector alone, or torn: its first bytes are new and its last bytes old, or the other way round.
     Torn,
-    /// As torn, and what was being changed in a torn sector may be any byte.
+    /// Torn, and what was being changed in a torn sector may be any byte.
     Garbage,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Image {
     /// The file was not opened for writing since the machine started. Then, as on overlayfs, the first open for writing gets a
     /// copy, and earlier mappings keep showing the old file.
     is_lower: bool,
-    /// The blocks that a failed sync left unwritten, with what stood in them: the kernel marks them clean, so no later sync
+    /// The blocks that a failed sync left unwritten, with their old bytes: the kernel marks them clean, so no later sync
     /// covers them until they are written again.
     forgotten: BTreeMap<usize, Box<[u8]>>,
 }
@@ -98,7 +98,7 @@ impl Image {
         }
     }
 
-    /// The same file on a machine of its own.
+    /// Returns the same file for another machine.
     pub(super) fn copy(&self) -> Self {
         Self {
             len: self.len,
@@ -120,7 +120,7 @@ impl Image {
         self.len
     }
 
-    /// What processes see.
+    /// Returns the file as processes see it.
     pub(super) fn bytes(&self) -> &[u8] {
         match &self.live {
             Some(live) => live.bytes(0..self.len),
@@ -191,7 +191,7 @@ impl Image {
         }
     }
 
-    /// Whether a power cut could lose anything.
+    /// Returns true if a power cut could lose anything.
     pub(super) fn is_durable(&self) -> bool {
         self.live.is_none() || self.bytes() == self.durable.as_slice()
     }
@@ -249,23 +249,23 @@ impl Image {
     }
 }
 
-/// What became of one sector.
+/// The fate of one sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Old,
     New,
     /// Its first bytes are new and its last bytes old, or the other way round.
     Torn,
-    /// As torn, and the bytes that were being changed may be anything.
+    /// Torn, and the bytes that were being changed may be anything.
     Spoiled,
 }
 
-/// What a power cut did to a file.
+/// The changes that a power cut made to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Whether the new length arrived.
+    /// True if the new length arrived.
     Length(bool),
-    /// What became of the sector that starts there.
+    /// The fate of the sector that starts there.
     Sector(usize, Fate),
 }
 

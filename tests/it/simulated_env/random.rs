@@ -27,7 +27,7 @@ impl Random {
         self.below(bound as u64) as usize
     }
 
-    /// `true` once in so many times.
+    /// Draws `true` with probability 1 / `of`.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

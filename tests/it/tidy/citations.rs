@@ -36,13 +36,13 @@ pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether text begins with this heading and not with a longer word.
+/// Returns true if text begins with this heading and not with a longer word.
 fn is_named_by(heading: &str, text: &str) -> bool {
     text.strip_prefix(heading)
         .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// The beginning of a comment that may go on over several lines, as one line.
+/// Returns the beginning of a comment that may continue over several lines, as one line.
 fn without_line_breaks(text: &str) -> String {
     let lines = text.lines().take(2).map(|line| {
         let line = line.trim();

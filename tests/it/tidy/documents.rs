@@ -31,7 +31,7 @@ const PATHS: [&str; 9] = [
     "Cargo.",
 ];
 
-/// What one room defines.
+/// The items that one room defines.
 #[derive(Default)]
 struct Names<'a> {
     /// Items and what is re-exported under another name.
@@ -79,7 +79,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether this is the name of a test or an option: one word of five parts or more.
+/// Returns true for the name of a test or an option: one word of five parts or more.
 fn is_long_name(text: &str) -> bool {
     text.matches('_').count() >= 4 && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
@@ -127,7 +127,7 @@ fn first_word(text: &str) -> Option<&str> {
     (end > 0).then(|| &text[..end])
 }
 
-/// What is wrong with `room::Name` or `room::Name::member`; `None` for all other text.
+/// Returns what is wrong with `room::Name` or `room::Name::member`; `None` for all other text.
 fn name_message(rooms: &BTreeMap<&str, Names<'_>>, span: &str) -> Option<String> {
     let span = span.trim_start_matches("mqstore::").trim_start_matches("crate::");
     let end = span
@@ -141,13 +141,13 @@ fn name_message(rooms: &BTreeMap<&str, Names<'_>>, span: &str) -> Option<String>
     Some(format!("`{}`: the room `{room}` has no `{missing}`", &span[..end]))
 }
 
-/// What is wrong with a path in backticks; `None` for all other text and for patterns.
+/// Returns what is wrong with a path in backticks; `None` for all other text and for patterns.
 fn path_message(tree: &Tree, span: &str) -> Option<String> {
     let is_path = PATHS.iter().any(|start| span.starts_with(start)) && !span.contains([' ', '*', '<', '{', '$']);
     (is_path && !tree.exists(span)).then(|| format!("`{span}` does not exist"))
 }
 
-/// What is wrong with the target of a relative link.
+/// Returns what is wrong with the target of a relative link.
 fn link_message(tree: &Tree, folder: &str, rest: &str) -> Option<String> {
     let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
     if target.is_empty() || target.contains(':') {

@@ -6,7 +6,7 @@ use super::modules::Module;
 use super::order::re_exports;
 use super::tree::{Finding, Tree, code, tokens};
 
-/// Every re-exported name that stands nowhere outside of its room.
+/// Returns every re-exported name that is used nowhere outside of its room.
 pub(super) fn unused(tree: &Tree) -> Vec<Finding> {
     let sources = tree.files(&["src/", "tests/it/", "benches/", "fuzz/"], ".rs");
     let documents = tree.files(&["docs/", "README", "CONTRIBUTING"], ".md");

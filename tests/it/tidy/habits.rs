@@ -1,4 +1,4 @@
-//! Where `unsafe` is allowed, how long functions and files may be, and which words are forbidden.
+//! Files that may use `unsafe`, the longest functions and files, and forbidden words.
 
 use super::tree::{Finding, Token, Tree, code, tokens};
 
@@ -13,7 +13,7 @@ const UNSAFE_FILES: [&str; 8] = [
     "src/bindings/capsule.rs",
     "src/bindings/interpreter.rs",
 ];
-/// Lines above an `unsafe` in which its reason may stand.
+/// Lines above an `unsafe` in which its reason may be.
 const REASON_LINES: usize = 5;
 /// One screen.
 const FUNCTION_LINES: usize = 70;
@@ -48,7 +48,7 @@ pub(super) fn misplaced_unsafe(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Lines with an `unsafe` block, function, impl or trait; the type `unsafe extern "C" fn(..)` is none.
+/// Returns lines with an `unsafe` block, function, impl or trait; the type `unsafe extern "C" fn(..)` does not count.
 fn unsafe_lines(tokens: &[Token<'_>]) -> Vec<usize> {
     let is_type = |at: usize| {
         let after = tokens[at + 1..]

@@ -8,7 +8,7 @@ pub(super) struct Module {
     /// Its name; empty for the crate itself.
     pub(super) name: String,
     pub(super) file: String,
-    /// Where its parent declares it.
+    /// The file and line where its parent declares it.
     pub(super) declared_in: String,
     pub(super) line: usize,
     /// In the order of declaration.

@@ -34,7 +34,7 @@ pub(super) fn upward_imports(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Why the module at `from` may not use the path, if it may not.
+/// Returns why the module at `from` may not use the path, if it may not.
 fn breach(tree: &Tree, root: &Module, from: &[&str], path: &[&str]) -> Option<String> {
     let mut target = Vec::new();
     let mut module = root;
@@ -85,7 +85,7 @@ fn breach_through_parent(tree: &Tree, parent: &Module, from: &[&str], name: Opti
     }
 }
 
-/// Whether `name` is declared below `from`, both children of `parent`.
+/// Returns true if `name` is declared below `from`, both children of `parent`.
 fn below(parent: &Module, from: &str, name: &str) -> Option<String> {
     let (own, _) = parent.child(from)?;
     let (other, module) = parent.child(name)?;
@@ -131,7 +131,7 @@ pub(super) fn re_exports<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, usize)> {
     paths.iter().map(|path| (path.name, path.line)).collect()
 }
 
-/// Whether the module's own file has an item of that name.
+/// Returns true if the module's own file has an item of that name.
 fn defines(tree: &Tree, module: &Module, name: &str) -> bool {
     let text = code(tree.text(&module.file).unwrap_or_default());
     let is_item = |w: &[Token<'_>]| super::documents::ITEM_WORDS.contains(&w[0].text) && w[1].text == name;

@@ -1,4 +1,4 @@
-//! What the checks read: files by path, Rust text without comments and strings, and its tokens.
+//! The input of the checks: files by path, Rust text without comments and strings, and its tokens.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,7 +52,7 @@ impl Tree {
         self.0.get(path).map(String::as_str)
     }
 
-    /// Whether a file or a folder has this path.
+    /// Returns true if a file or a folder has this path.
     pub(super) fn exists(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         self.0.contains_key(path) || self.0.keys().any(|file| file.starts_with(&folder))
@@ -115,7 +115,7 @@ fn blank(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
 }
 
-/// Whether the byte before `at` belongs to the same word (the `b` of a raw byte string does not count).
+/// Returns true if the byte before `at` belongs to the same word (the `b` of a raw byte string does not count).
 fn in_word(bytes: &[u8], at: usize) -> bool {
     let before = |back: usize| {
         at.checked_sub(back)

@@ -49,7 +49,7 @@ const UNDETECTED: &[&str] = &[
     "Queue: tags code",
 ];
 
-/// Whether the byte is in a queue entry or an index item that is not used.
+/// Returns true if the byte is in a queue entry or an index item that is not used.
 fn is_unused(path: &Path, bytes: &[u8], at: usize) -> bool {
     let first = match Family::of(path) {
         Family::Queue => 0,
@@ -89,7 +89,7 @@ fn each_bit_of_a_small_store_flipped_is_found_unless_nothing_tells_of_its_field(
         let names = names.iter().enumerate().filter(|(at, _)| !is_unused(path, bytes, *at));
         names.map(|(at, name)| (*path, at, name.as_str()))
     });
-    // What stands after the end of the log, or in no field.
+    // The bytes after the end of the log, or in no field.
     let places: Vec<(&Path, usize, &str)> = places.filter(|(_, _, name)| !name.ends_with(": nothing")).collect();
     let next = AtomicUsize::new(0);
     let tally: Mutex<BTreeMap<&str, [usize; 2]>> = Mutex::default();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{told, verified};
 use crate::golden::{golden_dir, unpack_events};
 
-/// What is found in each store, as id and count.
+/// The findings in each store, as id and count.
 const FOUND: [(&str, &[(&str, u64)]); 13] = [
     ("491_basic_clean", &[]),
     (

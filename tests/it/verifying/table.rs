@@ -30,7 +30,7 @@ pub(crate) fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-/// A store in a directory, and where its parts stand.
+/// A store in a directory, and the positions of its parts.
 pub(crate) struct Store<'a>(pub(crate) &'a Path);
 
 impl Store<'_> {

@@ -239,7 +239,7 @@ fn a_whole_record_checksum_reads_no_body_under_the_lock() {
     assert!(matches!(read, Record::Message(_)), "{read:?}");
 }
 
-/// Properties in so many pairs.
+/// Properties in this many pairs.
 fn with_pairs(count: usize) -> Message<'static> {
     let names: Vec<String> = (0..count).map(|n| format!("name-{n}")).collect();
     let pairs: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "value")).collect();

@@ -16,7 +16,7 @@ fn unit(flag: i32, body: &[u8], properties: &[u8]) -> Vec<u8> {
     encode_unit(&BatchUnit { flag, body, properties }).unwrap()
 }
 
-/// A batch of messages of so many bytes each.
+/// A batch of messages of `size` bytes each.
 pub(super) fn batch(bodies: &[usize]) -> Message<'static> {
     let units: Vec<u8> = bodies.iter().flat_map(|len| unit(0, &vec![b'b'; *len], b"")).collect();
     Message {
@@ -226,7 +226,7 @@ fn batches_of_many_threads_stand_whole() {
     }
 }
 
-/// How often the clock is read tells how often the lock was taken.
+/// The number of clock reads shows the number of times that the lock was taken.
 fn holds(
     reader: &MessageReader,
     store: &MessageStore,

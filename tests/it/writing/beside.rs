@@ -233,7 +233,7 @@ fn a_segment_that_was_made_while_the_log_was_listed_is_no_hole() {
     let listed = AtomicUsize::new(0);
     env.before_looks(move |look| {
         if look == list {
-            // The first list lacks it.
+            // It is not in the first list.
             match listed.fetch_add(1, Ordering::SeqCst) {
                 0 => fs::rename(&middle, &elsewhere)?,
                 1 => fs::rename(&elsewhere, &middle)?,

@@ -1,4 +1,4 @@
-//! What an append does while another one stalls under the lock.
+//! Appends while another one stalls under the lock.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use mqstore::store::MessageStore;
 use super::{Place, append_together, bodies, message, put, small};
 use crate::counting_env::CountingEnv;
 
-/// An append of another thread stands under the lock, from now on by the clock, until the sender is dropped.
+/// An append of another thread stalls under the lock, from now on by the clock, until the sender is dropped.
 fn stall_an_append(env: &CountingEnv, store: &Arc<MessageStore>) -> (Sender<()>, thread::JoinHandle<()>) {
     let (begun, is_begun) = channel();
     let (go, may_go): (_, Receiver<()>) = channel();

@@ -66,7 +66,7 @@ fn full_index_files_roll_with_the_header_of_the_one_before() {
             _ => with(message("t", 1, b"x"), &[("KEYS", &keys), ("UNIQ_KEY", &unique)]),
         };
         store.append(keyed).unwrap();
-        // A reopening goes on in the last file.
+        // A reopening continues in the last file.
         if n == 333 || n == 700 {
             store.close().unwrap();
             drop(store);
@@ -148,7 +148,7 @@ fn keys_that_the_header_does_not_count_when_a_writer_dies_are_put_again() {
     assert!(fs::read(died.path().join("index").join(name)).unwrap() == model[0]);
 }
 
-/// What the queue files must hold, by topic and queue.
+/// Returns the expected content of the queue files, by topic and queue.
 fn queue_model(reader: &MessageReader) -> BTreeMap<(String, i32), Vec<u8>> {
     let mut queues: BTreeMap<(String, i32), Vec<u8>> = BTreeMap::new();
     for stored in walk(reader, SEGMENT) {

@@ -1,4 +1,4 @@
-//! What was flushed long ago leaves the page cache, a step at a time.
+//! The page cache drops what was flushed long ago, a step at a time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

@@ -9,7 +9,7 @@ use mqstore::store::MessageStore;
 use super::services::stepped_with;
 use super::{Place, put, record_of, small, soon};
 
-/// What a flush at its interval makes durable so long after the start.
+/// Returns what a flush at its interval makes durable, this long after the start.
 fn flushed_at(store: &MessageStore, start: Instant, ms: u64) -> i64 {
     store.step(Service::Flush, start + Duration::from_millis(ms)).unwrap();
     store.flushed_offset()

@@ -85,7 +85,7 @@ fn a_queue_that_was_written_out_beside_one_that_found_no_room_is_not_written_twi
     }
     env.heal();
     step(&store, now);
-    // What came meanwhile waits as long as any entry.
+    // New entries wait as long as any entry.
     assert_eq!(step(&store, now + WRITE_OUT), None);
     store.close().unwrap();
     let reader = place.reader();
@@ -184,10 +184,10 @@ fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
     store.close().unwrap();
 }
 
-/// What may take room of a disk.
+/// The files that may take the room of a disk.
 const TAKES_ROOM: [&str; 6] = ["create ", "create directory ", "write ", "allocate ", "zero ", "rename "];
 
-/// A store that crashed: its queues lack entries, its end is torn, and its log has damage inside for a salvage.
+/// A store that crashed: its queues miss entries, its end is torn, and its log has damage inside for a salvage.
 pub(super) fn crashed(place: &Place) {
     let mut writer = StoreWriter::small(&place.store);
     let mut put = |n: i32| writer.put("orders", n % 2, &[b'x'; 300], &[("KEYS", &format!("k{n}"))]);

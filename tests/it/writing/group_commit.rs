@@ -40,7 +40,7 @@ fn syncs_of_the_log(env: &CountingEnv) -> usize {
     env.changes().iter().filter(is_sync).count()
 }
 
-/// Each sync of the log tells that it has begun, and then waits until it is let go.
+/// Each sync of the log reports that it has begun, and then waits until it is released.
 fn hold_syncs(env: &CountingEnv) -> (Receiver<()>, Sender<io::Result<()>>) {
     let ((begun, is_begun), (go, may_go)) = (channel(), channel::<io::Result<()>>());
     let both = Mutex::new((begun, may_go));

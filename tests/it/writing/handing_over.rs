@@ -15,7 +15,7 @@ use super::services::stepped_with;
 use super::{Place, SEGMENT, bodies, io_error, message, open, put, small, wait_for_segments};
 use crate::counting_env::CountingEnv;
 
-/// How the first writer ends.
+/// The end of the first writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// A sync fails, and the store is closed after that.
@@ -24,7 +24,7 @@ enum End {
     Panics,
 }
 
-/// Who makes the segments of the first writer.
+/// The maker of the segments of the first writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MadeBy {
     /// The thread that appends, for the store runs no services.
@@ -46,7 +46,7 @@ impl MadeBy {
 struct Stopped {
     store: Arc<MessageStore>,
     rolling: JoinHandle<Result<(), Error>>,
-    /// Dropped to let it go on.
+    /// Dropped to release it.
     go: Sender<()>,
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::{Place, message, put, small, soon, with};
 use crate::child;
 
-/// How often the dispatchers of this process have gone to sleep.
+/// Returns the number of times that the dispatchers of this process have gone to sleep.
 fn sleeps_of_dispatchers() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let sleeps = tasks.filter_map(|task| {

@@ -161,7 +161,7 @@ fn a_stamp_that_takes_long_is_made_again_when_ten_times_as_long_has_passed() {
     store.close().unwrap();
 }
 
-/// Appends messages to so many queues, dispatches them and stamps the checkpoint for them: what was changed meanwhile.
+/// Appends messages to `count` queues, dispatches them and stamps the checkpoint for them: what changed during it.
 fn stamp(env: &CountingEnv, store: &MessageStore, queues: i32, now: Instant) -> Vec<String> {
     let before = env.changes().len();
     for queue in 0..queues {
@@ -216,7 +216,7 @@ const COUNTED: usize = 200;
 /// Bytes that a look into a queue file reads at once, at most.
 const BLOCK: u64 = 8160;
 
-/// A closed store whose queues are in files of a broker's size, with so many messages each.
+/// A closed store whose queues are in files of a broker's size, with this many messages each.
 fn counted(place: &Place, each: usize) {
     let store = place.create_with(StoreConfig {
         mapped_file_size_consume_queue: Some(6_000_000),
@@ -234,7 +234,7 @@ fn append_to_each(store: &MessageStore, each: usize) {
     }
 }
 
-/// How often each queue file was opened, at most.
+/// Returns the largest number of times that a queue file was opened.
 fn most_opened(env: &CountingEnv, root: &Path) -> usize {
     let mut opened = BTreeMap::new();
     for path in env

@@ -345,7 +345,7 @@ fn opening_reads_nothing_of_a_segment_where_nothing_was_written() {
     });
     put(&store, "t", b"x");
     store.close().unwrap();
-    // Sparse, as a broker makes it: not every file system tells allocated blocks from written ones.
+    // Sparse, as a broker makes it: not every file system distinguishes allocated blocks from written ones.
     let segment = fs::OpenOptions::new()
         .write(true)
         .open(place.at("commitlog/00000000000000000000"))

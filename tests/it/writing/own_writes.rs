@@ -1,4 +1,4 @@
-//! A read in the writing process sees every append that returned before it, unless dispatching cannot go on.
+//! A read in the writing process sees every append that returned before it, unless dispatching is blocked.
 
 use std::cell::Cell;
 use std::io;
@@ -21,7 +21,7 @@ use mqstore::store::{Incoming, MessageStore};
 use super::services::stepped;
 use super::{Place, message, put, small, with};
 
-/// How long a read waits for a dispatcher that stands still.
+/// The longest wait of a read for a dispatcher that makes no progress.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Of a test that expects a longer wait: a busy machine makes a thread wait, too.
 const LONG: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ fn a_read_waits_100_ms_for_a_dispatcher_that_stands_still_and_then_answers() {
         Ok(())
     });
     put(&store, "slow", b"x");
-    // Its entry is being written out: the dispatcher stands still.
+    // Its entry is being written out: the dispatcher makes no progress.
     standing.recv().unwrap();
     put(&store, "late", b"x");
     let (is_current, waited) = timed(|| store.catch_up(PATIENCE).unwrap());

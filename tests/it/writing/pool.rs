@@ -1,4 +1,4 @@
-//! The transient store pool: what waits in it, what must not be lost on the way to the log, and what the caller is told.
+//! The transient store pool: what waits in it, what must not be lost on the way to the log, and the errors of the caller.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -19,7 +19,7 @@ use super::services::stepped_with;
 use super::{Place, SEGMENT, append_producer_batch, append_together, bodies, contents, io_error, message, put, small, soon};
 use crate::counting_env::CountingEnv;
 
-/// A pool of so many buffers, each of so many bytes.
+/// A pool of `count` buffers, each of `size` bytes.
 fn pool(count: usize, size: usize) -> StoreConfig {
     StoreConfig {
         transient_store_pool_enable: true,
@@ -520,7 +520,7 @@ fn a_pool_of_no_buffer_or_of_odd_buffers_is_refused() {
     }
 }
 
-/// Whether a change is a write to a segment, under the name that it was made with.
+/// Returns true if a change is a write to a segment, under the name that it was made with.
 fn is_log_write(change: &str) -> bool {
     change.starts_with("write ") && change.contains("/mqstore-new-000")
 }

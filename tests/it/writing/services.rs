@@ -102,7 +102,7 @@ fn many_queues_wait_longer_and_are_written_a_thousand_in_a_step() {
     assert!(!place.at("consumequeue/t").exists());
     assert_eq!(store.step(Service::Dispatch, due).unwrap(), Next::Again);
     assert_eq!(place.names("consumequeue/t").len(), 1000);
-    // What comes meanwhile is dispatched, and does not make the others wait.
+    // New messages are dispatched, and do not make the others wait.
     let offset = put(&store, "u", b"y");
     let later = Next::Idle {
         until: Some(due + Duration::from_millis(10)),

@@ -250,7 +250,7 @@ fn open_crashed(place: &Place, is_reader: bool, failing: usize) -> (Result<(Reco
     (found, looks.load(Ordering::SeqCst))
 }
 
-/// What the open found, without the place.
+/// Returns what the open found, without the place.
 fn report(place: &Place, reader: &MessageReader) -> RecoveryReport {
     let mut report = reader.recovery().clone();
     report.stop_reason = report.stop_reason.replace(&*place.store.to_string_lossy(), "");

@@ -1,4 +1,4 @@
-//! What a store counts while it is open.
+//! Statistics of an open store.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -65,7 +65,7 @@ fn a_thousand_puts_in_three_topics_are_counted_to_the_byte_from_the_open_on() {
     store.close().unwrap();
 }
 
-/// An append that takes 500 ms under the lock is not slow, one that takes 501 is.
+/// An append that takes 500 ms under the lock is not slow, an append of 501 ms is.
 #[test]
 fn an_append_that_holds_the_lock_for_more_than_500_ms_is_a_slow_put_and_is_given_once() {
     let place = Place::new();

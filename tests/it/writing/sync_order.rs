@@ -9,7 +9,7 @@ use super::services::stepped_with;
 use super::{Place, SEGMENT, message, open_in, put, small, soon, wait_for_segments, with};
 use crate::counting_env::CountingEnv;
 
-/// What was done from the `from`th change on, with paths from the store's parent on.
+/// Returns the changes from the `from`th on, with paths from the store's parent on.
 fn done(env: &CountingEnv, place: &Place, from: usize) -> Vec<String> {
     let root = format!("{}/", place.store.parent().unwrap().display());
     let changes = env.changes().into_iter().skip(from);
