@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::check::contradictions::Decided;
 use crate::check::finding_id::{FindingId, Fix, PAST_END, REFUSED, Severity};
-use crate::check::lost_offsets::LostOffsets;
 use crate::format::MessageView;
+use crate::recovery::LostOffsets;
 use crate::remedy::Remedy;
 
 /// Findings of one kind that are listed. The last of them counts those that follow.

@@ -5,8 +5,6 @@
 mod finding_id;
 /// Messages of which record and queue entry name different places.
 mod contradictions;
-/// Queue offsets of lost messages.
-mod lost_offsets;
 /// What was found.
 mod findings;
 /// What the comparisons share.

@@ -1,5 +1,7 @@
 //! Recovery: the end of the log, the entries that are missing in queues and index, and the changes of a writer.
 
+/// Queue offsets of lost messages.
+mod lost_offsets;
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
 /// State and intent: `StoreState`, `Exit`, `Intent`.
@@ -35,6 +37,7 @@ pub use broker_recovery::{BrokerRecovery, RecoveredQueue};
 pub use decision::{OUTCOMES, RowExit, expect_recoverable};
 pub(crate) use directory::remove_abort;
 pub(crate) use growth::find_growth;
+pub use lost_offsets::LostOffsets;
 pub(crate) use open::{open_for_reading, open_for_writing};
 pub use plan::{Missing, RecoveryPlan, RecoveryReport, plan};
 pub use recovery_note::RecoveryNote;

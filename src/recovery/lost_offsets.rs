@@ -33,7 +33,7 @@ impl LostOffsets {
     }
 
     /// Adds a message.
-    pub(super) fn add(&mut self, topic: &str, queue_id: i32, offset: i64) {
+    pub(crate) fn add(&mut self, topic: &str, queue_id: i32, offset: i64) {
         let added = (topic, queue_id, offset);
         let after = self
             .ranges
@@ -57,7 +57,7 @@ impl LostOffsets {
     }
 
     /// Returns the number of messages and their places in words; `None` without a message.
-    pub(super) fn describe(&self) -> Option<String> {
+    pub(crate) fn describe(&self) -> Option<String> {
         let lengths = self.ranges.iter().map(|range| range.offsets.end - range.offsets.start);
         let messages = lengths.sum::<i64>() + self.further;
         let mut listed: Vec<String> = self.ranges.iter().take(LISTED).map(QueueRange::describe).collect();
