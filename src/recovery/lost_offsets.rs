@@ -44,15 +44,19 @@ impl LostOffsets {
             && before.offsets.end >= offset
         {
             before.offsets.end = before.offsets.end.max(end);
-        } else if self.ranges.len() < MOST {
+        } else if after >= MOST {
+            self.further += 1;
+        } else {
             let range = QueueRange {
                 topic: topic.to_owned(),
                 queue_id,
                 offsets: offset..end,
             };
             self.ranges.insert(after, range);
-        } else {
-            self.further += 1;
+            let over = self.ranges.len() > MOST;
+            if let Some(QueueRange { offsets, .. }) = self.ranges.pop_if(|_| over) {
+                self.further += offsets.end - offsets.start;
+            }
         }
     }
 

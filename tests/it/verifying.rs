@@ -165,6 +165,30 @@ fn each_damaged_stretch_lists_the_queue_offsets_that_are_lost() {
 }
 
 #[test]
+fn a_damaged_stretch_keeps_its_first_thousand_ranges_by_queue() {
+    const QUEUES: i32 = 1100;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, 100, 0);
+    let mut put = |queue_id: i32| writer.put("orders", queue_id, b"body", &[]) as usize;
+    put(0);
+    let lost = put(0)..(1..QUEUES).map(&mut put).last().unwrap() + 50;
+    // The loss of a queue shows at its next message, so the last queue is found first.
+    (0..QUEUES).rev().for_each(|queue_id| _ = put(queue_id));
+    writer.finish(true);
+    let segment = dir.path().join("commitlog").join(segment_name(0));
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[lost].fill(0);
+    fs::write(&segment, bytes).unwrap();
+    let report = verified(dir.path());
+    let is_damage = |finding: &&mqstore::check::Finding| finding.id == FindingId::LogDamagedRecord;
+    let damage = report.findings.iter().find(is_damage).unwrap();
+    let queues: Vec<_> = damage.lost.ranges().iter().map(|range| range.queue_id).collect();
+    assert_eq!(queues, (0..1000).collect::<Vec<_>>());
+    let count = format!("messages lost from queues: {QUEUES} (orders/0@1, orders/1@0, ");
+    assert!(damage.what.contains(&count), "{}", damage.what);
+}
+
+#[test]
 fn a_log_of_zeros_is_few_findings() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
