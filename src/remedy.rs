@@ -43,12 +43,16 @@ remedies! {
     /// salvage too.
     SkipOrPutBack: "skip-or-put-back",
         "to read the other messages, use Errors::Skip; to continue writing, put back the segment that is missing or cut short";
-    /// For a writer: a salvage keeps every whole message. For a reader: a read-only open reads the store unchanged.
+    /// For a writer: a salvage keeps every whole message, and a read-only open reads the store unchanged.
     SalvageOrRead: "salvage-or-read",
         "MessageStore::open with Recovery::Salvage keeps every whole message, MessageReader::open reads the store unchanged";
-    /// For a reader: a salvage reads the whole messages after the end of the log, too. For a writer: a salvage keeps them.
+    /// For a reader: a salvage reads the whole messages after the end of the log, too.
     SalvagePastEnd: "salvage-past-end", "open the store with Recovery::Salvage to read what is whole on both sides";
-    /// For a reader: a read-only open reads the messages before and after the gap in the log, with a salvage also those after damage.
+    /// For a reader: as [`SalvagePastEnd`](Self::SalvagePastEnd). For an operator: as [`SkipOrPutBack`](Self::SkipOrPutBack).
+    SalvageOrPutBack: "salvage-or-put-back",
+        "to read what is whole on both sides, open the store with Recovery::Salvage; to continue writing, put back the segment that is \
+         missing or cut short";
+    /// For a writer: a read-only open reads the messages before and after the gap in the log, with a salvage also those after damage.
     ReadAroundGap: "read-around-gap",
         "MessageReader::open reads the messages before and after the gap, with Recovery::Salvage past damage, too";
     /// For an operator who cannot copy a segment again that was cut short: extend it in a copy of the store. A salvage opens

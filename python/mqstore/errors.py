@@ -40,6 +40,7 @@ Remedy: TypeAlias = (
         "skip-or-put-back",
         "salvage-or-read",
         "salvage-past-end",
+        "salvage-or-put-back",
         "read-around-gap",
         "read-only",
         "walk-log",
@@ -61,8 +62,8 @@ For a reader:
 
 - "skip": read with `errors="skip"`, which passes over messages that were lost or are damaged, and counts them.
 - "skip-or-salvage", "skip-or-put-back": the same; below is what a writer or an operator can do.
-- "salvage-past-end": open with `recovery="salvage"`, which also reads the whole messages after the end of the log.
-- "read-around-gap": open with mode "r", which reads the messages before and after a gap in the log.
+- "salvage-past-end", "salvage-or-put-back": open with `recovery="salvage"`, which also reads the whole messages after the end of
+  the log.
 - "read-only": open with mode "r", which writes nothing and takes no lock.
 - "walk-log": search with `walk=True`, which reads the log itself.
 - "start-at-bound": follow with `on_missing="earliest"` or `on_missing="latest"`.
@@ -71,10 +72,12 @@ For a writer:
 
 - "skip-or-salvage", "salvage-or-read", "salvage-past-end": open with `recovery="salvage"`, which keeps every whole message. A
   reader with mode "r" reads the store unchanged.
+- "read-around-gap": open with mode "r", which reads the messages before and after a gap in the log.
 
 For an operator:
 
-- "skip-or-put-back": put back the segment that is missing or cut short; until then the store takes no messages.
+- "skip-or-put-back", "salvage-or-put-back": put back the segment that is missing or cut short; until then the store takes no
+  messages.
 - "extend-copy": copy the segment again, or extend it to its length in a copy of the store.
 - "put-back": put back the part of the log that is missing; if it is lost, `mqstore.repair` with `into`.
 - "repair": `mqstore.repair`, which keeps every whole message.

@@ -20,8 +20,10 @@ pub(super) fn advice(remedy: Remedy) -> &'static str {
         Remedy::SalvageOrRead => {
             "open the store with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged"
         }
-        Remedy::SalvagePastEnd => {
-            "open the store with recovery=\"salvage\" to read what is whole on both sides, with mode \"r\" without a change"
+        Remedy::SalvagePastEnd => "open the store with recovery=\"salvage\" to read what is whole on both sides",
+        Remedy::SalvageOrPutBack => {
+            "to read what is whole on both sides, open the store with recovery=\"salvage\"; to continue writing, put back the segment that \
+             is missing or cut short"
         }
         Remedy::ReadAroundGap => {
             "mode \"r\" reads the messages before and after the gap, with recovery=\"salvage\" past damage, too"

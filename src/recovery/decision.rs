@@ -128,7 +128,7 @@ pub fn expect_recoverable(store: &StoreState<'_>, report: &RecoveryReport) -> Re
     let exit = RowExit::of(store, report);
     let rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
     for row in rows.filter(|row| row.refuses_salvage || !store.intent.is_salvage()) {
-        (row.writer)(store, report)?;
+        (row.writer)(store, report).map_err(of_writer)?;
     }
     Ok(())
 }
@@ -151,10 +151,10 @@ pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_
         Err(error @ Error::Corrupt { .. }) => Some(error),
         Err(error) => return Err(error),
     };
-    let (sign, remedy) = match (cut_off, sign) {
-        (Some(cut_off), sign) => (Some(cut_off.describe(store.log, report, sign)), Some(Remedy::SalvagePastEnd)),
-        (None, Some(sign)) => (Some(sign.text().to_string()), sign.remedy()),
-        (None, None) => (None, None),
+    let remedy = remedy_of_reader(cut_off.is_some(), sign.as_ref().and_then(Error::remedy));
+    let sign = match (cut_off, sign) {
+        (Some(cut_off), sign) => Some(cut_off.describe(store.log, report, sign)),
+        (None, sign) => sign.map(|sign| sign.text().to_string()),
     };
     let passed_over = (lost > 0).then(|| format!("{lost} bytes inside the log are damaged, and were passed over"));
     let signs: Vec<String> = passed_over.into_iter().chain(sign).collect();
@@ -162,6 +162,26 @@ pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_
         what: signs.join("; "),
         remedy,
     }))
+}
+
+/// Returns what helps a reader, which has the store open and may want to write next.
+fn remedy_of_reader(is_cut_off: bool, of_sign: Option<Remedy>) -> Option<Remedy> {
+    match (is_cut_off, of_sign) {
+        // A gap stops a writer that salvages, too.
+        (true, Some(Remedy::ReadAroundGap)) => Some(Remedy::SalvageOrPutBack),
+        (true, _) => Some(Remedy::SalvagePastEnd),
+        (false, Some(Remedy::ReadAroundGap)) => Some(Remedy::SkipOrPutBack),
+        (false, Some(Remedy::SalvageOrRead)) => Some(Remedy::SkipOrSalvage),
+        (false, of_sign) => of_sign,
+    }
+}
+
+/// Returns the refusal with what helps a writer.
+fn of_writer(refusal: Error) -> Error {
+    match refusal.remedy() {
+        Some(Remedy::SalvagePastEnd) => refusal.with_remedy(Remedy::SalvageOrRead),
+        _ => refusal,
+    }
 }
 
 /// Refuses a log that ends at an unreadable page, or of which a segment is cut short, empty or missing.

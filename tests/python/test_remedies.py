@@ -67,10 +67,10 @@ def test_gap_in_the_log_is_a_remedy_of_recovery_and_of_a_writer(tmp_path: Path) 
     with mqstore.open(path, "x", mapped_file_size_commit_log=4096) as store:
         store.append_batch([b"x" * 500] * 50, topic="orders")
     (path / "commitlog" / f"{4096:020}").unlink()
-    with pytest.warns(RuntimeWarning, match='INCOMPLETE.*put it back; mode "r" reads the messages before and after the gap'):
+    with pytest.warns(RuntimeWarning, match='INCOMPLETE.*put it back; to read the other messages, use errors="skip"'):
         store = mqstore.open(path)
     with store:
-        assert store.recovery.remedy == "read-around-gap"
+        assert store.recovery.remedy == "skip-or-put-back"
         assert (store.recovery.missing or "").endswith("put it back")
     with pytest.raises(mqstore.CorruptError) as raised:
         mqstore.open(path, "a")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mqstore.errors import Remedy
 
 _SKIP = ("skip_damaged", "--skip-damaged leaves out what was lost or is damaged")
+_SALVAGE = ("recovery", "--salvage reads what is whole on both sides")
 _REPAIR = ("path", "mqstore repair {path} --into NEW --yes keeps what is whole, in a copy")
 #: The parameter of the commands with which a remedy helps, and the words. None where no command helps: the text says what to put
 #: back, or doctor names the next step.
@@ -19,7 +20,8 @@ _WAYS: dict[Remedy, tuple[str, str] | None] = {
     "skip-or-salvage": _SKIP,
     "skip-or-put-back": _SKIP,
     "salvage-or-read": None,
-    "salvage-past-end": ("recovery", "--salvage reads what is whole on both sides"),
+    "salvage-past-end": _SALVAGE,
+    "salvage-or-put-back": _SALVAGE,
     "read-around-gap": None,
     "extend-copy": (
         "path",

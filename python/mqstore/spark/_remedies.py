@@ -16,6 +16,7 @@ _WAYS: dict[Remedy, str | None] = {
     "skip-or-put-back": _ERRORS,
     "salvage-or-read": None,
     "salvage-past-end": None,
+    "salvage-or-put-back": None,
     "read-around-gap": None,
     "extend-copy": None,
     "put-back": None,

@@ -112,7 +112,7 @@ fn damage_below_the_mark_of_a_killed_writer_is_refused_untouched_and_read_as_inc
         let Missing { what, remedy } = reader.recovery().missing.as_ref().unwrap();
         assert!(what.contains(&mark), "{what}");
         assert!(
-            matches!(remedy, Some(Remedy::SalvageOrRead | Remedy::SalvagePastEnd)),
+            matches!(remedy, Some(Remedy::SkipOrSalvage | Remedy::SalvagePastEnd)),
             "{remedy:?}: {what}"
         );
         for offset in &offsets[..n] {
