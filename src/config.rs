@@ -482,6 +482,15 @@ impl StoreConfig {
     }
 }
 
+/// Returns the name of an option with the name that it has in a broker's configuration, from which it may come.
+pub(crate) fn named_as_in_rocketmq(name: &str) -> String {
+    let options = StoreConfig::options();
+    match options.iter().find(|option| option.name == name) {
+        Some(option) if !option.rocketmq.is_empty() => format!("{name} ({} of a broker)", option.rocketmq),
+        _ => name.to_owned(),
+    }
+}
+
 fn invalid(option: &str, value: impl std::fmt::Display, accepted: &str) -> Result<()> {
     Err(Error::Invalid {
         what: format!("{option} is {value}: expected {accepted}"),

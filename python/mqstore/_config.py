@@ -5,6 +5,7 @@ Imported at its first use, as `mqstore._reports` is. A test compares names, defa
 
 import os
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -65,6 +66,8 @@ class Options(RepairOptions, total=False):
 
 #: The index of a broker that states one of its sizes and not the other.
 _INDEX_OF_BROKER = {"max_hash_slot_num": 5_000_000, "max_index_num": 20_000_000}
+#: The smallest index, with which any accepted size of one of them makes a file that a broker maps.
+_LEAST_INDEX = {"max_hash_slot_num": 1, "max_index_num": 2}
 
 
 @final
@@ -250,24 +253,49 @@ class StoreConfig(_Shown):
 
         It takes the options that mqstore has, by RocketMQ's names. It ignores all others, which say
         nothing of a store that mqstore opens: names, addresses, threads, limits of the network. File
-        sizes that the file does not state are RocketMQ's (`geometry="broker"`), as in that broker.
+        sizes that the file does not state are RocketMQ's (`geometry="broker"`), as in that broker;
+        `open(path, config=config, geometry=None)` opens a store of other sizes. As in a broker, the
+        last of several entries with one key counts, and the size of queue files is rounded up to a
+        multiple of 20.
 
         Raises `ValueError` with file and line for a value that the option does not accept, also
-        where a broker starts: it rounds some sizes, and ignores text that is no number.
+        where a broker starts and ignores it, such as text that is no number, and for queues in
+        RocksDB (`storeType`). Warns (`RuntimeWarning`) of a commit log that is not in the directory
+        of the store (`storePathCommitLog`): `open` reads `commitlog` in its `path`.
         """
-        names, given = _rocketmq_options(), {}
         with open(path, encoding="latin-1", newline=None) as file:
-            for line, key, text in _properties(file.read()):
-                if (name := names.get(key)) is not None:
-                    try:
-                        value = _value_of(text, getattr(cls, name))
-                        _check_options(**_INDEX_OF_BROKER | {name: value})
-                    except ValueError as error:
-                        raise ValueError(f"{os.fspath(path)}, line {line}: {key} = {text}: {error}") from None
-                    given[name] = value
+            entries = {key: (line, text) for line, key, text in _properties(file.read())}
+        for key, problem, is_error in _unlike_ours(entries):
+            line, text = entries[key]
+            problem = f"{os.fspath(path)}, line {line}: {key} = {text}: {problem}"
+            if is_error:
+                raise ValueError(problem)
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
+        names, given = _rocketmq_options(), {}
+        for key, (line, text) in entries.items():
+            if (name := names.get(key)) is not None:
+                try:
+                    given[name] = _value_of(name, text, getattr(cls, name))
+                    _check_options(**_LEAST_INDEX | {name: given[name]})
+                except ValueError as error:
+                    raise ValueError(f"{os.fspath(path)}, line {line}: {key} = {text}: {error}") from None
         if not given.keys().isdisjoint(_INDEX_OF_BROKER):
             given = _INDEX_OF_BROKER | given
-        return replace(cls(geometry="broker"), **given)
+        try:
+            return replace(cls(geometry="broker"), **given)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def _unlike_ours(entries: dict[str, tuple[int, str]]) -> Iterator[tuple[str, str, bool]]:
+    """Yields the keys that place a store where mqstore does not look for it, why, and whether that is an error."""
+    texts = {key: text for key, (_, text) in entries.items()}
+    if texts.get("storeType", "").lower() == "defaultrocksdb":
+        yield "storeType", "mqstore neither reads nor writes queues in RocksDB", True
+    root, log = texts.get("storePathRootDir"), texts.get("storePathCommitLog")
+    if log and (root is None or os.path.normpath(log) != os.path.join(os.path.normpath(root), "commitlog")):
+        where = "the directory of the store" if root is None else f"storePathRootDir ({root})"
+        yield "storePathCommitLog", f"mqstore reads the log from commitlog in {where}: link it there", False
 
 
 def merged(config: StoreConfig, /, **options: Any) -> dict[str, Any]:
@@ -277,8 +305,8 @@ def merged(config: StoreConfig, /, **options: Any) -> dict[str, Any]:
     return config._given() | options
 
 
-def _value_of(text: str, default: Any) -> Any:
-    """Converts a value of a properties file to the type of an option."""
+def _value_of(name: str, text: str, default: Any) -> Any:
+    """Converts a value of a properties file to the type of an option, and rounds it as a broker does."""
     if isinstance(default, str):
         return text
     if isinstance(default, bool):
@@ -287,7 +315,8 @@ def _value_of(text: str, default: Any) -> Any:
         return text.lower() == "true"
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise ValueError("expected a whole number")
-    return int(text)
+    # RocketMQ: getMappedFileSizeConsumeQueue.
+    return -(-int(text) // 20) * 20 if name == "mapped_file_size_consume_queue" else int(text)
 
 
 def _properties(text: str) -> Iterator[tuple[int, str, str]]:

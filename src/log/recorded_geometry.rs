@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::config::{PAGE_SIZE, Sizes, StoreConfig};
+use crate::config::{PAGE_SIZE, Sizes, StoreConfig, named_as_in_rocketmq};
 use crate::error::{Error, Result};
 use crate::format::{
     COMMIT_LOG_DIR, CONFIG_DIR, CQ_UNIT_SIZE, GEOMETRY_FILE, INDEX_DIR, IndexGeometry, parse_index_name, parse_segment_name,
@@ -162,8 +162,9 @@ fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Opt
     };
     Err(Error::Invalid {
         what: format!(
-            "option mapped_file_size_commit_log is {given}, but {} has {} bytes, and this store was made with segments of that size: \
-             leave the option out",
+            "option {} is {given}, but {} has {} bytes, and this store was made with segments of that size: state that size, or make \
+             the option None",
+            named_as_in_rocketmq("mapped_file_size_commit_log"),
             dir.join(&first.name).display(),
             first.len
         ),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{Geometry, Sizes, StoreConfig};
+use crate::config::{Geometry, Sizes, StoreConfig, named_as_in_rocketmq};
 use crate::error::{Error, Result};
 use crate::log::fill_from_record;
 use crate::read::MessageReader;
@@ -94,7 +94,9 @@ fn expect_broker(given: &StoreConfig, found: &StoreConfig) -> Result<()> {
         {
             return Err(Error::Invalid {
                 what: format!(
-                    "geometry is \"broker\", which makes {name} {expected}, but it is {found} in this store: leave geometry out"
+                    "geometry is \"broker\", which makes {} {expected} unless it is stated, but it is {found} in this store: state that \
+                     size, or make geometry None",
+                    named_as_in_rocketmq(name)
                 ),
             });
         }

@@ -8,6 +8,7 @@ import dataclasses
 import inspect
 import pickle
 import re
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -184,9 +185,65 @@ syncFlushTimeout=3000
     assert continued.sync_flush_timeout == 3000
 
 
+@pytest.mark.parametrize(("size", "rounded"), [(6_000_000, 6_000_000), (1000, 1000), (1001, 1020), (1, 20)])
+def test_broker_conf_rounds_the_size_of_queue_files_as_a_broker(tmp_path: Path, size: int, rounded: int) -> None:
+    config = mqstore.StoreConfig.from_broker_conf(conf(tmp_path, f"mappedFileSizeConsumeQueue = {size}"))
+    assert config.mapped_file_size_consume_queue == rounded
+
+
+def test_bad_value_that_a_later_entry_of_broker_conf_replaces_is_no_error(tmp_path: Path) -> None:
+    text = "maxMessageSize = many\nstoreType = defaultRocksDB\nmaxMessageSize = 1000\nstoreType = default\n"
+    assert mqstore.StoreConfig.from_broker_conf(conf(tmp_path, text)).max_message_size == 1000
+
+
+def test_sizes_of_an_index_in_broker_conf_are_judged_together(tmp_path: Path) -> None:
+    many_slots = "maxHashSlotNum = 500000000\n"
+    path = conf(tmp_path, many_slots)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(path))}: max_hash_slot_num 500000000 and max_index_num 20000000"):
+        mqstore.StoreConfig.from_broker_conf(path)
+    config = mqstore.StoreConfig.from_broker_conf(conf(tmp_path, f"{many_slots}maxIndexNum = 1000\n"))
+    assert (config.max_hash_slot_num, config.max_index_num) == (500_000_000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("storePathRootDir = /data\nstorePathCommitLog = /data/commitlog/\n", None),
+        ("storePathRootDir = /data\nstoreType = default\n", None),
+        ("storePathRootDir = /data\nstorePathCommitLog = /ssd/commitlog\n", "storePathCommitLog = /ssd/commitlog"),
+        ("\nstorePathCommitLog = /ssd/a,/ssd/b\n", "storePathCommitLog = /ssd/a,/ssd/b"),
+    ],
+)
+def test_a_log_outside_the_store_in_broker_conf_is_a_warning(tmp_path: Path, text: str, key: str | None) -> None:
+    path = conf(tmp_path, text)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        mqstore.StoreConfig.from_broker_conf(path)
+    starts = [] if key is None else [f"{path}, line 2: {key}: "]
+    assert [str(warning.message)[: len(start)] for warning, start in zip(caught, starts, strict=True)] == starts
+    assert all((warning.category, warning.filename) == (RuntimeWarning, __file__) for warning in caught)
+
+
+def test_a_store_of_other_sizes_than_broker_conf_names_the_key_that_differs(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=65_536) as store:
+        store.append("orders", b"one")
+    config = mqstore.StoreConfig.from_broker_conf(conf(tmp_path, ""))
+    for mode in ("r", "a"):
+        with pytest.raises(ValueError, match=r"mappedFileSizeCommitLog of a broker\) 1073741824 unless .* 65536 in this store"):
+            mqstore.open(path, mode, config)
+        with mqstore.open(path, mode, config, geometry=None) as store:
+            assert len(store.topics["orders"].queues[0]) == 1
+    stated = mqstore.StoreConfig.from_broker_conf(conf(tmp_path, "mappedFileSizeCommitLog = 131072"))
+    with pytest.raises(ValueError, match=r"mappedFileSizeCommitLog of a broker\) is 131072, .* 65536 bytes"):
+        mqstore.open(path, "r", stated)
+
+
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
+        ("storeType = defaultRocksDB", "storeType = defaultRocksDB: mqstore neither reads nor writes queues in RocksDB"),
+        ("mappedFileSizeConsumeQueue = 0", "mappedFileSizeConsumeQueue = 0: mapped_file_size_consume_queue is 0"),
         ("flushIntervalCommitLog = fast", "flushIntervalCommitLog = fast: expected a whole number"),
         ("flushIntervalCommitLog = 0", "flushIntervalCommitLog = 0: flush_interval_commit_log is 0: expected 1 or more"),
         ("flushDiskType = SYNC", "flushDiskType = SYNC: option flush_disk_type: .*ASYNC_FLUSH"),

@@ -105,7 +105,7 @@ def test_a_size_that_a_store_of_one_segment_was_not_made_with_is_a_wrong_value(t
         store.append("orders", b"x")
     for mode in ("r", "r+", "a"):
         with pytest.raises(
-            ValueError, match=rf"mapped_file_size_commit_log.*{given}.*commitlog.*65536.*leave the option out"
+            ValueError, match=rf"mapped_file_size_commit_log.*{given}.*commitlog.*65536.*state that size"
         ) as raised:
             mqstore.open(path, mode, mapped_file_size_commit_log=given)
         assert not isinstance(raised.value, mqstore.CorruptError)
@@ -237,7 +237,7 @@ def test_options_are_rocketmqs_names(path: Path) -> None:
         ({"mapped_file_size_commit_log": 5000}, ValueError, "4096"),
         ({"message_delay_level": "soon"}, ValueError, "soon"),
         ({"geometry": "small"}, ValueError, "geometry.*broker"),
-        ({"geometry": "broker"}, ValueError, "leave geometry out"),
+        ({"geometry": "broker"}, ValueError, "state that size, or make geometry None"),
         ({"max_message_size": "1k"}, TypeError, "max_message_size"),
     ],
 )
