@@ -1356,12 +1356,12 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
 @final
 class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers. It
-    holds the physical offset of each message, 8 bytes, and reads a message when it is asked for: the store must be open
-    then.
+    holds where each message is stored, 24 bytes, and reads a message when it is asked for: the store must be open then.
 
-    The query has checked each message. Reading one raises `NotFoundError` if it has expired since, and `CorruptError` if it
-    was damaged since, whatever `errors` says. An answer pickles as its store does: where another store is at the path by
-    then, it reads the messages of that one.
+    The query has checked each message. One that has expired, was damaged or gave way to another one since raises
+    `NotFoundError` or `CorruptError` when it is read; with `errors="skip"` a read of several passes over it, and `skipped`
+    and `complete` then take account of it. An answer pickles as its store does; the messages of another store at that path
+    count as gone.
     """
     @property
     def complete(self) -> bool:
@@ -1377,7 +1377,7 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     @property
     def skipped(self) -> int:
         """How many places of the log were passed over, because a message that could match was lost there, or, with
-        `errors="skip"`, is damaged there.
+        `errors="skip"`, is damaged there; with those of the messages that reads of the answer have passed over so far.
         """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
         """Returns its messages as Arrow record batches, read when they are asked for.
@@ -1677,5 +1677,7 @@ def _part(
 ) -> Store | Topic | Queue | QueueSlice: ...
 def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, int, tuple[Message, ...]]) -> GetResult: ...
 def _query_result(
-    store: Store | Recipe, complete: bool, covers: tuple[int, int], skipped: int, places: list[int]
+    store: Store | Recipe,
+    coverage: tuple[bool, tuple[int, int], int],
+    found: tuple[str, bool, list[tuple[int, int, int, int]]],
 ) -> QueryResult: ...

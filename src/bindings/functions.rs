@@ -11,7 +11,7 @@ use super::capsule::import_table;
 use super::queue::Queue;
 use super::recipe::Recipe;
 use super::record_batch::RecordBatch;
-use super::results::QueryResult;
+use super::results::{CoverageParts, FoundParts, QueryResult};
 use super::store::Store;
 use super::tabular::tabular;
 use super::time::to_ms;
@@ -73,13 +73,11 @@ pub(super) fn topics(store: &Bound<'_, PyAny>) -> PyResult<Topics> {
 #[pyfunction(name = "_query_result")]
 pub(super) fn query_result<'py>(
     store: &Bound<'py, PyAny>,
-    complete: bool,
-    covers: (i64, i64),
-    skipped: u64,
-    places: Vec<i64>,
+    coverage: CoverageParts,
+    found: FoundParts,
 ) -> PyResult<Bound<'py, QueryResult>> {
     let handle = opened(store)?.get().handle.clone();
-    tabular(store.py(), QueryResult::new(handle, places.into(), complete, covers, skipped))
+    tabular(store.py(), QueryResult::from_parts(handle, coverage, found))
 }
 
 /// Returns the store that pickle has made of a recipe. Opens the recipe itself, which `copy.copy`

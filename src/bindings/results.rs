@@ -17,7 +17,7 @@ use super::recipe::{Recipe, Reduced, of_native};
 use super::source::{Selection, Source};
 use super::tabular::{Tabular, tabular};
 use crate::config::Errors;
-use crate::read::{self, GetRequest, OnDamage, StoredMessage};
+use crate::read::{self, GetRequest, KeyHit, OnDamage, QueryHits, StoredMessage};
 use crate::storage::Generation;
 
 /// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
@@ -158,55 +158,85 @@ impl GetResult {
 }
 
 /// The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much
-/// of the log it covers. It holds the physical offset of each message, 8 bytes, and reads a message
-/// when it is asked for: the store must be open then.
+/// of the log it covers. It holds where each message is stored, 24 bytes, and reads a message when
+/// it is asked for: the store must be open then.
 ///
-/// The query has checked each message. Reading one raises `NotFoundError` if it has expired since,
-/// and `CorruptError` if it was damaged since, whatever `errors` says. An answer pickles as its
-/// store does: where another store is at the path by then, it reads the messages of that one.
+/// The query has checked each message. One that has expired, was damaged or gave way to another one
+/// since raises `NotFoundError` or `CorruptError` when it is read; with `errors="skip"` a read of
+/// several passes over it, and `skipped` and `complete` then take account of it. An answer pickles
+/// as its store does; the messages of another store at that path count as gone.
 #[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct QueryResult {
     handle: Arc<Handle>,
-    places: Arc<[i64]>,
-    /// Whether these are all messages that match. False if the limit left messages out (`covers[0]`
-    /// then says where it starts), if a message that could match was passed over (`skipped`) or its
-    /// segment was removed meanwhile, and if `Store.recovery` is not complete.
-    #[pyo3(get)]
+    hits: Arc<QueryHits>,
+    errors: Errors,
     complete: bool,
     /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's
     /// end, until the limit was reached. Every message there that matches is in the answer, unless
     /// it was passed over.
     #[pyo3(get)]
     covers: (i64, i64),
-    /// How many places of the log were passed over, because a message that could match was lost
-    /// there, or, with `errors="skip"`, is damaged there.
-    #[pyo3(get)]
     skipped: u64,
 }
 
 impl QueryResult {
-    pub(super) fn new(handle: Arc<Handle>, places: Arc<[i64]>, complete: bool, covers: (i64, i64), skipped: u64) -> Self {
+    pub(super) fn new(handle: Arc<Handle>, topic: String, errors: Errors, result: read::QueryResult) -> Self {
         Self {
             handle,
-            places,
-            complete,
-            covers,
-            skipped,
+            hits: Arc::new(QueryHits::new(topic, result.hits)),
+            errors,
+            complete: result.complete,
+            covers: (result.covers.start, result.covers.end),
+            skipped: result.skipped,
         }
     }
 
-    /// Reads the message that starts at a physical offset.
-    fn message(&self, py: Python<'_>, place: i64) -> PyResult<Message> {
+    /// Returns the answer that pickle has kept.
+    pub(super) fn from_parts(handle: Arc<Handle>, coverage: CoverageParts, (topic, is_skipping, hits): FoundParts) -> Self {
+        let (complete, (begin, end), skipped) = coverage;
+        let hit = |(queue_id, queue_offset, physical_offset, store_size)| KeyHit {
+            queue_id,
+            queue_offset,
+            physical_offset,
+            store_size,
+        };
+        let result = read::QueryResult {
+            hits: hits.into_iter().map(hit).collect(),
+            complete,
+            covers: begin..end,
+            skipped,
+        };
+        let errors = if is_skipping { Errors::Skip } else { Errors::Raise };
+        Self::new(handle, topic, errors, result)
+    }
+
+    /// Reads the message of a hit.
+    fn message(&self, py: Python<'_>, hit: &KeyHit) -> PyResult<Message> {
         let reader = self.handle.current_reader(py)?;
-        let read = self.handle.detach(py, || reader.message_at(place));
+        let read = self.handle.detach(py, || self.hits.message(&reader, hit.physical_offset));
         Ok(Message::new(read?))
+    }
+
+    /// Reads the message of a hit. Returns None for damage that `errors` skips.
+    fn message_or_skip(&self, py: Python<'_>, physical_offset: i64) -> PyResult<Option<Message>> {
+        let reader = self.handle.current_reader(py)?;
+        let on_damage = OnDamage::new(self.errors);
+        let read = self
+            .handle
+            .detach(py, || self.hits.message_or_skip(&reader, physical_offset, &on_damage));
+        Ok(read?.map(Message::new))
     }
 
     /// Iterates over the messages with these indexes.
     fn iterate(&self, py: Python<'_>, indexes: impl Iterator<Item = usize> + Send + 'static) -> PyResult<MessageIterator> {
-        let (reader, places) = (self.handle.current_reader(py)?, self.places.clone());
-        let read = indexes.map_while(move |index| places.get(index).map(|place| reader.message_at(*place)));
-        Ok(MessageIterator::over(self.handle.clone(), read, OnDamage::new(Errors::Raise)))
+        let (reader, hits) = (self.handle.current_reader(py)?, self.hits.clone());
+        let on_damage = OnDamage::new(self.errors);
+        let skips = on_damage.clone();
+        let read = indexes.filter_map(move |index| {
+            let hit = hits.list().get(index)?;
+            hits.message_or_skip(&reader, hit.physical_offset, &skips).transpose()
+        });
+        Ok(MessageIterator::over(self.handle.clone(), read, on_damage))
     }
 
     /// Returns the index of a message, if it is in the answer between the indexes `wanted`.
@@ -215,16 +245,35 @@ impl QueryResult {
             return Ok(None);
         };
         let place = message.get().physical_offset()?;
-        let Ok(index) = self.places.binary_search(&place) else {
+        let Some(index) = self.hits.find(place) else {
             return Ok(None);
         };
-        let is_same = self.message(py, place)?.is_same(message.get())?;
+        let is_same = match self.message_or_skip(py, place)? {
+            Some(stored) => stored.is_same(message.get())?,
+            None => false,
+        };
         Ok(Some(index as i64).filter(|index| is_same && wanted.contains(index)))
     }
 }
 
 #[pymethods]
 impl QueryResult {
+    /// Whether these are all messages that match. False if the limit left messages out (`covers[0]`
+    /// then says where it starts), if a message that could match was passed over (`skipped`) or its
+    /// segment was removed meanwhile, and if `Store.recovery` is not complete.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.complete && self.hits.skipped() == 0
+    }
+
+    /// How many places of the log were passed over, because a message that could match was lost
+    /// there, or, with `errors="skip"`, is damaged there; with those of the messages that reads of
+    /// the answer have passed over so far.
+    #[getter]
+    fn skipped(&self) -> u64 {
+        self.skipped + self.hits.skipped()
+    }
+
     /// Returns its messages as Arrow record batches, read when they are asked for.
     ///
     /// `columns` and `max_bytes` as in `QueueSlice.batches`.
@@ -235,24 +284,27 @@ impl QueryResult {
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
     ) -> PyResult<Batches> {
-        let source = Source::Store(self.handle.clone(), Selection::Records(self.places.clone()));
-        Batches::new(source, columns.as_deref(), max_bytes, Some(Errors::Raise))
+        let source = Source::Store(self.handle.clone(), Selection::Hits(self.hits.clone()));
+        Batches::new(source, columns.as_deref(), max_bytes, Some(self.errors))
     }
 
     fn __len__(&self) -> usize {
-        self.places.len()
+        self.hits.list().len()
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let length = self.places.len();
-        let read = |range: Range<i64>| {
-            let places = self.places.get(range.start as usize..range.end as usize).unwrap_or_default();
-            let messages = places.iter().map(|place| self.message(py, *place));
-            PyTuple::new(py, messages.collect::<PyResult<Vec<_>>>()?)
-        };
+        let (hits, length) = (self.hits.list(), self.hits.list().len());
+        let hits_in = |range: Range<i64>| hits.get(range.start as usize..range.end as usize).unwrap_or_default();
         match indexed(index, &(0..length as i64))? {
-            Indexed::One(at) => read(at..at + 1)?.get_item(0),
-            Indexed::Several(range) => Ok(read(range)?.into_any()),
+            Indexed::One(at) => {
+                let messages = hits_in(at..at + 1).iter().map(|hit| self.message(py, hit));
+                PyTuple::new(py, messages.collect::<PyResult<Vec<_>>>()?)?.get_item(0)
+            }
+            Indexed::Several(range) => {
+                let messages = hits_in(range).iter();
+                let messages = messages.filter_map(|hit| self.message_or_skip(py, hit.physical_offset).transpose());
+                Ok(PyTuple::new(py, messages.collect::<PyResult<Vec<_>>>()?)?.into_any())
+            }
             Indexed::Outside(given) => Err(PyIndexError::new_err(format!(
                 "index {given} is outside an answer of {length} messages"
             ))),
@@ -260,21 +312,19 @@ impl QueryResult {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
-        self.iterate(py, 0..self.places.len())
+        self.iterate(py, 0..self.hits.list().len())
     }
 
     fn __reversed__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
-        self.iterate(py, (0..self.places.len()).rev())
+        self.iterate(py, (0..self.hits.list().len()).rev())
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, QueryParts<'_>> {
-        let parts = (
-            self.handle.recipe()?,
-            self.complete,
-            self.covers,
-            self.skipped,
-            &self.places[..],
-        );
+        let hit = |hit: &KeyHit| (hit.queue_id, hit.queue_offset, hit.physical_offset, hit.store_size);
+        let hits = self.hits.list().iter().map(hit).collect();
+        let found = (self.hits.topic().to_owned(), self.errors == Errors::Skip, hits);
+        let coverage = (self.complete(), self.covers, self.skipped());
+        let parts = (self.handle.recipe()?, coverage, found);
         Ok((of_native(py, "_query_result")?, parts))
     }
 
@@ -282,8 +332,8 @@ impl QueryResult {
         let (begin, end) = self.covers;
         format!(
             "<mqstore.QueryResult {} messages, complete={}, covers {begin}..{end}>",
-            self.places.len(),
-            if self.complete { "True" } else { "False" },
+            self.hits.list().len(),
+            if self.complete() { "True" } else { "False" },
         )
     }
 }
@@ -292,7 +342,13 @@ impl QueryResult {
 type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
 
 /// What pickle keeps of a `QueryResult`.
-type QueryParts<'a> = (&'a Py<Recipe>, bool, (i64, i64), u64, &'a [i64]);
+type QueryParts<'a> = (&'a Py<Recipe>, CoverageParts, FoundParts);
+
+/// Completeness, the physical offsets that were looked at, and the number of places that were passed over.
+pub(super) type CoverageParts = (bool, (i64, i64), u64);
+
+/// The topic, whether damage is skipped, and of each hit queue id, queue offset, physical offset and size.
+pub(super) type FoundParts = (String, bool, Vec<(i32, i64, i64, i32)>);
 
 /// A `GetResult` from its parts: what pickle calls.
 #[pyfunction(name = "_get_result")]

@@ -12,7 +12,7 @@ use super::message::MessageBytes;
 use crate::arrow::Table;
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::read::{Filled, MessageReader, OnDamage, Picked, Scan, ScanRequest};
+use crate::read::{Filled, MessageReader, OnDamage, Picked, QueryHits, Scan, ScanRequest};
 use crate::storage::Generation;
 
 /// Where messages are read from.
@@ -29,6 +29,8 @@ pub(super) enum Selection {
     Queues(String, Vec<(i32, Range<i64>)>),
     /// Those whose records start at these physical offsets, in this order.
     Records(Arc<[i64]>),
+    /// The hits of a query.
+    Hits(Arc<QueryHits>),
     /// Those that are asked for.
     Scan(Box<ScanRequest>),
 }
@@ -187,6 +189,7 @@ impl fmt::Display for Source {
                 ranges => write!(f, "{topic}, {} queues", ranges.len()),
             },
             Self::Store(_, Selection::Records(offsets)) => write!(f, "{} records", offsets.len()),
+            Self::Store(_, Selection::Hits(hits)) => write!(f, "{} hits of a query", hits.list().len()),
             Self::Store(handle, Selection::Scan(_)) => write!(f, "a scan of {}", handle.path().display()),
             Self::Memory(messages) => write!(f, "{} messages", messages.len()),
         }
@@ -198,6 +201,7 @@ impl Selection {
         match self {
             Self::Queues(topic, stretches) => Scan::of_queues(reader, topic, stretches, on_damage),
             Self::Records(offsets) => Ok(Scan::of_records(reader, offsets, on_damage)),
+            Self::Hits(hits) => Ok(Scan::of_hits(reader, hits, on_damage)),
             Self::Scan(request) => Scan::new(reader, ScanRequest::clone(request), on_damage),
         }
     }

@@ -212,9 +212,7 @@ impl Store {
         };
         let reader = self.handle.reader(py, Freshness::Walk)?;
         let result = self.handle.detach(py, || reader.query(&request))?;
-        let places = result.hits.iter().map(|hit| hit.physical_offset).collect();
-        let covers = (result.covers.start, result.covers.end);
-        let answer = QueryResult::new(self.handle.clone(), places, result.complete, covers, result.skipped);
+        let answer = QueryResult::new(self.handle.clone(), request.topic, request.errors, result);
         Ok(tabular(py, answer)?.unbind())
     }
 

@@ -461,7 +461,7 @@ impl MessageReader {
 }
 
 /// A message in words.
-fn message_text(topic: &str, queue_id: i32, queue_offset: i64) -> String {
+pub(super) fn message_text(topic: &str, queue_id: i32, queue_offset: i64) -> String {
     format!("the message of topic {topic:?}, queue {queue_id}, queue offset {queue_offset}")
 }
 

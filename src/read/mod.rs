@@ -19,6 +19,8 @@ mod get_message;
 mod lookup_by_time;
 /// Many messages by offset, key or id.
 mod resolve;
+/// The hits of a query, whose messages are read later.
+mod query_hits;
 /// Queries by key or tag.
 mod query;
 /// Reading many messages at once.
@@ -41,6 +43,7 @@ pub use inventory::Segment;
 pub use lookup_by_time::Side;
 pub use message_reader::{MessageReader, Position};
 pub use query::QueryResult;
+pub use query_hits::QueryHits;
 pub use queue_walk::QueueScan;
 pub use refresh::Refreshed;
 pub use resolve::{HitBounds, KeyHit, OffsetResolver, QueryBy, QueryRequest};

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
+import shutil
+import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -238,3 +241,73 @@ def test_a_record_that_was_damaged_is_corrupt(encoder: Encoder) -> None:
         result = store.query("orders", "o-1", errors="skip")
         assert (result.complete, result.skipped) == (False, 1)
         assert b"after it" in [message.body for message in result]
+
+
+#: Changes of the record that starts at an offset, as a log that was cut and has grown again may have another one there.
+CHANGES: dict[str, Callable[[bytearray, int], None]] = {
+    "topic": lambda log, start: log.__setitem__(log.index(b"orders", start) + 5, ord("z")),
+    "queue id": lambda log, start: struct.pack_into(">i", log, start + 12, 7),
+    "queue offset": lambda log, start: struct.pack_into(">q", log, start + 20, 99),
+    "body": lambda log, start: log.__setitem__(log.index(b"body", start), ord("B")),
+}
+
+
+@pytest.fixture(params=[*CHANGES, "size"])
+def changed(request: pytest.FixtureRequest, encoder: Encoder, tmp_path: Path) -> tuple[Path, int]:
+    """A store of three messages with the key "k", and the number of one that `change` replaces."""
+    for number in range(3):
+        encoder.append("orders", b"body %d" % number, keys=["k"])
+    return encoder.write(), 2 if request.param == "size" else 1
+
+
+def change(path: Path, kind: str) -> None:
+    """Writes the store again with another record in the place of one."""
+    shutil.rmtree(path)
+    encoder = Encoder(path)
+    starts = [encoder.append("orders", b"body %d" % number, keys=["k"]) for number in range(2)]
+    encoder.append("orders", b"a longer body" if kind == "size" else b"body 2", keys=["k"])
+    if kind != "size":
+        CHANGES[kind](encoder.log, starts[1])
+    encoder.write()
+
+
+def test_an_answer_raises_where_another_message_is_at_the_place_of_a_hit(
+    request: pytest.FixtureRequest, changed: tuple[Path, int]
+) -> None:
+    (path, number), kind = changed, request.node.callspec.params["changed"]
+    with mqstore.open(path) as store:
+        pickled = pickle.dumps(store.query("orders", "k"))
+    change(path, kind)
+    answer = pickle.loads(pickled)
+    where = rf'has found the message of topic "orders", queue 0, queue offset {number}, in \d+ bytes at .*: query it again$'
+    reads = (lambda: answer[number], lambda: list(answer), lambda: list(reversed(answer)), lambda: answer[:], answer.to_arrow)
+    for read in reads:
+        with pytest.raises(mqstore.CorruptError if kind == "body" else mqstore.NotFoundError) as raised:
+            read()
+        assert kind == "body" or re.search(where, str(raised.value).partition("; errors=")[0]), raised.value
+    assert [message.body for message in answer[:number]] == [b"body %d" % before for before in range(number)]
+    assert (answer.complete, answer.skipped) == (True, 0)
+
+
+def test_an_answer_skips_and_counts_each_hit_that_is_gone_once(request: pytest.FixtureRequest, changed: tuple[Path, int]) -> None:
+    (path, number), kind = changed, request.node.callspec.params["changed"]
+    with mqstore.open(path) as store:
+        answer = store.query("orders", "k", errors="skip")
+        message, pickled = answer[number], pickle.dumps(answer)
+    change(path, kind)
+    whole = [b"body %d" % each for each in range(3) if each != number]
+    for read in (list, lambda answer: answer[:], lambda answer: list(reversed(answer))[::-1], mqstore.QueryResult.to_arrow):
+        answer = pickle.loads(pickled)
+        assert (len(answer), answer.complete, answer.skipped) == (3, True, 0)
+        for _ in range(2):
+            found = read(answer)
+            bodies = found["body"].to_pylist() if hasattr(found, "to_pylist") else [each.body for each in found]
+            assert bodies == whole
+            assert (len(answer), answer.complete, answer.skipped) == (3, False, 1)
+        assert message not in answer
+        with pytest.raises(mqstore.CorruptError if kind == "body" else mqstore.NotFoundError):
+            answer[number]
+        again = pickle.loads(pickle.dumps(answer))
+        assert (again.complete, again.skipped) == (False, 1)
+    iterator = iter(answer)
+    assert ([each.body for each in iterator], iterator.skipped) == (whole, 1)

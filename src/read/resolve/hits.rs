@@ -42,7 +42,7 @@ pub struct KeyHit {
 
 impl KeyHit {
     #[inline]
-    pub(super) fn of(view: &MessageView<'_>) -> Self {
+    pub(crate) fn of(view: &MessageView<'_>) -> Self {
         Self {
             queue_id: view.queue_id(),
             queue_offset: view.queue_offset(),

@@ -116,7 +116,7 @@ impl Picker {
         match self.predicate.admits(place, &view, reader) {
             Ok(true) => {}
             Ok(false) => return Ok(Outcome::PassedOver),
-            Err(damage) => return self.pass_over(damage),
+            Err(damage) => return self.pass_over(place, damage),
         }
         if !view.has_whole_body() {
             return self.pick_slowly(place, take);
@@ -135,19 +135,20 @@ impl Picker {
             LedBy::Queue(queue, offset, _) => self
                 .reader
                 .message_of_queue(Some(&queue.queue), &queue.topic, queue.id, *offset),
+            LedBy::Query(hits) => hits.message(&self.reader, place.physical_offset),
             LedBy::Log | LedBy::Walk | LedBy::Caller => self.reader.message_at(place.physical_offset),
         };
         let message = match (message, &place.by) {
             (Ok(message), _) => message,
             // It has expired since it was found.
             (Err(Error::NotFound { .. }), LedBy::Queue(..) | LedBy::Log | LedBy::Walk) => return Ok(Outcome::PassedOver),
-            (Err(damage), _) => return self.pass_over(damage),
+            (Err(damage), _) => return self.pass_over(place, damage),
         };
         let view = message.view();
         match self.predicate.admits(place, &view, &self.reader) {
             Ok(true) => {}
             Ok(false) => return Ok(Outcome::PassedOver),
-            Err(damage) => return self.pass_over(damage),
+            Err(damage) => return self.pass_over(place, damage),
         }
         let outcome = self.hand_over(&view, take)?;
         if let Outcome::Taken = outcome {
@@ -156,8 +157,11 @@ impl Picker {
         message.intact().map(|()| outcome).map_err(Failed::Torn)
     }
 
-    fn pass_over(&self, damage: Error) -> Picking {
-        self.on_damage.pass_over(damage, 1)?;
+    fn pass_over(&self, place: &RecordLocation, damage: Error) -> Picking {
+        match &place.by {
+            LedBy::Query(hits) => hits.skip(place.physical_offset, damage, &self.on_damage)?,
+            _ => self.on_damage.pass_over(damage, 1)?,
+        }
         Ok(Outcome::PassedOver)
     }
 

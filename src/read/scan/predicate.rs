@@ -84,7 +84,7 @@ impl Predicate {
                 size: place.size.cast_signed(),
                 tags_code: *tags_code,
             }),
-            LedBy::Walk | LedBy::Caller => None,
+            LedBy::Walk | LedBy::Caller | LedBy::Query(_) => None,
         };
         self.has_tags(view, entry, reader)
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::format::{MessageView, is_salvage_record};
+use crate::read::query_hits::QueryHits;
 use crate::read::queue_walk::NamedQueue;
 
 /// A record that is to be read.
@@ -25,6 +26,8 @@ pub(super) enum LedBy {
     Walk,
     /// The caller.
     Caller,
+    /// A query.
+    Query(Arc<QueryHits>),
     /// The entry of this queue at this queue offset, with its tags code.
     Queue(Arc<NamedQueue>, i64, i64),
 }
@@ -34,6 +37,7 @@ impl RecordLocation {
     pub(super) fn is_of(&self, view: &MessageView<'_>) -> bool {
         let is_led_to = match &self.by {
             LedBy::Queue(queue, offset, _) => view.stands_in_queue(&queue.topic, queue.id, *offset),
+            LedBy::Query(hits) => hits.has(view),
             LedBy::Log | LedBy::Walk | LedBy::Caller => true,
         };
         is_led_to && !is_salvage_record(view)

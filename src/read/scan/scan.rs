@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
+use crate::read::query_hits::QueryHits;
 use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
@@ -72,6 +73,13 @@ impl Scan {
     pub fn of_records(reader: Arc<MessageReader>, offsets: &[i64], on_damage: OnDamage) -> Self {
         let offsets = offsets.iter().rev().copied().collect();
         let route = Route::Parts(vec![RoutePart::records(LedBy::Caller, offsets)]);
+        Self::over(reader, ScanRequest::default(), on_damage, route)
+    }
+
+    /// The messages of the hits of a query. One that is not stored there any more counts as damage.
+    pub fn of_hits(reader: Arc<MessageReader>, hits: &Arc<QueryHits>, on_damage: OnDamage) -> Self {
+        let offsets = hits.list().iter().rev().map(|hit| hit.physical_offset).collect();
+        let route = Route::Parts(vec![RoutePart::records(LedBy::Query(Arc::clone(hits)), offsets)]);
         Self::over(reader, ScanRequest::default(), on_damage, route)
     }
 

@@ -1,0 +1,112 @@
+//! The hits of a query, whose messages are read later: each message is compared with what the query has found.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::format::MessageView;
+use crate::log::StoredMessage;
+use crate::read::damage::OnDamage;
+use crate::read::message_reader::{MessageReader, message_text};
+use crate::read::resolve::KeyHit;
+
+/// The hits of a query in a topic, ascending by physical offset.
+#[derive(Debug)]
+pub struct QueryHits {
+    topic: String,
+    hits: Vec<KeyHit>,
+    /// A bit for each hit whose message a read has skipped.
+    skipped: Box<[AtomicU64]>,
+}
+
+impl QueryHits {
+    /// Returns the hits, of which no message was read yet.
+    pub fn new(topic: String, hits: Vec<KeyHit>) -> Self {
+        let words = hits.len().div_ceil(u64::BITS as usize);
+        Self {
+            topic,
+            hits,
+            skipped: (0..words).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Returns the topic of the query.
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// Returns the locations of the messages.
+    pub fn list(&self) -> &[KeyHit] {
+        &self.hits
+    }
+
+    /// Returns the number of hits whose messages reads have skipped.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+            .iter()
+            .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
+            .sum()
+    }
+
+    /// Returns the index of the hit at this physical offset.
+    pub fn find(&self, physical_offset: i64) -> Option<usize> {
+        self.hits
+            .binary_search_by_key(&physical_offset, |hit| hit.physical_offset)
+            .ok()
+    }
+
+    /// Returns true if the record is one that the query has found.
+    pub(super) fn has(&self, view: &MessageView<'_>) -> bool {
+        let hit = self.find(view.physical_offset()).and_then(|index| self.hits.get(index));
+        hit.is_some_and(|hit| *hit == KeyHit::of(view)) && view.topic() == self.topic
+    }
+
+    /// Reads the message of the hit at this physical offset.
+    ///
+    /// # Errors
+    /// As [`MessageReader::message_at`]; [`Error::NotFound`] if another message is stored there now.
+    pub fn message(&self, reader: &MessageReader, physical_offset: i64) -> Result<StoredMessage> {
+        let message = reader.message_at(physical_offset)?;
+        let view = message.view();
+        if self.has(&view) {
+            return Ok(message);
+        }
+        let now = message_text(&view.topic(), view.queue_id(), view.queue_offset());
+        let hit = self.find(physical_offset).and_then(|index| self.hits.get(index));
+        let found = hit.map_or_else(String::new, |hit| message_text(&self.topic, hit.queue_id, hit.queue_offset));
+        Err(Error::not_found(format!(
+            "the query has found {found}, in {} bytes at physical offset {physical_offset}, where the store has {now}, in {} bytes, now: query \
+             it again",
+            hit.map_or(0, |hit| hit.store_size),
+            view.size()
+        )))
+    }
+
+    /// As [`message`](Self::message). Returns `None` for damage that is skipped.
+    ///
+    /// # Errors
+    /// Those of [`message`](Self::message).
+    pub fn message_or_skip(
+        &self,
+        reader: &MessageReader,
+        physical_offset: i64,
+        on_damage: &OnDamage,
+    ) -> Result<Option<StoredMessage>> {
+        match self.message(reader, physical_offset) {
+            Ok(message) => Ok(Some(message)),
+            Err(damage) => self.skip(physical_offset, damage, on_damage).map(|()| None),
+        }
+    }
+
+    /// Skips the message of a hit, or returns the damage.
+    pub(super) fn skip(&self, physical_offset: i64, damage: Error, on_damage: &OnDamage) -> Result<()> {
+        on_damage.pass_over(damage, 1)?;
+        let (word, bit) = match self.find(physical_offset) {
+            Some(index) => (self.skipped.get(index / u64::BITS as usize), index % u64::BITS as usize),
+            None => (None, 0),
+        };
+        if let Some(word) = word {
+            word.fetch_or(1 << bit, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
