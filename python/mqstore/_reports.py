@@ -427,7 +427,9 @@ class RepairReport(_Shown):
         The reason why log, queues and index stay as they are although something is
         wrong with them; None otherwise.
     remedy : Remedy | None
-        What helps after the refusal (`mqstore.errors.Remedy`), where that is known.
+        What helps after the refusal (`mqstore.errors.Remedy`), where that is known. Without a
+        refusal: what helps to read a store with `lost` messages (`"skip"`), None if none are
+        lost.
     backup : str | None
         The directory in the store with the files that were set aside, under the same
         names; None without such files, and in a dry run.
@@ -454,7 +456,8 @@ class RepairReport(_Shown):
         return not self.left
 
     def __repr__(self) -> str:
+        to_read = ' (read with errors="skip")' if self.remedy == "skip" else ""
         return (
             f"<mqstore.RepairReport {'dry run, ' if self.dry_run else ''}{'ok' if self.ok else 'NOT OK'}: "
-            f"changes={len(self.changes)}, lost={len(self.lost)}, left={len(self.left)}, path={_displayed(self.path)}>"
+            f"changes={len(self.changes)}, lost={len(self.lost)}{to_read}, left={len(self.left)}, path={_displayed(self.path)}>"
         )

@@ -9,7 +9,6 @@ use pyo3::types::{PyDict, PyTuple};
 
 use super::imports;
 use super::remedies::fix;
-use crate::error::Error;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
 use crate::{check, recovery, store};
@@ -125,7 +124,7 @@ pub(super) fn repair_report<'py>(py: Python<'py>, report: &check::RepairReport, 
             found: verify_report(py, &report.found)?,
             changes: PyTuple::new(py, changes.collect::<PyResult<Vec<_>>>()?)?,
             refusal: report.refusal.as_ref().map(|refusal| refusal.text().to_string()),
-            remedy: report.refusal.as_ref().and_then(Error::remedy).map(Remedy::name),
+            remedy: report.remedy().map(Remedy::name),
             backup: report.backup.as_ref().map(|backup| backup.as_os_str()),
             lost: stretches(py, &report.lost)?,
             left: findings(py, &report.left, root)?,

@@ -10,6 +10,7 @@ use pyo3::types::{PyIterator, PyList, PyTuple};
 use super::arguments;
 use super::batches::Batches;
 use super::handle::{Freshness, Handle};
+use super::imports;
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::queue::{Indexed, indexed};
@@ -227,6 +228,19 @@ impl QueryResult {
         Ok(read?.map(Message::new))
     }
 
+    /// Returns the closest names where an open store lacks the topic of the query, or an empty string.
+    fn closest_topics(&self, py: Python<'_>) -> PyResult<String> {
+        let topic = self.hits.topic();
+        let Some(reader) = self.handle.current_reader(py).ok().filter(|_| self.hits.list().is_empty()) else {
+            return Ok(String::new());
+        };
+        if reader.absent_topics([topic.to_owned()]).is_empty() {
+            return Ok(String::new());
+        }
+        let closest = imports::call(py, "mqstore._names", "there_is", (topic, reader.topics()?), None)?;
+        Ok(format!(", no topic {topic:?}{}", closest.extract::<String>()?))
+    }
+
     /// Iterates over the messages with these indexes.
     fn iterate(&self, py: Python<'_>, indexes: impl Iterator<Item = usize> + Send + 'static) -> PyResult<MessageIterator> {
         let (reader, hits) = (self.handle.current_reader(py)?, self.hits.clone());
@@ -328,13 +342,14 @@ impl QueryResult {
         Ok((of_native(py, "_query_result")?, parts))
     }
 
-    fn __repr__(&self) -> String {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let (begin, end) = self.covers;
-        format!(
-            "<mqstore.QueryResult {} messages, complete={}, covers {begin}..{end}>",
+        Ok(format!(
+            "<mqstore.QueryResult {} messages, complete={}, covers {begin}..{end}{}>",
             self.hits.list().len(),
             if self.complete() { "True" } else { "False" },
-        )
+            self.closest_topics(py)?,
+        ))
     }
 }
 

@@ -102,6 +102,16 @@ pub struct RepairReport {
     pub left: Vec<Finding>,
 }
 
+impl RepairReport {
+    /// Returns what helps after the refusal; without one, what helps to read a store that has lost messages.
+    pub fn remedy(&self) -> Option<Remedy> {
+        match &self.refusal {
+            Some(refusal) => refusal.remedy(),
+            None => (!self.lost.is_empty()).then_some(Remedy::Skip),
+        }
+    }
+}
+
 /// Makes queues, index and checkpoint of the store at `path` anew from its log. Entries of messages that have expired stay.
 /// `tell` is called as by [`repair`].
 ///

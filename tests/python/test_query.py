@@ -175,6 +175,15 @@ def test_a_clock_that_was_set_back_hides_no_message(encoder: Encoder) -> None:
         assert queue.offset_at(time) == next((n for n, stored in enumerate(times) if stored >= time), 100)
 
 
+def test_an_empty_answer_shows_the_topics_that_are_like_a_misspelled_one(hundred: mqstore.Store) -> None:
+    answer = hundred.query("ordrs", "k3")
+    shown = f"<mqstore.QueryResult 0 messages, complete=True, covers 0..{hundred.max_physical_offset}"
+    assert repr(answer) == f'{shown}, no topic "ordrs"; there is orders>'
+    assert repr(hundred.query("orders", "nobody's")) == f"{shown}>"
+    hundred.close()
+    assert repr(answer) == f"{shown}>"
+
+
 def test_the_answer_is_a_sequence(hundred: mqstore.Store) -> None:
     result = hundred.query("orders", "k3")
     assert len(result) == 10

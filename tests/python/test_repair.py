@@ -115,6 +115,8 @@ def test_a_repair_in_place_keeps_what_it_changes_in_a_backup(path: Path) -> None
     assert [change.action for change in report.changes] == ["set_aside", *["back_up"] * 2, "salvage", "rebuild"]
     [(begin, end)] = report.lost
     assert begin <= place[3] < end
+    assert report.remedy == "skip"
+    assert ', lost=1 (read with errors="skip"), ' in repr(report)
     assert report.backup is not None
     kept = contents(Path(report.backup))
     assert kept == {name: damaged[name] for name in kept}

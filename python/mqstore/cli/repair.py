@@ -80,6 +80,8 @@ def _print(report: mqstore.RepairReport, out: Output) -> None:
         out.line("nothing was changed: --yes makes these changes")
     else:
         out.line(f"{'repaired' if report.ok else 'repaired, but something is wrong still'}: {visible(report.path)}")
+        if report.remedy == "skip":
+            out.line('messages were lost: to read the others, give export and copy --skip-damaged, and programs errors="skip"')
 
 
 def _refusal(report: mqstore.RepairReport) -> str | None:

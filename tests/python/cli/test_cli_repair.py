@@ -55,6 +55,29 @@ def test_what_repair_leaves_is_told_without_advice_for_programs(copied: Callable
         assert not re.search("errors=|recovery=", done.out)
 
 
+def test_repair_that_loses_messages_ends_with_how_to_read_the_others(
+    copied: Callable[[str], Path], tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    store = copied("491_multifile")
+    with mqstore.open(store) as opened:
+        message = next(message for topic in opened.topics.values() for queue in topic.queues for message in queue if message.body)
+    segment = store / "commitlog" / f"{message.physical_offset // 16384 * 16384:020}"
+    content = bytearray(segment.read_bytes())
+    content[content.index(message.body, message.physical_offset % 16384)] ^= 1
+    segment.write_bytes(content)
+    done = run("repair", store, "--yes")
+    assert (done.code, done.out.splitlines()[-2:]) == (
+        0,
+        [
+            f"repaired: {store}",
+            'messages were lost: to read the others, give export and copy --skip-damaged, and programs errors="skip"',
+        ],
+    )
+    export = ("export", store, tmp_path / "messages.jsonl", "--topic", message.topic)
+    assert "--skip-damaged" in run(*export).err
+    assert "--skip-damaged" not in run(*export, "--skip-damaged").err
+
+
 def test_doctor_names_the_command_that_finds_a_damaged_body(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
     store = copied("491_multifile")
     with mqstore.open(store) as opened:
