@@ -166,7 +166,10 @@ def test_options_that_contradict_a_batch_are_refused_by_name(path: Path, options
         ({"endingOffsets": '{"a": {"0": 1, "1": 1}, "b": {"0": 1}}'}, "option endingOffsets names b/0, which is not read"),
         ({"subscribe": "a,c", "endingOffsets": "latest"}, "there is no topic c; the topics are a, ab, b, middle"),
         ({"subscribe": "a,c"}, "there is no topic c; "),
-        ({"assign": '{"a": [0, 7]}'}, "there is no queue a/7; the topics are a, ab, b, middle"),
+        ({"subscribe": "a,aq", "endingOffsets": "latest"}, "there is no topic aq; there is a$"),
+        ({"assign": '{"a": [0, 7]}'}, "there is no queue a/7: topic a has the queue ids 0, 1$"),
+        ({"assign": '{"c": [0]}'}, "there is no topic c; the topics are a, ab, b, middle"),
+        ({"queues": "7,8", "endingOffsets": "latest"}, "there is no queue a/7, a/8: topic a has the queue ids 0, 1$"),
         (
             {"startingOffsets": '{"a": {"0": 7, "1": 0}}', "endingOffsets": '{"a": {"0": 3, "1": 1}}'},
             r"the range of a/0 starts at queue offset 7 \(startingOffsets\) and ends before that, at 3 \(endingOffsets\)",
@@ -270,6 +273,21 @@ def test_offsets_name_the_broker_below_the_topic(path: Path) -> None:
     options = {"stores": json.dumps({"one": str(path), "two": str(path)}), "columns": f"broker,{KEY}", "subscribe": "b"}
     found = rows(planned(None, **options, startingOffsets='{"b": {"one": {"0": 1}, "two": {"0": 3}}}'))
     assert sorted(found) == [("one", "b", 0, 1), ("one", "b", 0, 2), ("one", "b", 0, 3), ("two", "b", 0, 3)]
+
+
+def test_offsets_without_a_broker_hold_for_each_store_that_has_the_queue(path: Path, tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "other", "x") as store:
+        store.append_batch([b"x"] * 5, topic="b")
+    options = {"stores": json.dumps({"one": str(path), "two": str(tmp_path / "other")}), "columns": f"broker,{KEY}"}
+    of_a = [("one", "a", queue_id, 9) for queue_id in (0, 1)]
+    found = rows(planned(None, **options, subscribe="a,b", startingOffsets='{"a": {"0": 9, "1": 9}, "b": {"0": 3}}'))
+    assert sorted(found) == [*of_a, ("one", "b", 0, 3), ("two", "b", 0, 3), ("two", "b", 0, 4)]
+    found = rows(planned(None, **options, assign='{"a": [0, 1]}', startingOffsets='{"a": {"0": 9, "1": 9}}'))
+    assert sorted(found) == of_a
+    with refused("option startingOffsets names a/2, which is not read"):
+        planned(None, **options, subscribe="a", startingOffsets='{"a": {"0": 9, "1": 9, "2": 0}}')
+    with refused("broker two has no topic a; the topics are b$"):
+        planned(None, **options, assign='{"a": {"one": [0], "two": [0]}}')
 
 
 def test_a_range_reads_only_the_stretch_of_its_messages(tmp_path: Path) -> None:

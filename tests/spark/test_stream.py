@@ -194,8 +194,18 @@ def test_a_topic_that_is_not_there_when_a_query_begins_is_told_and_read_later(
 ) -> None:
     append(store, "a", 3)
     query = Query(store.path, subscribe="a,later")
-    assert caplog.messages == ["no store has topic later, which is read once it is there"]
+    assert caplog.messages == ["there is no topic later; the topics are a; it is read once it exists"]
     append(store, "later", 2)
+    assert query.run() == [2]
+
+
+def test_an_absent_queue_id_of_a_topic_is_logged_with_those_that_exist(
+    store: mqstore.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(store, "a", 3)
+    query = Query(store.path, assign='{"a": [0, 1]}')
+    assert caplog.messages == ["there is no queue a/1: topic a has the queue ids 0; it is read once it exists"]
+    append(store, "a", 2, queues=2)
     assert query.run() == [2]
 
 

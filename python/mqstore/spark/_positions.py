@@ -11,11 +11,15 @@ import mqstore
 
 
 class QueueName(NamedTuple):
-    """One queue of all stores."""
+    """A queue: of the store of a broker, or without a broker of the only store, or of each store that has it."""
 
     broker: str | None
     topic: str
     queue_id: int
+
+    def of_any_broker(self) -> QueueName:
+        """Returns the name by which an option without brokers names this queue."""
+        return self._replace(broker=None)
 
     def __str__(self) -> str:
         return "/".join(str(part) for part in self if part is not None)

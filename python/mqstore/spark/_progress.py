@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from mqstore._names import there_is
 from mqstore._native import _checksums
 from mqstore.spark._positions import QueueName, ends_before, positions_of
 from mqstore.spark._snapshot import Landmark, Snapshot
@@ -75,12 +76,35 @@ class Look:
     def __init__(self, snapshots: Mapping[str | None, Snapshot], marks: Marks, subscription: Subscription) -> None:
         self.snapshots = snapshots
         self.marks = marks
+        self._subscription = subscription
         self.bounds: dict[QueueName, Bounds] = {}
         for broker, snapshot in snapshots.items():
             store, mark = snapshot.open(), marks[broker]
             found = {name: (queue.min_offset, queue.max_offset) for name, queue in subscription.queues_of(broker, store)}
             ends = {} if mark is None or mark >= store.max_physical_offset else ends_before(store, found, mark)
             self.bounds |= {name: Bounds(least, most, ends.get(name, most)) for name, (least, most) in found.items()}
+
+    def absent(self) -> list[str]:
+        """Describes each topic and queue that an option names and no store has, with what there is instead."""
+        asked = self._subscription
+        there = {each for name in self.bounds for each in (name, name.of_any_broker())}
+        missing: dict[tuple[str | None, str], list[int]] = {}
+        for broker, topic, queue_id in sorted((asked.queues or frozenset()) - there, key=str):
+            missing.setdefault((broker, topic), []).append(queue_id)
+        if asked.queues is None:
+            absent = (asked.topics or frozenset()).difference(name.topic for name in there)
+            missing = {(None, topic): sorted(asked.queue_ids or ()) for topic in sorted(absent)}
+        return [self._describe_absent(*names, queue_ids) for names, queue_ids in missing.items()]
+
+    def _describe_absent(self, broker: str | None, topic: str, queue_ids: Sequence[int]) -> str:
+        has_no = "there is no" if broker is None else f"broker {broker} has no"
+        topics = [snapshot.open().topics for name, snapshot in self.snapshots.items() if broker in (None, name)]
+        known = sorted({queue_id for of_store in topics if topic in of_store for queue_id in of_store[topic].queue_ids})
+        if known:
+            names = ", ".join(f"{topic}/{queue_id}" for queue_id in queue_ids)
+            return f"{has_no} queue {names}: topic {topic} has the queue ids {', '.join(map(str, known))}"
+        names = sorted({name for of_store in topics for name in of_store})
+        return f"{has_no} topic {topic}" + (there_is(topic, names) or f"; the topics are {', '.join(names[:20])}")
 
     def is_same_log(self, broker: str | None, known: Landmark | None) -> bool:
         """Whether a broker's log still has this record, or may have had it before it expired."""
@@ -176,13 +200,14 @@ def _each(given: int | Mapping[QueueName, int], queues: Iterable[QueueName], ask
     """Returns the value of each queue. Raises ValueError unless the option names every queue and no other, as Kafka's does."""
     if isinstance(given, int):
         return dict.fromkeys(queues, given)
-    there = set(queues)
-    if absent := given.keys() - there:
-        raise ValueError(f"option {asked.option} names {', '.join(map(str, sorted(absent)))}, which is not read")
-    if unnamed := there - given.keys():
+    any_broker = {name: name.of_any_broker() for name in queues}
+    if absent := given.keys() - any_broker.keys() - set(any_broker.values()):
+        raise ValueError(f"option {asked.option} names {', '.join(sorted(map(str, absent)))}, which is not read")
+    found = {name: given[key] for name, any_of in any_broker.items() if (key := name if name in given else any_of) in given}
+    if unnamed := any_broker.keys() - found.keys():
         meanings = {LATEST: "its end", EARLIEST: "its start"}
         words = " and ".join(f"{value} is {meanings[value]}" for value in asked.accepted)
         rest = "give a time for it" if asked.times is not None else words
         names = ", ".join(map(str, sorted(unnamed)))
         raise ValueError(f"option {asked.option} does not name {names}, which the query reads: {rest}")
-    return given
+    return found

@@ -24,7 +24,7 @@ from mqstore.spark._progress import Look
 from mqstore.spark._read import Rows, read_stretch
 from mqstore.spark._schema import MESSAGE_SCHEMA
 from mqstore.spark._snapshot import Snapshot
-from mqstore.spark._subscription import OffsetRange, Subscription
+from mqstore.spark._subscription import OffsetRange
 
 _QUEUE_KEY = ("topic", "queue_id", "queue_offset")
 
@@ -53,7 +53,8 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
         # With a manifest the first messages of the snapshot may have expired, and no queue shows how many of them it had.
         snapshot.open(whole=fails and not asked.starting.are_numbers)
     look = Look(snapshots, {broker: snapshot.end for broker, snapshot in snapshots.items()}, asked.subscription)
-    _expect_queues(look, asked.subscription)
+    if absent := look.absent():
+        raise ValueError("; ".join(absent))
     starts, stops = look.resolve(asked.starting), look.resolve(asked.ending)
     found, lost = {}, []
     for name, (least, _, most) in look.bounds.items():
@@ -76,17 +77,6 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
     for each in lost:
         logging.getLogger("mqstore.spark").warning("%s", each)
     return found
-
-
-def _expect_queues(look: Look, subscription: Subscription) -> None:
-    """Raises ValueError for named topics and queues that no store has."""
-    there = {(name.topic, name.queue_id) for name in look.bounds}
-    missing = {f"queue {name}" for name in subscription.queues or () if (name.topic, name.queue_id) not in there}
-    if subscription.queues is None:
-        missing = {f"topic {topic}" for topic in (subscription.topics or frozenset()).difference(topic for topic, _ in there)}
-    if missing:
-        topics = sorted({topic for snapshot in look.snapshots.values() for topic in snapshot.open().topics})
-        raise ValueError(f"there is no {', '.join(sorted(missing))}; the topics are {', '.join(topics[:20])}")
 
 
 def plan_range(

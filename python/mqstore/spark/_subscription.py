@@ -82,7 +82,7 @@ class Subscription:
                 raise ValueError(f"cannot read the queues of topic {topic}: {error}; name others by option subscribe") from None
             for queue_id in queue_ids:
                 name = QueueName(broker, topic, queue_id)
-                is_named = self.queues is None or name in self.queues
+                is_named = self.queues is None or not self.queues.isdisjoint((name, name.of_any_broker()))
                 if is_named and (self.queue_ids is None or queue_id in self.queue_ids):
                     yield name, queues[queue_id]
 
@@ -194,11 +194,11 @@ def _by_queue(given: Given, option: str, brokers: Sequence[str | None]) -> Itera
 def _by_broker(
     given: Given, option: str, brokers: Sequence[str | None], leaf: type[Any]
 ) -> Iterator[tuple[str | None, str, Any]]:
-    """Broker, topic and what is said of its queues; without the brokers in between, that holds for each of them."""
+    """Yields broker, topic and the value for its queues; the broker is None where the option names none: any that has the queue."""
     for topic, said in given.json(option, dict).items():
         is_by_broker = isinstance(said, dict) and bool(said) and all(isinstance(value, (dict, list)) for value in said.values())
-        for broker, of_queues in said.items() if is_by_broker else [(broker, said) for broker in brokers]:
-            if broker not in brokers:
+        for broker, of_queues in said.items() if is_by_broker else [(None, said)]:
+            if is_by_broker and broker not in brokers:
                 known = "the store has none: option stores names them" if brokers == (None,) else ", ".join(map(str, brokers))
                 raise ValueError(f"option {option} names broker {broker!r} below topic {topic}; brokers: {known}")
             if not isinstance(of_queues, leaf):

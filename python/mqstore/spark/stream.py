@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 import mqstore
-from mqstore._names import there_is
 from mqstore._native import _flushed_mark
 from mqstore.spark._options import StreamOptions
 from mqstore.spark._partitions import QueueRange
@@ -63,9 +62,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> _Offsets:
         look = self._look()
-        for topic in sorted((self._options.subscription.topics or frozenset()).difference(name.topic for name in look.bounds)):
-            near = there_is(topic, (name for snapshot in look.snapshots.values() for name in snapshot.open().topics))
-            logging.getLogger("mqstore.spark").warning("no store has topic %s, which is read once it is there%s", topic, near)
+        for absent in look.absent():
+            logging.getLogger("mqstore.spark").warning("%s; it is read once it exists", absent)
         nexts = look.resolve(self._options.starting)
         for name, offset in nexts.items():
             least, most, _ = look.bounds[name]
