@@ -9,6 +9,7 @@ from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.errors import PySparkException
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 import mqstore
 from mqstore.spark import _snapshot, manifest
 from mqstore.spark._options import ScanOptions
+from mqstore.spark._progress import Look
 from mqstore.spark._ranges import RangesPart
 from mqstore.spark.source import MessageDataSource, MessageReader
 
@@ -185,7 +187,7 @@ def test_a_range_past_the_end_of_its_queue_fails_with_the_bounds(
     spark: SparkSession, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     beyond = {"columns": KEY, "subscribe": "b", "endingOffsets": '{"b": {"0": 9}}'}
-    complaint = "b/0 is to be read from queue offset 0 to 9, but holds those from 0 to 4"
+    complaint = "b/0: offsets 0 to 9 are to be read, but the snapshot of the job has 0 to 4"
     with pytest.raises(PySparkException, match=f"messages may be missed: {complaint}.*failOnDataLoss=false"):
         spark.read.format("mqstore").options(**beyond).load(str(path)).count()
     found = spark.read.format("mqstore").options(**beyond, failOnDataLoss="false").load(str(path)).collect()
@@ -193,7 +195,7 @@ def test_a_range_past_the_end_of_its_queue_fails_with_the_bounds(
     assert len(rows(planned(path, **beyond, failOnDataLoss="false"))) == 4
     assert caplog.messages == [complaint]
     ahead = {"subscribe": "b", "startingOffsets": '{"b": {"0": 9}}'}
-    with pytest.raises(mqstore.StoreError, match="from queue offset 9 to 4, but holds those from 0 to 4"):
+    with pytest.raises(mqstore.StoreError, match="offsets 9 to 4 are to be read, but the snapshot of the job has 0 to 4"):
         planned(path, **ahead)
     assert rows(planned(path, **ahead, failOnDataLoss="false")) == []
 
@@ -213,7 +215,7 @@ def expired(golden: Path, path: Path) -> tuple[str, int, int, int]:
 def test_a_range_whose_first_messages_have_expired_fails_with_the_bounds(golden: Path, tmp_path: Path) -> None:
     topic, queue_id, least, most = expired(golden, tmp_path / "store")
     options = {"assign": json.dumps({topic: [queue_id]}), "startingOffsets": json.dumps({topic: {queue_id: 0}})}
-    message = f"{topic}/{queue_id} is to be read from queue offset 0 to {most}, but holds those from {least} to {most}"
+    message = f"{topic}/{queue_id}: offsets 0 to {most} are to be read, but the snapshot of the job has {least} to {most}"
     with pytest.raises(mqstore.StoreError, match=message):
         planned(tmp_path / "store", **options)
     found = rows(planned(tmp_path / "store", **options, failOnDataLoss="false"))
@@ -259,6 +261,41 @@ def test_a_range_ends_where_the_store_ended_when_the_job_was_planned(tmp_path: P
     shutil.move(path, tmp_path / "elsewhere")
     with refused("is not there on the driver, which has to see the queues to read queue offsets"):
         planned(path, startingOffsets="earliest", manifests=written)
+
+
+def test_queues_that_began_after_the_snapshot_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        store.append_batch([b"planned"] * 5, topic="t")
+        written = json.dumps({"": manifest(path)})
+        store.append_batch([b"later"] * 5, topic="t")
+        store.append("t", b"later", queue=1)
+        store.append("u", b"later")
+    bounds = {"startingOffsets": '{"t": {"0": 1}}', "endingOffsets": '{"t": {"0": 4}}', "manifests": written}
+    assert rows(planned(path, **bounds)) == [("t", 0, offset) for offset in range(1, 4)]
+    with refused("there is no queue t/1: topic t has the queue ids 0$"):
+        planned(path, assign='{"t": [1]}', startingOffsets="earliest", manifests=written)
+    with refused("there is no topic u; the topics are t$"):
+        planned(path, subscribe="u", startingOffsets="earliest", manifests=written)
+    past_the_end = bounds | {"endingOffsets": '{"t": {"0": 7}}'}
+    with pytest.raises(mqstore.StoreError, match="t/0: offsets 1 to 7 are to be read, but the snapshot of the job has 0 to 5"):
+        planned(path, **past_the_end)
+
+
+def test_messages_that_expire_while_a_range_is_planned_fail_it(golden: Path, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    shutil.copytree(golden / "491_multifile", path)
+
+    at_plan = Look.at_plan
+
+    def expire(*arguments: Any) -> Look:
+        """Reads the bounds of the queues, from which the first messages have just expired."""
+        _snapshot._opened.clear()
+        (path / "commitlog" / f"{0:020}").unlink(missing_ok=True)
+        return at_plan(*arguments)
+
+    with mock.patch.object(Look, "at_plan", expire), pytest.raises(mqstore.StoreError, match="messages have expired since"):
+        planned(path, startingOffsets="earliest")
 
 
 @pytest.mark.parametrize("columns", [KEY, f"{KEY},body"])

@@ -84,6 +84,13 @@ class Look:
             ends = {} if mark is None or mark >= store.max_physical_offset else ends_before(store, found, mark)
             self.bounds |= {name: Bounds(least, most, ends.get(name, most)) for name, (least, most) in found.items()}
 
+    @classmethod
+    def at_plan(cls, snapshots: Mapping[str | None, Snapshot], subscription: Subscription) -> Look:
+        """Returns the queues within the snapshots. Queues whose first message is past its snapshot are left out."""
+        look = cls(snapshots, {broker: snapshot.end for broker, snapshot in snapshots.items()}, subscription)
+        look.bounds = {name: bounds for name, bounds in look.bounds.items() if bounds.end > 0 or bounds.max == 0}
+        return look
+
     def absent(self) -> list[str]:
         """Describes each topic and queue that an option names and no store has, with what there is instead."""
         asked = self._subscription
@@ -97,14 +104,16 @@ class Look:
         return [self._describe_absent(*names, queue_ids) for names, queue_ids in missing.items()]
 
     def _describe_absent(self, broker: str | None, topic: str, queue_ids: Sequence[int]) -> str:
+        # A store may have grown since its snapshot, and then shows a queue that is reported as absent.
         has_no = "there is no" if broker is None else f"broker {broker} has no"
         topics = [snapshot.open().topics for name, snapshot in self.snapshots.items() if broker in (None, name)]
-        known = sorted({queue_id for of_store in topics if topic in of_store for queue_id in of_store[topic].queue_ids})
+        found = {queue_id for of_store in topics if topic in of_store for queue_id in of_store[topic].queue_ids}
+        known = sorted(found.difference(queue_ids)) if queue_ids else []
         if known:
             names = ", ".join(f"{topic}/{queue_id}" for queue_id in queue_ids)
             return f"{has_no} queue {names}: topic {topic} has the queue ids {', '.join(map(str, known))}"
-        names = sorted({name for of_store in topics for name in of_store})
-        return f"{has_no} topic {topic}" + (there_is(topic, names) or f"; the topics are {', '.join(names[:20])}")
+        others = sorted({name for of_store in topics for name in of_store if name != topic})
+        return f"{has_no} topic {topic}" + (there_is(topic, others) or f"; the topics are {', '.join(others[:20])}")
 
     def is_same_log(self, broker: str | None, known: Landmark | None) -> bool:
         """Whether a broker's log still has this record, or may have had it before it expired."""

@@ -50,9 +50,11 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
     for snapshot in snapshots.values():
         if not os.path.exists(snapshot.path):
             raise ValueError(f"{snapshot.path} is not there on the driver, which has to see the queues to read queue offsets")
-        # With a manifest the first messages of the snapshot may have expired, and no queue shows how many of them it had.
+    look = Look.at_plan(snapshots, asked.subscription)
+    for snapshot in snapshots.values():
+        # Checked after the bounds were read: a queue does not show how many messages of the snapshot have expired, so a range
+        # that starts at "earliest" would silently start later.
         snapshot.open(whole=fails and not asked.starting.are_numbers)
-    look = Look(snapshots, {broker: snapshot.end for broker, snapshot in snapshots.items()}, asked.subscription)
     if absent := look.absent():
         raise ValueError("; ".join(absent))
     starts, stops = look.resolve(asked.starting), look.resolve(asked.ending)
@@ -60,7 +62,7 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
     for name, (least, _, most) in look.bounds.items():
         start, stop = starts[name], stops[name]
         if not (least <= start <= most and least <= stop <= most):
-            lost.append(f"{name} is to be read from queue offset {start} to {stop}, but holds those from {least} to {most}")
+            lost.append(f"{name}: offsets {start} to {stop} are to be read, but the snapshot of the job has {least} to {most}")
             start, stop = (min(max(offset, least), most) for offset in (start, stop))
         if start > stop:
             raise ValueError(

@@ -194,7 +194,7 @@ def _by_queue(given: Given, option: str, brokers: Sequence[str | None]) -> Itera
 def _by_broker(
     given: Given, option: str, brokers: Sequence[str | None], leaf: type[Any]
 ) -> Iterator[tuple[str | None, str, Any]]:
-    """Yields broker, topic and the value for its queues; the broker is None where the option names none: any that has the queue."""
+    """Yields broker, topic and the value for its queues. Without a broker (None) it holds for each store that has the queue."""
     for topic, said in given.json(option, dict).items():
         is_by_broker = isinstance(said, dict) and bool(said) and all(isinstance(value, (dict, list)) for value in said.values())
         for broker, of_queues in said.items() if is_by_broker else [(None, said)]:
