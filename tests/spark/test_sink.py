@@ -18,7 +18,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 import mqstore
 from mqstore import _files
-from mqstore.spark import MESSAGE_SCHEMA, append_batch, clean_jobs, sink
+from mqstore.spark import MESSAGE_SCHEMA, CleanedJobs, append_batch, clean_jobs, sink
 from mqstore.spark._job import Manifest, Staged, rows_of, stamped
 
 HERE = Path(__file__).parent
@@ -608,7 +608,7 @@ def test_cleaning_removes_old_manifests_of_finished_jobs_alone(tmp_path: Path) -
         first.commit([stage(first, "ab")])
         if job == "old":
             grow_old(staging(path))
-    assert clean_jobs(path, older_than=DAY) == ["old"]
+    assert clean_jobs(path, older_than=DAY).removed == ("old",)
     assert [each.name for each in staging(path).iterdir()] == ["job-new"]
     again = writer(path, jobId="new")
     again.commit([stage(again, "cd")])
@@ -616,6 +616,28 @@ def test_cleaning_removes_old_manifests_of_finished_jobs_alone(tmp_path: Path) -
     again = writer(path, jobId="old")
     again.commit([stage(again, "cd")])
     assert bodies(path) == [*"ababcd"]
+
+
+def test_cleaning_skips_a_malformed_manifest_and_names_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "store"
+    for job in "abcde":
+        each = writer(path, jobId=job)
+        each.commit([stage(each, "x")])
+    wrong = {"a": '{"key": "a"', "b": '["b"]', "c": '{"key": "c", "staged": [1], "landmarks": []}'}
+    for job, text in wrong.items():
+        (staging(path) / f"job-{job}" / "manifest.json").write_text(text)
+    grow_old(staging(path))
+    cleaned = clean_jobs(path, older_than=DAY)
+    assert cleaned.removed == ("d", "e")
+    assert [skipped.split(" is not ")[0] for skipped in cleaned.skipped] == [
+        str(staging(path) / f"job-{job}" / "manifest.json") for job in wrong
+    ]
+    assert caplog.messages == list(cleaned.skipped)
+    assert sorted(each.name for each in staging(path).iterdir()) == ["job-a", "job-b", "job-c"]
+    with pytest.raises(
+        mqstore.StoreError, match="job-a/manifest.json is not the manifest of a write job.*remove .*/job-a to write"
+    ):
+        writer(path, jobId="a")
 
 
 def test_cleaning_keeps_what_an_unfinished_job_needs(tmp_path: Path) -> None:
@@ -627,7 +649,7 @@ def test_cleaning_keeps_what_an_unfinished_job_needs(tmp_path: Path) -> None:
     later = writer(path, jobId="later")
     stage(later, "x")
     grow_old(staging(path))
-    assert clean_jobs(path, older_than=DAY) == []
+    assert clean_jobs(path, older_than=DAY) == CleanedJobs((), ())
     assert [each.name for each in staging(path).iterdir()] == ["job-orders"]
     writer(path, jobId="orders").commit([])
     assert bodies(path) == [*"abc"]
@@ -637,10 +659,10 @@ def test_cleaning_removes_what_abandoned_runs_have_staged(tmp_path: Path) -> Non
     path = tmp_path / "store"
     stage(writer(path), "a")
     stage(writer(path, jobId="orders"), "b")
-    assert clean_jobs(path, older_than=DAY) == []
+    assert clean_jobs(path, older_than=DAY) == CleanedJobs((), ())
     assert len(list(staging(path).rglob("*.arrow"))) == 2, "they may still run"
     grow_old(staging(path))
-    assert clean_jobs(path, older_than=DAY) == []
+    assert clean_jobs(path, older_than=DAY) == CleanedJobs((), ())
     assert not staging(path).exists()
 
 
@@ -650,8 +672,8 @@ def test_cleaning_keeps_the_manifests_of_streams_and_of_other_stores(tmp_path: P
         each = writer(tmp_path / f"store-{options['jobId']}", stagingPath=str(shared), **options)
         each.commit([stage(each, "x")])
     grow_old(shared)
-    assert clean_jobs(tmp_path / "store-orders", older_than=DAY, staging_path=shared) == []
-    assert clean_jobs(tmp_path / "store-a", older_than=DAY, staging_path=shared) == ["a"]
+    assert clean_jobs(tmp_path / "store-orders", older_than=DAY, staging_path=shared) == CleanedJobs((), ())
+    assert clean_jobs(tmp_path / "store-a", older_than=DAY, staging_path=shared) == CleanedJobs(("a",), ())
     assert sorted(each.name for each in shared.iterdir()) == ["job-b", "stream-orders"]
     with pytest.raises(ValueError, match="older_than is a duration of at least 0"):
         clean_jobs(tmp_path / "store-b", older_than=-DAY)

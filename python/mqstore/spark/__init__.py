@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from mqstore.spark._schema import MESSAGE_SCHEMA
 from mqstore.spark.batched import batched
 from mqstore.spark.functions import key_hits, message_body, message_position, queue_offset_at, register_functions
-from mqstore.spark.jobs import clean_jobs
+from mqstore.spark.jobs import CleanedJobs, clean_jobs
 from mqstore.spark.resolve import fetch, resolve_keys, resolve_offsets, resolve_times
 from mqstore.spark.scan import Where, scan
 from mqstore.spark.sink import append_batch
@@ -36,6 +36,7 @@ from mqstore.spark.stores import Stores, manifest
 
 __all__ = [
     "MESSAGE_SCHEMA",
+    "CleanedJobs",
     "Stores",
     "Where",
     "append_batch",

@@ -88,12 +88,18 @@ class Manifest:
         return cls(*of_job, ordered, rows, **bounds)
 
     @classmethod
-    def load(cls, text: str) -> Manifest:
-        """The manifest that `publish` wrote."""
-        fields = json.loads(text)
-        fields["staged"] = tuple(Staged(**each) for each in fields["staged"])
-        fields["landmarks"] = tuple((offset, checksum) for offset, checksum in fields["landmarks"])
-        return cls(**fields)
+    def read(cls, path: Path) -> Manifest:
+        """Reads the manifest that `publish` wrote. Raises FileNotFoundError, and StoreError for a file of anything else."""
+        text = path.read_bytes()
+        try:
+            fields = json.loads(text)
+            fields["staged"] = tuple(Staged(**each) for each in fields["staged"])
+            fields["landmarks"] = tuple((offset, checksum) for offset, checksum in fields["landmarks"])
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError) as error:
+            raise mqstore.StoreError(
+                f"{path} is not the manifest of a write job: {error!r}; remove {path.parent} to write the job again, all its rows"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,7 @@ class Job:
         if self.key is None:
             return None
         try:
-            found = Manifest.load((self.folder / MANIFEST).read_text())
+            found = Manifest.read(self.folder / MANIFEST)
         except FileNotFoundError:
             return None
         if (found.target, found.per_task) != (self.target, self.per_task):

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import mqstore
 from mqstore.spark import stores
 from mqstore.spark._job import JOB_PREFIX, MANIFEST, MANIFEST_PART, RUN_PREFIX, STREAM_PREFIX, Manifest, staging_beside
 
 
-def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: stores.Path | None = None) -> list[str]:
-    """Removes what write jobs left beside the store at this path longer ago than `older_than`, and returns the ids of the jobs
-    whose manifests it removed.
+@dataclass(frozen=True)
+class CleanedJobs:
+    """The outcome of `clean_jobs`."""
+
+    removed: tuple[str, ...]
+    """The ids of the jobs whose manifests were removed."""
+    skipped: tuple[str, ...]
+    """The manifests that cannot be read, each with the reason: their jobs were left as they are."""
+
+
+def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: stores.Path | None = None) -> CleanedJobs:
+    """Removes what write jobs left beside the store at this path longer ago than `older_than`.
 
     Removed are the manifests of finished jobs, and rows that no unfinished manifest names, as a run leaves them that died before
     it wrote one. Only the time of the last change shows that: `older_than` is also longer than a run may take between changes.
     A job is known by its manifest: a later run with a removed id appends all its rows again, so `older_than` is longer than the
     time in which a job may run again. The manifest of a job that is not finished stays, and so does that of a streaming query
     (`append_batch`), which has one for all its batches. `staging_path` is the option `stagingPath` of the jobs, if they had
-    one. Raises ValueError for a negative `older_than`.
+    one. A job whose manifest cannot be read is left as it is, reported and logged. Raises ValueError for a negative `older_than`.
     """
     if older_than < timedelta(0):
         raise ValueError(f"older_than is a duration of at least 0, not {older_than}")
@@ -30,20 +42,25 @@ def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: store
     staging = staging_beside(target) if staging_path is None else Path(stores.local_path(staging_path))
     before = time.time() - older_than.total_seconds()
     removed: list[str] = []
+    skipped: list[str] = []
     for folder in _directories(staging):
         if folder.name.startswith(RUN_PREFIX):
             _remove_run(folder, before)
         elif folder.name.startswith((JOB_PREFIX, STREAM_PREFIX)):
-            removed += _clean_job(folder, str(target), before)
+            try:
+                removed += _clean_job(folder, str(target), before)
+            except mqstore.StoreError as error:
+                skipped.append(str(error))
+                logging.getLogger("mqstore.spark").warning("%s", error)
     if staging_path is None:
         _remove_if_empty(staging)
-    return removed
+    return CleanedJobs(tuple(removed), tuple(skipped))
 
 
 def _clean_job(folder: Path, target: str, before: float) -> Iterator[str]:
     """Removes what is old in the directory of a job, and yields its id if that was its manifest."""
     path = folder / MANIFEST
-    found = Manifest.load(path.read_text()) if path.exists() else None
+    found = Manifest.read(path) if path.exists() else None
     if found is not None and found.target != target:
         return
     named = set() if found is None or found.is_done else {Path(each.name).parts[0] for each in found.staged}
