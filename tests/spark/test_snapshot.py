@@ -5,6 +5,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +16,8 @@ from pyspark.sql import SparkSession
 import mqstore
 from mqstore.cli._main import commands
 from mqstore.spark import Stores, _snapshot, manifest
+from mqstore.spark._given import Given
+from mqstore.spark._options import ACCEPTED, ReadOptions
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.source import MessageDataSource
 from mqstore.spark.stores import StoreLike, as_stores, local_path, plan
@@ -143,6 +146,20 @@ def test_stores_travel_without_being_opened_and_open_once_in_a_process(events_st
         travelled.open("broker-b")
     with pytest.raises(KeyError, match="there is no store of broker 'c'; the brokers are broker-a, broker-b"):
         travelled.open("c")
+
+
+def test_options_of_stores_reach_the_data_source_as_they_are(events_store: Path) -> None:
+    options = {"lock_timeout": timedelta(seconds=2), "wait_time_out": timedelta(microseconds=1500), "errors": "skip"}
+    stores = Stores({"a": events_store}, config=mqstore.StoreConfig(index_tags=True, errors="raise"), **options)
+    expected = options | {"index_tags": True}
+    assert dict(plan(stores)["a"].options) == expected
+    assert dict(plan(ReadOptions.parse(Given(stores.as_options(), ACCEPTED)).stores)["a"].options) == expected
+    with mqstore.open(events_store, **options) as reader:
+        written = as_stores(reader).as_options()
+    assert dict(plan(ReadOptions.parse(Given(written, ACCEPTED)).stores)[None].options) == options
+    for wrong in ('{"fortnights": 1}', '{"seconds": "2"}'):
+        with pytest.raises(ValueError, match=r'option option.lock_timeout is a duration such as \{"seconds": 2\}, not'):
+            Given({"option.lock_timeout": wrong}, ACCEPTED).open_options()
 
 
 def test_opened_stores_stay_as_they_were(tmp_path: Path, write_store: WriteStore) -> None:

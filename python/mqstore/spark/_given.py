@@ -17,6 +17,9 @@ OPEN_PREFIX = "option."
 _SECONDS = range(315_532_800, 7_258_118_400)
 _UNITS = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
 
+# The parts of a timedelta.
+_DURATION = ("days", "seconds", "microseconds")
+
 _T = TypeVar("_T")
 
 # Options of other sources of Spark, by the name that they have here.
@@ -128,7 +131,7 @@ class Given:
     def open_options(self) -> dict[str, Any]:
         """Returns the options of `mqstore.open` as values of Python."""
         found = {name: value for name, value in self._values.items() if name.startswith(OPEN_PREFIX)}
-        return {name.removeprefix(OPEN_PREFIX): _python(value) for name, value in found.items()}
+        return {name.removeprefix(OPEN_PREFIX): _python(name, value) for name, value in found.items()}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -148,9 +151,22 @@ def expect_ms(option: str, time: int) -> int:
     return time
 
 
-def _python(text: str) -> Any:
-    """A value of an option of `mqstore.open`: a number, a truth value or a text."""
+def to_text(value: Any) -> str:
+    """Encodes a value of an option of `mqstore.open` as JSON: a timedelta as `{"seconds": 2, "microseconds": 500}`."""
+    if isinstance(value, timedelta):
+        value = {unit: getattr(value, unit) for unit in _DURATION if getattr(value, unit)} or {"seconds": 0}
+    return json.dumps(value)
+
+
+def _python(option: str, text: str) -> Any:
+    """Decodes what `to_text` encodes. Text that is not JSON is the value itself."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
+    if not isinstance(value, dict):
+        return value
+    try:
+        return timedelta(**value)
+    except (TypeError, OverflowError):
+        raise ValueError(f'option {option} is a duration such as {{"seconds": 2}}, not {text!r}') from None

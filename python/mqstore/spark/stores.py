@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import mqstore
+from mqstore._config import merged
+from mqstore.spark._given import OPEN_PREFIX, to_text
 from mqstore.spark._snapshot import Options, Snapshot, look, pinned
 
 Path = str | os.PathLike[str]
@@ -39,6 +41,8 @@ class Stores:
         for broker in stores:
             if not isinstance(broker, str) or not broker:
                 raise ValueError(f"the name of a broker is a str that is not empty, not {broker!r}")
+        if (config := options.pop("config", None)) is not None:
+            options = merged(config, **options)
         if "mode" in options:
             raise ValueError("mode is no option of Stores: Spark reads stores, and writes them with df.write")
         unknown = set(manifests or ()).difference(stores)
@@ -77,7 +81,7 @@ class Stores:
 
     def as_options(self) -> dict[str, str]:
         """As options of format "mqstore"."""
-        given = {f"option.{name}": json.dumps(value) for name, value in self._options}
+        given = {f"{OPEN_PREFIX}{name}": to_text(value) for name, value in self._options}
         manifests = {broker or "": _load(manifest) for broker, manifest in self._manifests.items()}
         if manifests:
             given["manifests"] = json.dumps(manifests)
