@@ -146,6 +146,7 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"topics": "docs,no such,neither"}, "there is no topic neither, no such; "),
         ({"topics": "docs,no such"}, " has 53 topics: "),
         ({"topics": ""}, "option topics holds an empty name: ''; leave the option out for all topics"),
+        ({"subscribe": ""}, "option subscribe holds an empty name: ''; leave the option out for all topics"),
         ({"topics": "docs,"}, "option topics holds an empty name"),
         ({"columns": "body,bodies"}, "a message has no column 'bodies'; its columns are topic, queue_id,"),
         ({"errors": "ignore"}, "option errors is one of raise, skip, corrupt_record, not 'ignore'"),

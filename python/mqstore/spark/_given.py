@@ -22,6 +22,9 @@ _DURATION = ("days", "seconds", "microseconds")
 
 _T = TypeVar("_T")
 
+# The names that an option lists, where the option is not called so.
+_ALL_OF = {"subscribe": "topics", "queues": "queue ids"}
+
 # Options of other sources of Spark, by the name that they have here.
 _OF_OTHER_SOURCES = {"mode": "errors"}
 
@@ -90,7 +93,8 @@ class Given:
         given = self.json(option, list) if text.startswith("[") else text.split(",")
         names = tuple(dict.fromkeys(str(name).strip() for name in given))
         if "" in names:
-            raise ValueError(f"option {option} holds an empty name: {text!r}; leave the option out for all {option}")
+            every = _ALL_OF.get(option, option)
+            raise ValueError(f"option {option} holds an empty name: {text!r}; leave the option out for all {every}")
         return names
 
     def queue_ids(self, option: str) -> frozenset[int] | None:
