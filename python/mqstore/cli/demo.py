@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
 from mqstore.cli._main import Failure, command, commands, from_the_command_line
 
-#: What the walk shows, and the command for it.
+#: The questions of the walk, each with the command that answers it.
 WALK = (
     ("What is in the store?", "info {store}"),
     ("Which topics does it have?", "topics {store}"),
@@ -24,31 +24,40 @@ WALK = (
     ("What did consumers fail on?", "dead {store}"),
     ("What is wrong?", "doctor {store}"),
 )
+#: The commands to try next on a store that stays.
+NEXT = ("info {store}", "find {store} --topic orders --key o-7", "doctor {store}")
 
 
-@command(examples=("demo", "demo /tmp/demo"))
+@command(examples=("demo", "demo store"))
 @click.argument("directory", required=False, type=click.Path())
 def demo(directory: str | None) -> None:
-    """Makes a small store, and walks through the commands.
+    """Makes a small store, and names the commands to try on it.
 
-    The store is as a broker writes it. It is made in DIRECTORY, which must be missing or empty, and stays there. Without
-    DIRECTORY it is removed at the end.
+    The store is as a broker writes it. DIRECTORY must be absent or empty. Without DIRECTORY, demo shows what eleven
+    commands print, on a store that it removes at the end.
     """
-    with ExitStack() as kept:
-        if directory is None:
-            from tempfile import TemporaryDirectory
+    if directory is None:
+        with TemporaryDirectory(prefix="mqstore-") as folder:
+            _walk(str(Path(folder, "store")))
+        print("\nmqstore --help lists all commands.")
+        return
+    with from_the_command_line():
+        _make(directory)
+    store = shlex.quote(directory)
+    print(f"{store} is a small store, as a broker writes it. Try next:\n")
+    for line in NEXT:
+        print(f"mqstore {line.format(store=store)}")
 
-            directory = str(Path(kept.enter_context(TemporaryDirectory(prefix="mqstore-")), "store"))
-        with from_the_command_line():
-            _make(directory)
-        for title, line in WALK:
-            print(f"\n# {title}\n$ mqstore {line.format(store=shlex.quote(directory))}", flush=True)
-            arguments = [word.format(store=directory) for word in line.split()]
-            try:
-                commands.main(arguments, "mqstore", standalone_mode=False)
-            except Failure as failure:
-                failure.show()
-    print("\nmqstore --help lists all commands.")
+
+def _walk(directory: str) -> None:
+    _make(directory)
+    for title, line in WALK:
+        print(f"\n# {title}\n$ mqstore {line.format(store=shlex.quote(directory))}", flush=True)
+        arguments = [word.format(store=directory) for word in line.split()]
+        try:
+            commands.main(arguments, "mqstore", standalone_mode=False)
+        except Failure as failure:
+            failure.show()
 
 
 def _make(directory: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -113,17 +114,35 @@ def test_the_examples_of_the_readme_run(
         assert (ran.code, bool(ran.out)) == (0, True), words
 
 
-def test_demo_walks_through_the_commands_and_keeps_a_store_that_was_asked_for(tmp_path: Path, run: Callable[..., Any]) -> None:
-    walk = run("demo", tmp_path / "kept")
-    assert walk.code == 0
-    assert walk.out.count("\n$ mqstore ") == 11
-    assert walk.err == ""
+def test_demo_makes_a_store_and_names_three_commands_that_run(tmp_path: Path, run: Callable[..., Any]) -> None:
+    made = run("demo", tmp_path / "kept")
+    assert (made.code, made.err) == (0, "")
+    lines = [shlex.split(line) for line in made.out.splitlines() if line.startswith("mqstore ")]
+    assert len(lines) == 3
+    for words in lines:
+        ran = run(*words[1:])
+        assert (ran.code, bool(ran.out), ran.err) == (0, True, ""), words
     assert run("cat", tmp_path / "kept", "orders", "--json").rows[0]["body"] == '{"order": 1, "city": "Lima"}'
-    assert run("demo").code == 0
-    assert run("demo", tmp_path / "kept").code == 1
+
+
+def test_demo_refuses_a_directory_that_is_not_empty(tmp_path: Path, run: Callable[..., Any]) -> None:
+    (tmp_path / "note").touch()
+    refused = run("demo", tmp_path)
+    assert (refused.code, refused.out, refused.err.endswith(f": {tmp_path}\n")) == (1, "", True)
+    assert [file.name for file in tmp_path.iterdir()] == ["note"]
+    assert run("demo", tmp_path / "kept").code == 0
     inside = run("demo", tmp_path / "kept" / "commitlog" / "more")
     assert (inside.code, inside.out) == (2, "")
     assert inside.err.endswith(f"lies in the store {tmp_path / 'kept'}: name a directory beside it\n")
+
+
+def test_demo_without_a_directory_shows_what_commands_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    walk = run("demo")
+    assert (walk.code, walk.err, walk.out.count("\n$ mqstore ")) == (0, "", 11)
+    assert list(tmp_path.iterdir()) == []
 
 
 TIMES = [
