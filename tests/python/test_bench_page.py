@@ -63,7 +63,7 @@ def test_a_row_that_misses_says_by_how_much(row: page.Result, says: str):
 def test_a_refused_row_shows_its_figures_and_no_ratio():
     row = result("group_commit", 100, 80, ratio_limit=None)
     assert lost(row) == ["- group_commit (body 100): refused, the latency of a sync varied too much"]
-    assert "| body 100 | ns a message | 100 | 100 | 80 | refused |  |" in page.document([row], MACHINE)
+    assert "| body 100 | ns a message | 100 | 100 | 80 | refused |  |" in page.rows_document([row], MACHINE)
 
 
 def test_a_later_result_replaces_an_earlier_one_of_the_same_parameters():
@@ -71,18 +71,43 @@ def test_a_later_result_replaces_an_earlier_one_of_the_same_parameters():
     assert page.newest([first, result("dispatch", 5), second]) == [second, result("dispatch", 5)]
 
 
-def test_the_page_has_a_table_for_each_row_with_every_peer():
-    text = page.document([result("append", 100, 80, peers={"LMDB": 250}), result("counts", 5)], MACHINE)
+def test_page_of_rows_has_a_table_for_each_row_with_every_peer():
+    text = page.rows_document([result("append", 100, 80, peers={"LMDB": 250}), result("counts", 5)], MACHINE)
     assert "## append\n\n|  | unit | ours | best | limit | ratio | wanted | LMDB |" in text
     assert "| body 100 | ns a message | 100 | 100 | 80 | 0.80 |  | 250 (2.50x) |" in text
     assert "| body 100 | ns a message | 5 | 5 |  |  |  |" in text
-    assert "measured: abc1234; rounds of a row: 1\n" in text
 
 
-def test_the_page_says_how_many_rounds_rows_have():
+def test_pages_name_the_machine_the_commits_and_the_rounds():
     once = result("append", 100)
-    text = page.document([once, result("counts", 5, rounds=3 * once["rounds"])], MACHINE)
-    assert "rounds of a row: 1, 3\n" in text
+    about = [*MACHINE, page.measured([once, result("counts", 5, rounds=3 * once["rounds"])])]
+    for text in (page.document([once], about), page.rows_document([once], about)):
+        assert f"- {MACHINE[0]}\n- measured: abc1234; rounds of a row: 1, 3\n" in text
+
+
+def test_page_has_the_main_rows_with_limit_and_rivals():
+    row = result("resolve_keys", 100, 80, params={"files": 1}, peers={"LMDB": 250, "mqstore with the pool": 90})
+    lines = page.headlines([row, result("append", 5)])
+    assert lines[4:-2] == [
+        "| keys to messages, in bulk | ns a message | 100 | 80 (0.80) | LMDB: 250 (2.50x)"
+        " | [resolve_keys](BENCHMARK_ROWS.md#resolve_keys) |"
+    ]
+
+
+def test_each_lost_row_is_listed_once_with_its_largest_miss():
+    forms = [result("append", 100, 79 - 10 * n, params={"body": n}, target={"ratio_limit": 0.8}) for n in range(3)]
+    lines = page.lost_rows([*forms, result("append", 100, 80, target={"ratio_limit": 0.8}), result("dispatch", 5)])
+    assert lines[6:] == ["| [append](BENCHMARK_ROWS.md#append) | 3 of 4 | 0.59 of the limit, 0.80 wanted (body 2) |"]
+
+
+def test_each_main_row_has_the_figures_of_the_page_of_rows():
+    pages = {name: (ROOT / "docs" / name).read_text() for name in ("BENCHMARKS.md", "BENCHMARK_ROWS.md")}
+    for name, text in page.HEADLINES.items():
+        row, _, form = name.removesuffix(")").partition(" (")
+        section = pages["BENCHMARK_ROWS.md"].split(f"## {row}\n")[1].split("\n## ")[0]
+        cells = next(line for line in section.splitlines() if line.startswith(f"| {form} |")).split(" | ")
+        main = next(line for line in pages["BENCHMARKS.md"].splitlines() if line.startswith(f"| {text} |")).split(" | ")
+        assert [main[1], main[2], main[3].split(" ")[0]] == [cells[1], cells[2], cells[4]]
 
 
 def test_parameters_are_named_with_their_units():
