@@ -1,4 +1,8 @@
-"""Writes docs/RELIABILITY.md from the counts in docs/reliability.json and from the TOML files of this directory."""
+"""Writes docs/RELIABILITY.md and docs/RELIABILITY_TABLES.md.
+
+The page is `reliability.md` with the counts of docs/reliability.json. The tables come from those counts and from the
+TOML files here.
+"""
 
 from __future__ import annotations
 
@@ -12,71 +16,41 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 REPORT = ROOT / "docs" / "RELIABILITY.md"
+TABLES = ROOT / "docs" / "RELIABILITY_TABLES.md"
+TEMPLATE = Path(__file__).with_name("reliability.md")
+MODELS = ROOT / "tests" / "interleavings"
 COUNTED = ROOT / "docs" / "reliability.json"
 IMAGES = ROOT / "docs" / "reliability" / "rocketmq_images.jsonl"
 FAILURES = Path(__file__).with_name("rocketmq_failures.toml")
 PROGRAMS = Path(__file__).with_name("other_programs.toml")
 FLIPPED = ROOT / "tests" / "it" / "verifying" / "every_bit.rs"
 
-HEAD = """# Reliability
+#: A class of failure and the beginnings of the names of its layers.
+CLASSES = {
+    "killed process": ("kill ", "loss window: process"),
+    "simulated machine: power failures, failing calls": ("simulated crashes",),
+    "power failure of real file systems": ("power cut", "loss window: power"),
+    "failing system call": ("fail ", "one failed sync"),
+    "interrupted or short call": ("interrupt ", "short writes"),
+    "full disk": ("full disk",),
+    "broken or read-only disk": ("pulled disk", "read-only disk"),
+    "special file systems": ("reading while writing", "renames that replace nothing"),
+}
 
-What was tried against the store, and what came of it. [DURABILITY.md](DURABILITY.md) says what is promised.
+HEAD_OF_TABLES = """# Reliability: all tables
 
-In short:
-
-1. The crash tests kill processes, cut power, fill disks, fail system calls and remove devices, real and simulated.
-2. After each case the store is opened again and every message is compared with what was appended.
-3. {cases:,} cases have lost {lost:,} acknowledged messages and shown {phantom:,} messages that nobody appended: see *Counts*.
-4. RocketMQ's own crash images are given to RocketMQ and to mqstore. mqstore finds at least as many messages and keys.
-5. On images of 5.5.1, and on segments that were cut short, RocketMQ finds fewer: see *Recovered from the same crash images*.
-6. Each ordering step and many checks are removed from the code, one at a time. A test must fail for each: see *Planted faults*.
-7. Each known failure of RocketMQ's store has a row that names the tests for it: see *Failures of RocketMQ's own store*.
-8. Not tried yet, because not built yet: deletion of old files, replication.
-9. Every interleaving of a few threads that wait, sync, ask for a segment or share the pool is run: see *Interleavings*.
-10. The tests assume a disk that keeps what it synced. A disk that lies about its cache can lose acknowledged messages.
-11. How much of what was not acknowledged a failure takes is measured in each mode: see *Loss windows*.
-12. `make torture` and `make mutants` count, and `tests/torture/report.py` makes this page of the counts: do not edit it."""
+The tables of [RELIABILITY.md](RELIABILITY.md), which explains each class of failure. `tests/torture/report.py` writes
+both pages from `docs/reliability.json`, `docs/reliability/rocketmq_images.jsonl` and the TOML files in `tests/torture`: do not
+edit them."""
 
 COUNTS = """## Counts
 
-All runs of `make torture` whose numbers were kept. A *lost* message was acknowledged (or, if only the process died, appended) and
-was not found afterwards. A *phantom* message was found, but was not appended with that content. *Errors* counts unexpected errors
-only: where the test injects a failure, an error is the right answer."""
-
-WINDOWS = """## Loss windows
-
-What a failure took of the end of a log, in the newest run of `tests/torture/test_loss_windows.py`. A process appends a message of
-1,000 bytes every 5 ms, a *slow* one a message of 100 bytes every 200 ms, with the default intervals. Then it is killed, or its
-disk (ext4, xfs) is shut down, and the store is recovered. *Lost ms* is how long before the failure the first missing message had
-been appended, *lost bytes* is what is missing. Nothing that was acknowledged as durable may be missing. The bounds are those of
-[DURABILITY.md](DURABILITY.md#what-a-call-promises). Where the bound is not *nothing*, the test adds 2 s and the longest pause of
-the writer to it, because threads of a busy machine wait for a processor."""
+All runs of `make torture` whose numbers were kept. *Errors* counts unexpected ones."""
 
 PLANTED = """## Planted faults
 
-`make mutants` removes one part of the store at a time: an ordering step, left out at run time, or a check, removed by an edit of
-the sources that `tests/mutants/mutants.toml` states. A test must then fail. The table shows the newest run of each: the check or
-test that failed, its seed, and after how many simulated power cuts or seconds it failed."""
-
-INTERLEAVINGS = """## Interleavings
-
-`tests/interleavings` compiles the sources of the watermark, of the wait of the dispatcher, of the allocator of segments,
-and of the transient store pool with its commits, with the atomics, locks and parking of [loom](https://docs.rs/loom). Each
-test is a model of two to four threads. loom runs it in every order of their steps, also with the old values that weaker
-atomics may read, and finds each deadlock. To end in time, most models limit how often a thread is stopped that could go on,
-to 1, 2 or 3 times. `make interleavings` adds one to that limit, and prints how many orders it tried.
-
-The models show that no wake-up is lost; that a poison reaches every thread that waits, and what was reached before it counts
-as reached; that threads lead one after the other until nobody waits, also if the one that is asked gives up at that moment;
-that the thread that completes a group leads, and that a group which does not become complete is led all the same; that
-group commit acknowledges every append, with at most one sync for each; that a message is dispatched while the dispatcher
-polls and when it is parked; that every request for a segment is answered or ends with the store; that no byte of the pool is
-written over before it is committed, that what is committed is what was appended, and that every append that waits for room
-gets it or fails with the reason. Mutants in `tests/mutants` show that the models can fail, also for the memory order of each
-atomic that a wake-up rests on.
-
-Not covered: the rest of the log and the services, for which the models take the same steps; more than four threads; real time,
-for which a deadline comes at any moment or never."""
+`make mutants` removes one part of the store at a time. The table shows the newest run of each: the check or test that failed,
+its seed, and after how many simulated power cuts or seconds it failed."""
 
 ROWS = """## Failures of RocketMQ's own store
 
@@ -100,6 +74,8 @@ FLIPS = """## Flipped bits that nothing detects
 runs `verify`. A bit of these fields can change without a finding: no checksum of the format covers them, and no other file
 repeats them. A record with the property `__CRC32#` (RocketMQ 5.x with `enabledAppendPropCRC`) has a checksum over all of its
 fields."""
+
+ISSUE = "https://github.com/apache/rocketmq/issues/"
 
 
 def undetected() -> str:
@@ -127,6 +103,21 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     """A table in Markdown."""
     lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
     return "\n".join([lines[0], "|-" * len(head) + "|", *lines[1:]])
+
+
+def classes(layers: dict[str, Any]) -> str:
+    """One row for each class of failure. A layer without a class, or with two, is refused."""
+    columns = ("cases", "lost", "phantom", "errors")
+    sums = {name: dict.fromkeys(columns, 0) for name in CLASSES}
+    for layer, counts in layers.items():
+        of = [name for name, beginnings in CLASSES.items() if layer.startswith(beginnings)]
+        if len(of) != 1:
+            raise SystemExit(f"the layer {layer!r} has the classes {of}: CLASSES must give it one")
+        for column in columns:
+            sums[of[0]][column] += counts[column]
+    rows = [[name, *(f"{counts[column]:,}" for column in columns)] for name, counts in sums.items()]
+    totals = [f"{sum(counts[column] for counts in sums.values()):,}" for column in columns]
+    return table(["class of failure", *columns], [*rows, ["**all**", *totals]])
 
 
 def counted(layers: dict[str, Any]) -> str:
@@ -166,6 +157,11 @@ def planted(faults: dict[str, Any]) -> str:
     return table(["removed or broken", "found by", "seed", "after"], rows)
 
 
+def linked(number: str, row: dict[str, Any]) -> str:
+    """The first issue of a failure as a link; the number of its row without an issue."""
+    return f"[{row['issues'][0]}]({ISSUE}{row['issues'][0][1:]})" if row["issues"] else f"row {number}"
+
+
 def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
     """One row for each failure. A failure that names a missing test, or has neither tests nor a reason, is refused."""
     for number, row in rows.items():
@@ -174,7 +170,8 @@ def failures(rows: dict[str, Any], known: set[str]) -> Iterator[list[str]]:
         if missing or not (names or because):
             raise SystemExit(f"{FAILURES.name}: {number} has no test {missing}")
         answer = "<br>".join([*(f"`{name}`" for name in names), *([because] if because else [])])
-        yield [number, " ".join(row["issues"]) or "none", row["symptom"], answer]
+        issues = " ".join(f"[{issue}]({ISSUE}{issue[1:]})" for issue in row["issues"])
+        yield [number, issues or "none", row["symptom"], answer]
 
 
 def recovered(images: list[dict[str, Any]]) -> str:
@@ -183,22 +180,52 @@ def recovered(images: list[dict[str, Any]]) -> str:
     return table(["version", "image", "RocketMQ", "mqstore", "of"], [[f"{image[name]}" for name in columns] for image in images])
 
 
-def render() -> str:
-    """The page."""
+def recovered_sums(images: list[dict[str, Any]]) -> str:
+    """One row for each version, for messages and for keys."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for image in images:
+        row = sums.setdefault((image["version"], image["image"].rpartition(": ")[2]), [0, 0, 0, 0])
+        for at, number in enumerate((1, image["rocketmq"], image["mqstore"], image["of"])):
+            row[at] += number
+    rows = [[version, what, *(f"{number:,}" for number in numbers)] for (version, what), numbers in sums.items()]
+    return table(["RocketMQ", "found", "images", "by RocketMQ", "by mqstore", "of"], rows)
+
+
+def models() -> int:
+    """The number of models of threads."""
+    return sum(len(re.findall(r"^ *explore\(\d", file.read_text(), re.MULTILINE)) for file in MODELS.glob("*.rs"))
+
+
+def render() -> dict[Path, str]:
+    """The pages."""
     data = json.loads(COUNTED.read_text())
     rows = tomllib.loads(FAILURES.read_text())
-    totals = {column: sum(layer[column] for layer in data["tried"].values()) for column in ("cases", "lost", "phantom")}
-    parts = [HEAD.format(**totals), COUNTS, counted(data["tried"])]
-    parts += [WINDOWS, windows(data.get("windows", {}))]
-    parts += [RECOVERED, recovered([json.loads(line) for line in IMAGES.read_text().splitlines()])]
-    parts += [PLANTED, planted(data.get("planted", {}))]
-    parts += [INTERLEAVINGS, FLIPS, undetected()]
     programs = tomllib.loads(PROGRAMS.read_text())["program"]
+    images = [json.loads(line) for line in IMAGES.read_text().splitlines()]
+    faults = data.get("planted", {})
+    steps = sum(fault["is_step"] for fault in faults.values())
+    page = TEMPLATE.read_text().format(
+        **{column: sum(layer[column] for layer in data["tried"].values()) for column in ("cases", "lost", "phantom")},
+        **{number.replace("-", "_"): linked(number, row) for number, row in rows.items()},
+        steps=steps,
+        checks=len(faults) - steps,
+        planted=len(faults),
+        survivors=sum(not fault["killed_by"] for fault in faults.values()) or "none",
+        rows=len(rows),
+        programs=len(programs),
+        models=models(),
+        classes=classes(data["tried"]),
+        windows=windows(data.get("windows", {})),
+        recovered=recovered_sums(images),
+    )
+    parts = [HEAD_OF_TABLES, COUNTS, counted(data["tried"]), RECOVERED, recovered(images)]
+    parts += [PLANTED, planted(faults), FLIPS, undetected()]
     parts += [OTHERS, table(["program", "cases", "result"], [[one["what"], one["cases"], one["result"]] for one in programs])]
     parts += [ROWS, table(["row", "issue", "what happened", "tests"], list(failures(rows, test_names())))]
-    return "\n\n".join(parts) + "\n"
+    return {REPORT: page, TABLES: "\n\n".join(parts) + "\n"}
 
 
 if __name__ == "__main__":
-    REPORT.write_text(render())
-    sys.stdout.write(f"wrote {REPORT.relative_to(ROOT)}\n")
+    for path, text in render().items():
+        path.write_text(text)
+        sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
