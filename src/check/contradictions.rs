@@ -445,7 +445,7 @@ impl<'a> Candidates<'a> {
 
 /// Returns the changes that put a record at a place; `None` if it is not whole there.
 fn changes_to_whole(view: &MessageView<'_>, place: &QueuePlace) -> Option<Vec<(usize, Vec<u8>)>> {
-    let changes = view.changes_of_place(&place.topic, place.queue_id, place.queue_offset)?;
+    let changes = view.queue_position_edits(&place.topic, place.queue_id, place.queue_offset)?;
     let mut bytes = view.bytes().to_vec();
     for (position, new) in &changes {
         bytes.get_mut(*position..position + new.len())?.copy_from_slice(new);

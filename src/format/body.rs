@@ -7,11 +7,11 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use super::malformed::Malformed;
 use super::sys_flag::{Compression, compression};
 
-/// Most bytes that a body is decompressed to: what a column of Arrow holds.
+/// The most bytes that a body is decompressed to: the limit of a value in an Arrow column.
 pub const MAX_DECODED_BODY: usize = 1 << 30;
 
-/// The body as its producer had it: decompressed if the sysFlag says so. `limit` bounds what it may grow to, and with that the
-/// memory taken.
+/// Returns the body as its producer had it: decompressed if the sysFlag says so. The result, and with it the memory taken, is at
+/// most `limit` bytes.
 pub fn decode_body(sys_flag: i32, body: &[u8], limit: usize) -> Result<Cow<'_, [u8]>, Malformed> {
     let decoded = match compression(sys_flag)? {
         Compression::None => return Ok(Cow::Borrowed(body)),
@@ -26,15 +26,15 @@ pub fn decode_body(sys_flag: i32, body: &[u8], limit: usize) -> Result<Cow<'_, [
     }
 }
 
-/// Everything, or `None` if that is more than `limit`: one byte above it is enough to know.
+/// Reads `decoder` to its end; `None` if that is more than `limit` bytes. Reading one byte past the limit is enough to know.
 fn drain(decoder: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut decoded = Vec::new();
     decoder.take((limit as u64).saturating_add(1)).read_to_end(&mut decoded)?;
     Ok(Some(decoded).filter(|decoded| decoded.len() <= limit))
 }
 
-/// The same for an LZ4 frame. Its decoder takes the end of the bytes for the end of the frame, so they are followed by one more,
-/// and all of them but that one must have been read.
+/// Decompresses an LZ4 frame, as [`drain`] does. The decoder takes the end of its input for the end of the frame. So one more byte
+/// follows the input, and the frame is whole only if the decoder has read everything but that byte.
 fn decode_lz4(frame: &[u8], limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut decoder = lz4_flex::frame::FrameDecoder::new(frame.chain(&[0][..]));
     let decoded = drain(&mut decoder, limit)?;
@@ -45,7 +45,8 @@ fn decode_lz4(frame: &[u8], limit: usize) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The same for a Zstandard frame; reading from its decoder would first decode a whole window, of a size that the frame states.
+/// Decompresses a Zstandard frame, as [`drain`] does. Reading from the decoder would first decode a whole window, and the frame
+/// states the size of that window.
 fn decode_zstd(mut frame: &[u8], limit: usize) -> Result<Option<Vec<u8>>, FrameDecoderError> {
     let mut decoder = FrameDecoder::new();
     decoder.init(&mut frame)?;

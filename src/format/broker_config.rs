@@ -1,14 +1,15 @@
-//! A broker's own settings, in the directory `config`: how far consumers and the delivery of delayed messages have come, and which topics
-//! there are.
+//! A broker's own settings, in the directory `config`: the progress of consumers, the progress of the delivery of delayed messages,
+//! and the topics.
 
 use serde_json::{Map, Value};
 
 use super::broker_json::parse;
 use super::malformed::Malformed;
 
-/// Between the names of a topic and a group. The clients of a broker refuse it in a name; MQTT clients have it in theirs.
+/// The separator between the names of a topic and a group. The clients of a broker refuse it in a name; MQTT clients use it in
+/// theirs.
 pub const TOPIC_GROUP_SEPARATOR: char = '@';
-/// How the names of light queues begin, and of the groups that consume them.
+/// The prefix of the names of light queues (LMQ), and of the groups that consume them.
 const LMQ_PREFIX: &str = "%LMQ%";
 
 /// Returns true for the name of a light queue, which is the topic of its files. Its messages are stored under other topics.
@@ -16,7 +17,7 @@ pub fn is_light_queue(topic: &str) -> bool {
     topic.starts_with(LMQ_PREFIX)
 }
 
-/// How far a group of consumers has come in a queue.
+/// The progress of a consumer group in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConsumerOffset {
     /// The name of the topic, `@`, and the name of the group.
@@ -25,13 +26,13 @@ pub struct ConsumerOffset {
     pub queue_id: i32,
     /// The queue offset of the message that the group gets next.
     pub offset: i64,
-    /// Whether it is of a light queue, which has one queue and a group of its own kind.
+    /// Set for a light queue, which has one queue and a group of its own kind.
     pub is_lmq: bool,
 }
 
 impl ConsumerOffset {
-    /// Topic and group. If there are several `@`, it is the first one after the name of a topic that `is_topic` knows; otherwise the first,
-    /// as for a broker. After the topic of a light queue comes a group whose name says so.
+    /// Splits `topic_group` into topic and group. Of several `@` it takes the first one after the name of a topic that `is_topic`
+    /// knows, otherwise the first, as a broker does. The group of a light queue starts with the prefix of light queues.
     pub fn names(&self, is_topic: impl Fn(&str) -> bool) -> Option<(&str, &str)> {
         let splits = self.topic_group.match_indices(TOPIC_GROUP_SEPARATOR);
         let mut names = splits
@@ -43,40 +44,40 @@ impl ConsumerOffset {
     }
 }
 
-/// How far the delivery of the delayed messages of one level has come.
+/// The progress of the delivery of the delayed messages of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DelayOffset {
     /// The level, from 1.
     pub level: i32,
-    /// The queue offset of the message that is delivered next: in the queue of the level, one less than the level.
+    /// The queue offset of the next message to deliver, in the queue of the level. The id of that queue is the level - 1.
     pub offset: i64,
 }
 
-/// A topic as a broker is told to keep it. What the file does not say is `None`.
+/// The configuration of a topic in a broker. A field that the file does not have is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TopicConfig {
     /// Its name.
     pub topic: String,
-    /// How many queues consumers read.
+    /// The number of queues that consumers read.
     pub read_queue_nums: Option<i32>,
-    /// How many queues producers write.
+    /// The number of queues that producers write.
     pub write_queue_nums: Option<i32>,
-    /// What is allowed: 4 reading, 2 writing, 1 to be a model for new topics, 8 to come first.
+    /// The permissions, a sum of: 4 reading, 2 writing, 1 a template for new topics, 8 priority.
     pub perm: Option<i32>,
     /// `SINGLE_TAG` or `MULTI_TAG`.
     pub topic_filter_type: Option<String>,
-    /// Bit 0: a unit; bit 1: one with subscriptions.
+    /// Bit 0: a unit topic; bit 1: a unit topic with subscriptions.
     pub topic_sys_flag: Option<i32>,
-    /// Whether it is kept in order while brokers come and go.
+    /// Set if the topic keeps its order while brokers come and go.
     pub order: Option<bool>,
-    /// Further attributes, such as `message.type`; not before 5.x.
+    /// Further attributes, such as `message.type`; 5.x and later.
     pub attributes: Option<Vec<(String, String)>>,
 }
 
-/// Reads `consumerOffset.json`, and `lmqConsumerOffset.json`, which has a second table. Ascending.
+/// Decodes `consumerOffset.json`, or `lmqConsumerOffset.json`, which has a second table. The result ascends.
 ///
 /// # Errors
-/// [`Malformed`].
+/// [`Malformed`] for bytes that are not such a file.
 pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malformed> {
     let fields = object_of(json)?;
     let mut offsets = Vec::new();
@@ -106,10 +107,10 @@ pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malfo
     Ok(offsets)
 }
 
-/// Reads `delayOffset.json`. Ascending.
+/// Decodes `delayOffset.json`. The result ascends.
 ///
 /// # Errors
-/// [`Malformed`].
+/// [`Malformed`] for bytes that are not such a file.
 pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> {
     let fields = object_of(json)?;
     let levels =
@@ -120,10 +121,10 @@ pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> 
     Ok(offsets)
 }
 
-/// Reads `topics.json`. Ascending by name.
+/// Decodes `topics.json`. The result ascends by name.
 ///
 /// # Errors
-/// [`Malformed`].
+/// [`Malformed`] for bytes that are not such a file.
 pub fn decode_topic_configs(json: &[u8]) -> Result<Vec<TopicConfig>, Malformed> {
     let fields = object_of(json)?;
     let topics = table(&fields, "topicConfigTable")?.into_iter().flatten();
@@ -167,7 +168,7 @@ fn object_of(json: &[u8]) -> Result<Map<String, Value>, Malformed> {
     }
 }
 
-/// The table of the file. A broker that has nothing to say may write no field at all.
+/// Returns the table of this name. A broker with nothing to store may write no field at all.
 fn table<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a Map<String, Value>>, Malformed> {
     match fields.get(name) {
         Some(table) => as_table(table, || name.to_owned()).map(Some),
@@ -181,7 +182,7 @@ fn as_table(value: &Value, place: impl Fn() -> String) -> Result<&Map<String, Va
     table.ok_or_else(|| Malformed::new(0, format!("{} is {}, no object", place(), shown(value))))
 }
 
-/// A value in a refusal: it may have many megabytes.
+/// Describes a value for an error message. An object or an array is not quoted: it may have many megabytes.
 fn shown(value: &Value) -> String {
     match value {
         Value::Object(_) => "an object".to_owned(),
@@ -190,7 +191,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A table of numbers by number.
+/// Decodes a table whose names and values are numbers.
 fn numbered(table: &Map<String, Value>, place: impl Fn() -> String) -> Result<Vec<(i32, i64)>, Malformed> {
     let entry = |(name, value): (&String, &Value)| {
         let number = name.parse();
@@ -213,7 +214,7 @@ fn text(value: &Value, place: impl Fn() -> String) -> Result<String, Malformed> 
         .to_owned())
 }
 
-/// The name of an entry, which names a topic and a group.
+/// Returns the name of an entry, if it has a topic and a group.
 fn known_group(topic_group: &str, is_lmq: bool) -> Result<String, Malformed> {
     let is_whole = if is_lmq {
         topic_group.contains(&format!("{TOPIC_GROUP_SEPARATOR}{LMQ_PREFIX}"))

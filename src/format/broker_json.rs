@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::bytes::is_zero;
 use super::malformed::Malformed;
 
-/// Reads such a text. Of two fields with one name the last counts, as for a broker.
+/// Parses such a text. Of several fields with one name the last counts, as for a broker.
 pub(super) fn parse(bytes: &[u8]) -> Result<Value, Malformed> {
     let (quoted, inserted) = quote_numbers(bytes);
     serde_json::from_slice(&quoted).map_err(|error| {
@@ -15,14 +15,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, Malformed> {
             offset_of(&quoted, error.line(), error.column())
         };
         let before = inserted.partition_point(|quote| *quote < at);
-        // Line and column are those of the text with the quotes.
+        // Line and column count in the text with the inserted quotes.
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
         Malformed::new((at - before).min(bytes.len()), format!("no JSON: {what}"))
     })
 }
 
-/// Whether it is JSON as a broker writes it. A file of nothing but zeros is what a power cut can leave.
+/// Checks that the bytes are JSON as a broker writes it. A power cut can leave a file of zeros only.
 pub fn check_settings(bytes: &[u8]) -> Result<(), Malformed> {
     if is_zero(bytes) {
         return Err(Malformed::new(0, "the file is empty"));
@@ -30,7 +30,7 @@ pub fn check_settings(bytes: &[u8]) -> Result<(), Malformed> {
     parse(bytes).map(drop)
 }
 
-/// The text with quotes around each name that is a number, and where they stand in it.
+/// Returns the text with quotes around each name that is a number, and the positions of the inserted quotes.
 fn quote_numbers(bytes: &[u8]) -> (Vec<u8>, Vec<usize>) {
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 8);
     let mut inserted = Vec::new();
@@ -57,7 +57,7 @@ fn quote_numbers(bytes: &[u8]) -> (Vec<u8>, Vec<usize>) {
     (out, inserted)
 }
 
-/// Bytes from the first quote to the one that ends the text, or all where none does.
+/// Returns the length of the string literal that starts at the first byte, or of all bytes if it does not end.
 fn len_of_text(bytes: &[u8]) -> usize {
     let mut is_escaped = true; // The first quote ends nothing.
     let end = bytes.iter().position(|byte| {
@@ -80,7 +80,7 @@ fn first_but_space(bytes: &[u8]) -> Option<u8> {
         .find(|byte| !matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
 }
 
-/// The byte at a line (from 1) and a column of it (from 1, in bytes).
+/// Returns the position of a line (from 1) and a column (from 1, in bytes).
 fn offset_of(bytes: &[u8], line: usize, column: usize) -> usize {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let start = match line.checked_sub(2) {

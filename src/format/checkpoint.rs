@@ -16,15 +16,15 @@ const KEYS_STAMP_AT: usize = INDEX_ITEMS_AT + 8;
 const QUEUE_ENTRIES_AT: usize = KEYS_STAMP_AT + 8;
 const LOG_START_AT: usize = QUEUE_ENTRIES_AT + 8;
 const _: () = assert!(LOGICS_PHYSICAL_OFFSET_AT == 40 && LOG_START_AT == 80);
-/// Bytes with a meaning.
+/// Bytes of the fields.
 pub const CHECKPOINT_FIELDS_SIZE: usize = LOG_START_AT + 8;
 /// Bytes of the checkpoint file.
 pub const CHECKPOINT_SIZE: usize = 4096;
 
-/// How far the clocks of flushing and of recovery may be apart.
+/// The safety margin between a broker's stamps and its recovery, whose clocks may differ.
 const MARGIN_MS: i64 = 3000;
 
-/// Up to where a broker knew its files to be on disk (docs/FORMAT.md, section Checkpoint).
+/// The stamps that say what a broker knew to be on disk (docs/FORMAT.md, section Checkpoint).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Store time up to which the commit log is flushed, in ms.
@@ -33,27 +33,27 @@ pub struct Checkpoint {
     pub logics_msg_timestamp: i64,
     /// End time of the last full and flushed index file, in ms; 0 before the first roll.
     pub index_msg_timestamp: i64,
-    /// Of the master, on a slave (5.0 and later).
+    /// Flushed offset of the master, on a slave (5.0 and later).
     pub master_flushed_offset: i64,
-    /// Offset up to which replicas agree (5.1.1 and later).
+    /// Offset up to which the replicas agree (5.1.1 and later).
     pub confirm_phy_offset: i64,
     /// Start of the last record whose queue entry is flushed; 0 if unknown (5.5.0 and later).
     pub logics_physical_offset: i64,
-    /// Offset below which every key is in the index. Ours: brokers leave it as it is, so it counts only while `keys_stamp` is the
-    /// stamp beside it and the index has as many items as then. See [`Checkpoint::keys_dispatched`].
+    /// Offset below which every key is in the index. Ours: brokers leave the field unchanged, so it counts only while `keys_stamp`
+    /// equals the stamps and the index has `index_items` items. See [`Checkpoint::keys_dispatched`].
     pub keys_dispatched: i64,
     /// Items in all index files. Ours.
     pub index_items: i64,
-    /// `physic_msg_timestamp` as it was then. Ours.
+    /// `physic_msg_timestamp` when our fields were written. Ours.
     pub keys_stamp: i64,
     /// Entries in all queue files of messages up to `logics_physical_offset`. Ours. See [`Checkpoint::queue_entries`].
     pub queue_entries: i64,
-    /// Where the log started. Ours.
+    /// Start of the log when our fields were written. Ours.
     pub log_start: i64,
 }
 
 impl Checkpoint {
-    /// A missing or short file reads as zeros, which cover nothing.
+    /// Decodes the file. A missing or short file reads as zeros, which cover nothing.
     pub fn decode(bytes: &[u8]) -> Self {
         Self {
             physic_msg_timestamp: i64_at(bytes, PHYSIC_MSG_TIMESTAMP_AT),
@@ -70,7 +70,7 @@ impl Checkpoint {
         }
     }
 
-    /// The whole file.
+    /// Encodes the whole file.
     pub fn encode(&self) -> [u8; CHECKPOINT_SIZE] {
         let mut out = [0; CHECKPOINT_SIZE];
         put_i64(&mut out, PHYSIC_MSG_TIMESTAMP_AT, self.physic_msg_timestamp);
@@ -87,26 +87,27 @@ impl Checkpoint {
         out
     }
 
-    /// Offset below which every key is in an index of `index_items` now; `None` if nothing is known of that, because a broker
-    /// has written since, or the index is another one.
+    /// Returns the offset below which every key is in an index of `index_items` items; `None` if it is unknown, because a broker
+    /// has written since, or the index has changed.
     pub fn keys_dispatched(&self, index_items: i64) -> Option<i64> {
         (self.is_ours() && self.index_items == index_items).then_some(self.keys_dispatched)
     }
 
-    /// How many entries of messages up to `logics_physical_offset` the queue files of a log that starts at `log_start` have; `None` if
-    /// nothing is known of that, because a broker has written since, or removed what had expired.
+    /// Returns the number of entries of messages up to `logics_physical_offset` in the queue files of a log that starts at
+    /// `log_start`; `None` if it is unknown, because a broker has written since, or expired segments were removed.
     pub fn queue_entries(&self, log_start: i64) -> Option<i64> {
         (self.is_ours() && self.log_start == log_start).then_some(self.queue_entries)
     }
 
-    /// Whether the stamps are ours, and exact: no broker has written since.
+    /// Returns true if the stamps are ours, and therefore exact: no broker has written since.
     pub fn is_ours(&self) -> bool {
         let stamps = [self.physic_msg_timestamp, self.logics_msg_timestamp];
         self.keys_stamp > 0 && stamps == [self.keys_stamp; 2]
     }
 
-    /// Messages stored at this time or before are on disk and in their queues. A broker with a pool of buffers stamps what is not in
-    /// a file yet, and its log and its queues at different times: its own recovery leaves the same margin.
+    /// Returns the store time up to which messages are on disk and in their queues. A broker with a transient store pool also
+    /// stamps messages that are not in a file yet, and stamps its log and its queues at different times. Its own recovery therefore
+    /// leaves the same margin.
     pub fn covered_until(&self) -> i64 {
         if self.is_ours() {
             self.physic_msg_timestamp
@@ -115,7 +116,7 @@ impl Checkpoint {
         }
     }
 
-    /// The same stamps, with those after `now` as 0: a stamp of a wrong clock covers nothing.
+    /// Returns the stamps with those after `now` set to 0: a stamp of a wrong clock covers nothing.
     #[must_use]
     pub fn ignoring_future(mut self, now: i64) -> Self {
         for stamp in [
@@ -130,8 +131,8 @@ impl Checkpoint {
         self
     }
 
-    /// The stamps for a log that was salvaged and ends with a message of this store time: other messages may stand at the old places, and
-    /// our stamp is not exact any more.
+    /// Returns the stamps of a log that was salvaged and ends with a message of this store time. Other messages may now have the
+    /// old offsets, so our stamp is not exact any more.
     #[must_use]
     pub fn of_another_history(self, last_store_time: i64) -> Self {
         Self {
@@ -142,7 +143,7 @@ impl Checkpoint {
         }
     }
 
-    /// The stamps of a store whose index files are all removed.
+    /// Returns the stamps of a store whose index files are all removed.
     #[must_use]
     pub fn without_index(self) -> Self {
         Self {
@@ -151,7 +152,7 @@ impl Checkpoint {
         }
     }
 
-    /// Recovery may start at a record of this store time or before, in ms.
+    /// Returns the latest store time, in ms, of a record at which recovery may start.
     pub fn min_timestamp(&self) -> i64 {
         let flushed = self.physic_msg_timestamp.min(self.logics_msg_timestamp);
         flushed.saturating_sub(MARGIN_MS).max(0)

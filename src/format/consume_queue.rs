@@ -9,10 +9,11 @@ const TAGS_CODE_AT: usize = SIZE_AT + 4;
 pub const CQ_UNIT_SIZE: usize = TAGS_CODE_AT + 8;
 const _: () = assert!(CQ_UNIT_SIZE == 20);
 
-/// One entry of a consume queue. Entry `n` stands at byte `20 * n` of the queue (docs/FORMAT.md, section Consume queue).
+/// An entry of a consume queue (RocketMQ: `CqUnit`). Entry `n` is at byte `20 * n` of the queue (docs/FORMAT.md, section Consume
+/// queue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqUnit {
-    /// Where the record starts in the commit log.
+    /// Start of the record in the commit log.
     pub physical_offset: i64,
     /// Bytes of the record.
     pub size: i32,
@@ -21,19 +22,19 @@ pub struct CqUnit {
 }
 
 impl CqUnit {
-    /// What fills the places before the first entry of a queue that does not start at 0.
+    /// The filler before the first entry of a queue that does not start at 0.
     pub const PRE_BLANK: Self = Self {
         physical_offset: 0,
         size: i32::MAX,
         tags_code: 0,
     };
 
-    /// The tags code of an entry whose message was lost, and which leads to the salvage record in its place. No hash of a tag is
-    /// so large, and no address of an extension unit is positive. Its low 32 bits, which a broker compares with the hash of a
+    /// The tags code of an entry whose message was lost, and which points to the salvage record that replaced it. No hash of a tag
+    /// is so large, and no address of an extension unit is positive. Its low 32 bits, which a broker compares with the hash of a
     /// tag, are 0.
     pub const LOST: i64 = 1 << 32;
 
-    /// Any 20 bytes; see `is_valid`.
+    /// Decodes any 20 bytes; see `is_valid`.
     pub fn decode(bytes: &[u8; CQ_UNIT_SIZE]) -> Self {
         Self {
             physical_offset: i64_at(bytes, PHYSICAL_OFFSET_AT),
@@ -42,7 +43,7 @@ impl CqUnit {
         }
     }
 
-    /// As stored.
+    /// Encodes the entry.
     pub fn encode(self) -> [u8; CQ_UNIT_SIZE] {
         let mut out = [0; CQ_UNIT_SIZE];
         put_i64(&mut out, PHYSICAL_OFFSET_AT, self.physical_offset);
@@ -51,22 +52,22 @@ impl CqUnit {
         out
     }
 
-    /// RocketMQ's own test for "an entry was written here"; also true of `PRE_BLANK`, never of zeros.
+    /// Returns true if RocketMQ would count this as a written entry. That includes `PRE_BLANK`, and never zeros.
     pub fn is_valid(self) -> bool {
         self.physical_offset >= 0 && self.size > 0
     }
 
-    /// Stands for no message.
+    /// Returns true for the filler, which points to no message.
     pub fn is_pre_blank(self) -> bool {
         self == Self::PRE_BLANK
     }
 
-    /// Whether recovery has put a salvage record in the place of the message.
+    /// Returns true if recovery has replaced the message by a salvage record.
     pub fn is_lost(self) -> bool {
         self.tags_code == Self::LOST
     }
 
-    /// Returns the entry of a lost message that leads to the same record.
+    /// Returns the entry of a lost message that points to the same record.
     #[must_use]
     pub fn of_lost(self) -> Self {
         Self {
@@ -75,19 +76,19 @@ impl CqUnit {
         }
     }
 
-    /// Where the record ends in the commit log.
+    /// Returns the end of the record in the commit log.
     pub fn end(self) -> i64 {
         self.physical_offset.saturating_add(self.size.into())
     }
 
-    /// Byte in the queue's extension files, if the tags code is an address there.
+    /// Returns the position in the queue's extension files, if the tags code is an address there.
     pub fn ext_address(self) -> Option<u64> {
         (self.tags_code < i64::from(i32::MIN)).then(|| self.tags_code.wrapping_sub(i64::MIN).cast_unsigned())
     }
 }
 
-/// The tags code that stands for byte `real` of the queue's extension files. It lies below every hash as long as `real` stays
-/// below 2^63 - 2^31.
+/// Returns the tags code that means byte `real` of the queue's extension files. It lies below every hash while `real` is below 2^63
+/// - 2^31.
 pub fn ext_address(real: u64) -> i64 {
     real.cast_signed().wrapping_add(i64::MIN)
 }

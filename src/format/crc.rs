@@ -1,5 +1,5 @@
-//! The two checksums of a record: of its body, and (5.2 and later, if the broker is told to) of the whole of it, as its last
-//! property.
+//! The two checksums of a record: one of its body, and one of the whole record as its last property (5.2 and later, if the broker
+//! is configured so).
 //!
 //! ```text
 //! "__CRC32#" 0x01 | 10 decimal digits, the LEAST significant first, padded with '0' | 0x02
@@ -17,20 +17,20 @@ const DIGITS: usize = 10;
 pub(super) const CRC_PROPERTY_SIZE: usize = PREFIX.len() + DIGITS + 1;
 const _: () = assert!(CRC_PROPERTY_SIZE == 20 && PREFIX[8] == NAME_VALUE_SEPARATOR);
 
-/// CRC-32 of any bytes.
+/// Returns the CRC-32 of any bytes.
 #[inline]
 pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-/// CRC-32 as RocketMQ keeps it: without the sign bit.
+/// Returns the CRC-32 as RocketMQ stores it: without the sign bit.
 #[inline]
 pub(super) fn crc31(bytes: &[u8]) -> u32 {
     crc32(bytes) & 0x7FFF_FFFF
 }
 
-/// The checksum so far of all parts, one after the other.
-pub(super) fn covering<const N: usize>(parts: [&[u8]; N]) -> Hasher {
+/// Returns the state of the checksum after all parts, in their order.
+pub(super) fn crc_of_parts<const N: usize>(parts: [&[u8]; N]) -> Hasher {
     let mut hasher = Hasher::new();
     for part in parts {
         hasher.update(part);
@@ -38,7 +38,7 @@ pub(super) fn covering<const N: usize>(parts: [&[u8]; N]) -> Hasher {
     hasher
 }
 
-/// The property for a record whose other bytes are `covered`.
+/// Returns the property for a record whose other bytes are hashed in `covered`.
 pub(super) fn crc_property(covered: Hasher) -> [u8; CRC_PROPERTY_SIZE] {
     let mut out = [0; CRC_PROPERTY_SIZE];
     let (prefix, rest) = out.split_at_mut(PREFIX.len());
@@ -53,13 +53,13 @@ pub(super) fn crc_property(covered: Hasher) -> [u8; CRC_PROPERTY_SIZE] {
     out
 }
 
-/// Splits off the last 20 bytes if they are a whole-record CRC, by their name.
+/// Splits off the last 20 bytes if their name is that of a whole-record CRC.
 pub(super) fn split_crc_property(properties: &[u8]) -> Option<(&[u8], &[u8; CRC_PROPERTY_SIZE])> {
     let (rest, last) = properties.split_last_chunk::<CRC_PROPERTY_SIZE>()?;
     last.starts_with(PREFIX).then_some((rest, last))
 }
 
-/// The properties that come before an appended CRC: an older CRC is dropped, and the last pair is closed.
+/// Returns the properties that come before an appended CRC: without an older CRC, and with a separator at the end.
 pub(super) fn before_crc_property(properties: &[u8]) -> Cow<'_, [u8]> {
     let mut kept = Cow::Borrowed(properties);
     if properties.windows(PREFIX.len()).any(|window| window == PREFIX) {

@@ -1,13 +1,13 @@
-//! The size of a record of which a field is damaged.
+//! The size of a record with a damaged header field.
 
 use super::record_layout::{MAGIC_AT, MIN_RECORD_SIZE, PHYSICAL_OFFSET_AT, RecordLayout, SYS_FLAG_AT, TOTAL_SIZE_AT, Version};
 
-/// The size of a damaged record by its lengths.
+/// The size of a damaged record, from its length fields.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClaimedSize {
-    /// They agree.
+    /// The length fields agree.
     Known(usize),
-    /// They do not: the total size and the sum of the parts, ascending. Sizes below that of the smallest record are left out.
+    /// The length fields do not agree: the total size and the sum of the parts, ascending, without those below the smallest record.
     OneOf(Vec<usize>),
 }
 
@@ -37,7 +37,7 @@ pub fn size_of_damaged(offset: i64, read: impl Fn(usize) -> [u8; 4]) -> ClaimedS
     ClaimedSize::OneOf(sizes)
 }
 
-/// The size of a record of this form whose three lengths are right; `None` if one of them is negative.
+/// Returns the size of a record of this version from its three length fields; `None` if one of them is negative.
 fn sum_of_parts(version: Version, read: &impl Fn(usize) -> [u8; 4]) -> Option<usize> {
     let short = |at| {
         let [high, low, ..] = read(at);

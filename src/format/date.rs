@@ -3,21 +3,21 @@ use std::ops::Range;
 /// Days from 1 March of the year 0 to 1970.
 const BEFORE_1970: i64 = 719_468;
 
-/// A day of the Gregorian calendar, which it also was before there was one.
+/// A day of the proleptic Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date {
-    /// Counted with a year 0.
+    /// The astronomical year: there is a year 0.
     pub year: i64,
-    /// From 1.
+    /// The month, from 1.
     pub month: i64,
-    /// From 1.
+    /// The day of the month, from 1.
     pub day: i64,
 }
 
 impl Date {
-    /// So many days after 1 January 1970; `None` for more than a number counts.
+    /// Returns the date `days` days after 1 January 1970; `None` on overflow.
     pub fn of(days: i64) -> Option<Self> {
-        // Years begin in March, so that a leap day is the last day of its year: 146,097 days make 400 years.
+        // Counting years from March makes a leap day the last day of its year. 400 years have 146,097 days.
         let days = days.checked_add(BEFORE_1970)?;
         let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -32,27 +32,28 @@ impl Date {
     }
 }
 
-/// Which whole ms stands for a time between two.
+/// The rounding of a time to whole ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    /// The one before: the last that is not after the time.
+    /// To the last ms that is not after the time.
     Down,
-    /// The one after: the first that is not before the time.
+    /// To the first ms that is not before the time.
     Up,
 }
 
 impl Round {
-    /// Whole ms, from a time in units of which a ms has `per_ms`.
+    /// Rounds a time in units of 1/`per_ms` ms to whole ms.
     pub fn to_ms(self, time: i64, per_ms: i64) -> i64 {
         let is_between = self == Self::Up && time.rem_euclid(per_ms) != 0;
         time.div_euclid(per_ms) + i64::from(is_between)
     }
 }
 
-/// 1980 and 2200 began at these seconds since 1970.
+/// The start of 1980 and of 2200, in seconds since 1970.
 const PLAUSIBLE: Range<i64> = 315_532_800..7_258_118_400;
 
-/// The unit that a number given as ms since 1970 probably has, and what to do: the other unit in which it is a time between 1980 and 2200.
+/// Returns the unit that a number given as ms since 1970 probably has, and what to do. It is the unit in which the number is a time
+/// between 1980 and 2200.
 pub fn mistaken_unit(ms: i64) -> Option<&'static str> {
     if PLAUSIBLE.contains(&ms) {
         Some("seconds: multiply it by 1000")

@@ -3,10 +3,10 @@ use super::malformed::Malformed;
 /// The topic that holds delayed messages until they are due; its queue id is the level - 1.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
-/// What a level that the table does not hold stands for.
+/// The delay of a level that the table does not have.
 const UNKNOWN_LEVEL_MS: i64 = 1000;
 
-/// How long each delay level holds a message back; levels count from 1 (docs/FORMAT.md, section Consume queue).
+/// The delay of each delay level; levels count from 1 (docs/FORMAT.md, section Consume queue).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayLevels(Vec<i64>);
 
@@ -14,17 +14,17 @@ impl DelayLevels {
     /// RocketMQ's default `messageDelayLevel`.
     pub const ROCKETMQ: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
-    /// A broker's `messageDelayLevel`: numbers with a unit of s, m, h or d, separated by single spaces.
+    /// Parses a broker's `messageDelayLevel`: numbers with a unit of s, m, h or d, separated by single spaces.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         text.split(' ').map(parse_level).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The highest level.
+    /// Returns the highest level.
     pub fn max_level(&self) -> i32 {
         self.0.len() as i32
     }
 
-    /// Milliseconds of one level; 1,000 for a level that is not in the table.
+    /// Returns the delay of a level in ms; 1,000 for a level that the table does not have.
     pub fn delay_ms(&self, level: i32) -> i64 {
         let index = usize::try_from(level).ok().and_then(|level| level.checked_sub(1));
         index.and_then(|index| self.0.get(index)).copied().unwrap_or(UNKNOWN_LEVEL_MS)

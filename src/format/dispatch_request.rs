@@ -15,7 +15,7 @@ const DELAY: &[u8] = property::DELAY.as_bytes();
 const UNIQ_KEY: &[u8] = property::UNIQ_KEY.as_bytes();
 const KEYS: &[u8] = property::KEYS.as_bytes();
 
-/// What a record means for its consume queue and for the index, found in one pass over its properties.
+/// The fields of a record that its consume queue and the index need, taken from its properties in one pass.
 #[derive(Clone, Copy, Debug)]
 pub struct DispatchRequest<'a> {
     view: MessageView<'a>,
@@ -26,7 +26,7 @@ pub struct DispatchRequest<'a> {
 }
 
 impl<'a> DispatchRequest<'a> {
-    /// Of several properties of one name the last counts.
+    /// Reads the properties. Of several properties with one name the last counts.
     #[inline]
     pub fn of(view: &MessageView<'a>) -> Self {
         let (mut tags, mut delay, mut unique_key, mut keys) = (None, None, None, None);
@@ -48,7 +48,7 @@ impl<'a> DispatchRequest<'a> {
         }
     }
 
-    /// The entry of the message in its consume queue; `None` if it [has none](MessageView::has_queue_entry).
+    /// Returns the entry of the message in its consume queue; `None` if the message [has no entry](MessageView::has_queue_entry).
     #[inline]
     pub fn unit(&self, delay_levels: &DelayLevels) -> Option<CqUnit> {
         self.view.has_queue_entry().then(|| CqUnit {
@@ -58,9 +58,9 @@ impl<'a> DispatchRequest<'a> {
         })
     }
 
-    /// What the queue entry of this record holds: 0 without tags, else the Java hash of the whole `TAGS`; in the delay topic the
-    /// time at which the message is due, in ms, its level clamped to the highest. A delay level that is no number (a broker
-    /// ends its log there) leaves the hash.
+    /// Returns the tags code of the queue entry: the Java hash of the whole `TAGS`, or 0 without tags. In the delay topic it is the
+    /// time at which the message is due, in ms, with its level clamped to the highest. If the delay level is not a number, the hash
+    /// is used; a broker ends its log there.
     #[inline]
     pub fn tags_code(&self, levels: &DelayLevels) -> i64 {
         if self.view.topic_bytes() == SCHEDULE_TOPIC.as_bytes()
@@ -73,9 +73,9 @@ impl<'a> DispatchRequest<'a> {
         self.tags.map_or(0, |tags| java_hash_after(0, tags).into())
     }
 
-    /// The keys under which the record is indexed, in the order in which they are put: unique key, each of `KEYS`, and with
-    /// `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has none. The salvage record of a lost stretch has the empty
-    /// key, in its topic, which is empty, too: so an index file tells that messages, and keys of them, were lost.
+    /// Returns the keys under which the record is indexed, in the order in which they are put: the unique key, each key of `KEYS`,
+    /// and with `index_tags` (5.4.0 and later) `T#` and the tag. A rolled-back message has no keys. The salvage record of a lost
+    /// range has the empty key in the empty topic, so that the index shows that messages and their keys were lost.
     pub fn index_keys(&self, index_tags: bool) -> impl Iterator<Item = Cow<'a, str>> + use<'a> {
         self.keys_in_parts(index_tags).map(|[prefix, key]| match prefix {
             [] => text(key),
@@ -83,24 +83,24 @@ impl<'a> DispatchRequest<'a> {
         })
     }
 
-    /// Whether the key is one of [`index_keys`](Self::index_keys), tags apart.
+    /// Returns true if the key is one of [`index_keys`](Self::index_keys), not counting the tag.
     pub fn has_key(&self, key: &str) -> bool {
         self.keys_in_parts(false).any(|[_, own]| is_text(own, key))
     }
 
-    /// As [`index_key_hash`](super::index_key_hash) gives them for the keys.
+    /// Returns the [`index_key_hash`](super::index_key_hash) of each key.
     #[inline]
     pub fn index_key_hashes(&self, index_tags: bool) -> impl Iterator<Item = i32> + use<'a> {
         let of_topic = hash_of_topic(self.view.topic_bytes());
         self.keys_in_parts(index_tags).map(move |key| hash_of_key(of_topic, key))
     }
 
-    /// Whether an index item with this hash may lead to the message: one of its keys, or its tag, has it.
+    /// Returns true if one of the keys, or the tag, has this hash, so that an index item with it may point to the message.
     pub fn has_index_key_hash(&self, key_hash: i32) -> bool {
         self.index_key_hashes(true).any(|hash| hash == key_hash)
     }
 
-    /// The keys, each with what stands before it.
+    /// Returns the keys, each with its prefix.
     fn keys_in_parts(&self, index_tags: bool) -> impl Iterator<Item = [&'a [u8]; 2]> + use<'a> {
         let is_indexed = self.view.transaction() != Transaction::Rollback;
         let of_lost: Option<&[u8]> = is_salvage_record(&self.view).then_some(&[]);

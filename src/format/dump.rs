@@ -1,4 +1,4 @@
-//! The fields of what stands at a place, one by one and whole or not, for people who look at its bytes.
+//! The fields of a record, a queue entry or an index item, intact or not, in a form for people.
 
 use std::borrow::Cow;
 
@@ -17,25 +17,25 @@ use super::record_layout::{
 };
 use super::sys_flag::{Compression, Transaction, compression, transaction};
 
-/// Characters of a text that are given.
+/// The most characters of a text that are shown.
 const TEXT: usize = 200;
 
-/// A field of what stands at a place.
+/// A field of the dumped bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedField {
-    /// Its first byte, counted from the place.
+    /// The position of its first byte.
     pub at: usize,
-    /// Its bytes, fewer where the bytes end in it.
+    /// Its length, or less if the bytes end inside it.
     pub len: usize,
     /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// The decoded value.
     pub value: String,
-    /// What is wrong with it.
+    /// The reason why the field is wrong.
     pub wrong: Option<String>,
 }
 
-/// The fields of what was found at a place.
+/// The fields found so far.
 struct Fields<'a> {
     bytes: &'a [u8],
     list: Vec<DumpedField>,
@@ -46,7 +46,7 @@ impl<'a> Fields<'a> {
         Self { bytes, list: Vec::new() }
     }
 
-    /// Adds a field. One that the bytes do not hold whole has no value, and none comes after it.
+    /// Adds a field. A field that is cut short gets no value, and fields after it are not added.
     fn add(&mut self, at: usize, len: usize, name: &'static str, value: impl Into<String>) {
         let left = self.bytes.len().saturating_sub(at);
         let is_cut = left < len;
@@ -68,18 +68,18 @@ impl<'a> Fields<'a> {
         });
     }
 
-    /// Says what is wrong with the field that holds a byte; without one, with the last field.
+    /// Marks the field that contains the byte `at` as wrong; without such a field, the last one.
     fn mark(&mut self, at: usize, reason: impl Into<String>) {
         let holds = |field: &DumpedField| (field.at..field.at + field.len).contains(&at);
-        let place = self.list.iter().position(holds);
-        let place = place.or(self.list.len().checked_sub(1));
-        if let Some(field) = place.and_then(|place| self.list.get_mut(place)) {
+        let index = self.list.iter().position(holds);
+        let index = index.or(self.list.len().checked_sub(1));
+        if let Some(field) = index.and_then(|index| self.list.get_mut(index)) {
             field.wrong = Some(reason.into());
         }
     }
 }
 
-/// Bytes to look at for what starts so: as many as a record claims, and enough for the head of one whose length is no length.
+/// Returns the number of bytes to dump for a record with this head: as many as it claims, and at least a minimal record.
 pub fn size_to_dump(head: [u8; BLANK_SIZE]) -> usize {
     let claimed = usize::try_from(i32_at(&head, TOTAL_SIZE_AT)).unwrap_or(0);
     match Version::of_magic(i32_at(&head, MAGIC_AT)) {
@@ -88,8 +88,8 @@ pub fn size_to_dump(head: [u8; BLANK_SIZE]) -> usize {
     }
 }
 
-/// The fields of what stands at a physical offset; `bytes` are those from there on. A record whose magic is damaged is taken for one of
-/// the older form.
+/// Returns the fields of the record, BLANK or free space at a physical offset, which `bytes` starts with. A record with a damaged
+/// magic is decoded as V1.
 pub fn dump_record(bytes: &[u8], physical_offset: i64) -> Vec<DumpedField> {
     let mut fields = Fields::new(bytes);
     match read_record(bytes, Check::Structure) {
@@ -101,7 +101,7 @@ pub fn dump_record(bytes: &[u8], physical_offset: i64) -> Vec<DumpedField> {
                 }
             }
             if view.physical_offset() != physical_offset {
-                let reason = format!("it stands at {physical_offset}: bytes that an earlier log left, no message");
+                let reason = format!("the record is at {physical_offset}: stale bytes of an earlier log, not a message");
                 fields.mark(PHYSICAL_OFFSET_AT, reason);
             }
         }
@@ -116,7 +116,7 @@ pub fn dump_record(bytes: &[u8], physical_offset: i64) -> Vec<DumpedField> {
                 MAGIC_AT,
                 BLANK_SIZE - MAGIC_AT,
                 "magic",
-                "a BLANK: the log goes on in the next segment",
+                "a BLANK: the log continues in the next segment",
             );
         }
         Record::End => {
@@ -199,7 +199,7 @@ fn add_record(fields: &mut Fields<'_>, record: &[u8], layout: RecordLayout) {
     );
 }
 
-/// The fields of a queue entry.
+/// Returns the fields of a queue entry.
 pub fn dump_unit(bytes: &[u8; CQ_UNIT_SIZE]) -> Vec<DumpedField> {
     let unit = CqUnit::decode(bytes);
     let mut fields = Fields::new(bytes);
@@ -211,12 +211,12 @@ pub fn dump_unit(bytes: &[u8; CQ_UNIT_SIZE]) -> Vec<DumpedField> {
     } else if !unit.is_valid() {
         fields.mark(0, "no entry is written here");
     } else if unit.is_lost() {
-        fields.mark(12, "the message was lost, and a salvage record stands in its place");
+        fields.mark(12, "the message was lost, and a salvage record replaces it");
     }
     fields.list
 }
 
-/// The fields of an index item, as a file with this header has it.
+/// Returns the fields of an index item of a file with this header.
 pub fn dump_item(item: IndexItem, header: &IndexHeader) -> Vec<DumpedField> {
     let bytes = item.encode();
     let mut fields = Fields::new(&bytes);
@@ -266,7 +266,7 @@ fn in_words(properties: Properties<'_>) -> String {
     cut(pairs.join(", ").into())
 }
 
-/// Text as it is, and other bytes not at all: they stand beside it.
+/// Returns the bytes if they are text, shortened; otherwise nothing, because the dump shows them in hexadecimal as well.
 fn shown(bytes: &[u8]) -> String {
     let start = bytes.get(..4 * TEXT).unwrap_or(bytes);
     match str::from_utf8(start) {

@@ -1,10 +1,11 @@
-//! The mark of what was flushed: `config/mqstore.flushed`.
+//! The mark of the flushed offset: `config/mqstore.flushed`.
 //!
 //! ```text
 //! 0 checksum u32 of the rest | 4 "mqf1" | 8 flushed i64 | 16 own from i64 | 24 is sync u32: 0 or 1 | zeros to 512
 //! ```
 //!
-//! It fills one sector, so that it can be overwritten in place: a power cut leaves the old mark, the new one, or a wrong checksum.
+//! It fills one sector, so that it can be overwritten in place: after a power cut the sector holds the old mark, the new one, or a
+//! checksum mismatch.
 
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
 use super::crc::crc32;
@@ -17,23 +18,23 @@ const IS_SYNC_AT: usize = OWN_FROM_AT + 8;
 /// Bytes of the file.
 pub const FLUSHED_MARK_SIZE: usize = 512;
 const _: () = assert!(IS_SYNC_AT + 4 <= FLUSHED_MARK_SIZE);
-/// The number at its end is the version.
+/// Its last character is the version.
 const MAGIC: i32 = i32::from_be_bytes(*b"mqf1");
 
-/// Up to where the writer of a log has synced it.
+/// The offset up to which the writer of a log has synced it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushedMark {
     /// Every byte of the log below this physical offset is on disk.
     pub flushed: i64,
-    /// The claim of the writer in the `lock` file: see [`own_from`](super::own_from). The mark is about a log with this claim
-    /// only. A broker that starts overwrites the claim.
+    /// The claim of the writer in the `lock` file: see [`own_from`](super::own_from). The mark applies only to a log with this
+    /// claim. A broker that starts overwrites the claim.
     pub own_from: i64,
-    /// Whether the writer shows only what is flushed.
+    /// Set if the writer shows only flushed messages.
     pub is_sync: bool,
 }
 
 impl FlushedMark {
-    /// The whole file.
+    /// Encodes the whole file.
     pub fn encode(self) -> [u8; FLUSHED_MARK_SIZE] {
         let mut out = [0; FLUSHED_MARK_SIZE];
         put_i32(&mut out, MAGIC_AT, MAGIC);
@@ -45,7 +46,7 @@ impl FlushedMark {
         out
     }
 
-    /// `None` for bytes that are no whole mark.
+    /// Decodes the file; `None` if it is not an intact mark.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let is_whole =
             bytes.len() == FLUSHED_MARK_SIZE && i32_at(bytes, CHECKSUM_AT) == checksum(bytes) && i32_at(bytes, MAGIC_AT) == MAGIC;

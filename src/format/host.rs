@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::bytes::{i32_at, ipv4_at, ipv6_at, put, put_i32};
 use super::malformed::Malformed;
 
-// address (4 or 16 bytes, told by a sysFlag bit of the record) | port i32
+// address (4 or 16 bytes, by a sysFlag bit of the record) | port i32
 
 /// Bytes of a host with an IPv4 address.
 pub(super) const HOST_V4_SIZE: usize = 4 + PORT_SIZE;
@@ -14,12 +14,12 @@ pub(super) const HOST_V6_SIZE: usize = 16 + PORT_SIZE;
 const PORT_SIZE: usize = 4;
 const _: () = assert!(HOST_V4_SIZE == 8 && HOST_V6_SIZE == 20);
 
-/// The host of a producer or a broker. The port takes four bytes on disk, and any value in them is kept.
+/// The address and port of a producer or a broker. The port takes four bytes on disk, and any value in them is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     /// 4 or 16 bytes on disk.
     pub address: IpAddr,
-    /// As stored, also outside 0..=65535.
+    /// The port as stored, which may be outside 0..=65535.
     pub port: i32,
 }
 
@@ -61,7 +61,7 @@ impl Host {
     }
 }
 
-/// `1.2.3.4:10911`, `[2001:db8::1]:10911`.
+/// Writes `1.2.3.4:10911` or `[2001:db8::1]:10911`.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
@@ -71,7 +71,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// Reads back what `Display` writes, and RocketMQ's form of an IPv6 host, without brackets.
+/// Parses what `Display` writes, and RocketMQ's form of an IPv6 host, without brackets.
 impl FromStr for Host {
     type Err = Malformed;
 

@@ -28,16 +28,16 @@ const PREVIOUS_AT: usize = TIME_DIFF_AT + 4;
 pub const ITEM_SIZE: usize = PREVIOUS_AT + 4;
 const _: () = assert!(INDEX_HEADER_SIZE == 40 && ITEM_SIZE == 20);
 
-/// Before the tag, in the key of a tag (5.4.0 and later).
+/// The prefix of a tag in its key (5.4.0 and later).
 pub(super) const TAG_KEY_PREFIX: &str = "T#";
-/// Between topic and key, in what is hashed.
+/// The separator of topic and key in the hashed text.
 const KEY_SEPARATOR: &[u8] = b"#";
-/// How many slots and items an index file has; the file itself does not say (docs/FORMAT.md, section Index).
+/// The numbers of slots and items of an index file, which the file itself does not state (docs/FORMAT.md, section Index).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexGeometry {
     /// RocketMQ's `maxHashSlotNum`.
     pub slots: u32,
-    /// RocketMQ's `maxIndexNum`; one less keys fit.
+    /// RocketMQ's `maxIndexNum`; one key less fits.
     pub items: u32,
 }
 
@@ -48,25 +48,25 @@ impl IndexGeometry {
         items: 20_000_000,
     };
 
-    /// Bytes of the largest file: a broker counts them in an i32, and maps the file in one piece.
+    /// The largest size of a file: a broker counts it in an i32, and maps the file in one piece.
     pub const MAX_FILE_LEN: u64 = i32::MAX as u64;
 
-    /// Bytes of the file.
+    /// Returns the size of the file.
     pub const fn file_len(self) -> u64 {
         self.item_position(self.items)
     }
 
-    /// Where slot `slot` stands in the file.
+    /// Returns the position of a slot in the file.
     pub const fn slot_position(self, slot: u32) -> u64 {
         INDEX_HEADER_SIZE as u64 + slot as u64 * SLOT_SIZE as u64
     }
 
-    /// Where item `number` stands in the file.
+    /// Returns the position of an item in the file.
     pub const fn item_position(self, number: u32) -> u64 {
         self.slot_position(self.slots) + number as u64 * ITEM_SIZE as u64
     }
 
-    /// The slot of a key; 0 in a geometry without slots.
+    /// Returns the slot of a key; 0 in a geometry without slots.
     pub fn slot_of(self, key_hash: i32) -> u32 {
         key_hash.cast_unsigned().checked_rem(self.slots).unwrap_or(0)
     }
@@ -75,7 +75,7 @@ impl IndexGeometry {
 /// The first 40 bytes of an index file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexHeader {
-    /// Store time of the first item's record, in ms; before that the previous file's end time.
+    /// Store time of the first item's record, in ms; in an empty file the previous file's end time.
     pub begin_time: i64,
     /// Store time of the last item's record, in ms.
     pub end_time: i64,
@@ -90,7 +90,7 @@ pub struct IndexHeader {
 }
 
 impl IndexHeader {
-    /// Any 40 bytes. A count of 0 or less is a file without items, and reads as 1.
+    /// Decodes any 40 bytes. A count of 0 or less means a file without items, and is read as 1.
     pub fn decode(bytes: &[u8; INDEX_HEADER_SIZE]) -> Self {
         Self {
             begin_time: i64_at(bytes, BEGIN_TIME_AT),
@@ -102,7 +102,7 @@ impl IndexHeader {
         }
     }
 
-    /// As stored.
+    /// Encodes the header.
     pub fn encode(self) -> [u8; INDEX_HEADER_SIZE] {
         let mut out = [0; INDEX_HEADER_SIZE];
         put_i64(&mut out, BEGIN_TIME_AT, self.begin_time);
@@ -114,8 +114,8 @@ impl IndexHeader {
         out
     }
 
-    /// The header of a new file after `previous`, or of the first file. It starts with the previous end, so that the time of
-    /// its first item counts from there although the first put replaces the begin time.
+    /// Returns the header of a new file after `previous`, or of the first file. Its begin time is the previous end time, because
+    /// the time of the first item counts from there; the first put then replaces it.
     pub fn rolled_from(previous: Option<&Self>) -> Self {
         let (time, physical_offset) = previous.map_or((0, 0), |file| (file.end_time, file.end_physical_offset));
         Self {
@@ -128,13 +128,13 @@ impl IndexHeader {
         }
     }
 
-    /// Items in the file; numbers start at 1.
+    /// Returns the number of items in the file; item numbers start at 1.
     pub fn items(&self) -> i64 {
         i64::from(self.index_count) - 1
     }
 
-    /// The header of the file when only its first items are left: the next gets the number `index_count`, the last one's message starts
-    /// at `end_physical_offset` and was stored at `end_time`.
+    /// Returns the header of the file truncated to its first items: the next item gets the number `index_count`, and the message of
+    /// the last item starts at `end_physical_offset` and was stored at `end_time`.
     #[must_use]
     pub fn truncated(self, index_count: i32, end_physical_offset: i64, end_time: i64) -> Self {
         Self {
@@ -145,13 +145,13 @@ impl IndexHeader {
         }
     }
 
-    /// No further key goes in.
+    /// Returns true if the file takes no further key.
     pub fn is_full(&self, geometry: IndexGeometry) -> bool {
         self.index_count >= i32::try_from(geometry.items).unwrap_or(i32::MAX)
     }
 
-    /// Puts one key: returns its item, which belongs at the `index_count` of before, and whose number belongs into the key's
-    /// slot; `previous_in_slot` is what that slot held. `None` if the file is full: roll to a new one.
+    /// Puts one key and returns its item; `None` if the file is full, and a new file is needed. The caller writes the item at the
+    /// old `index_count`, and that number into the key's slot. `previous_in_slot` is the old content of the slot.
     pub fn admit(
         &mut self,
         geometry: IndexGeometry,
@@ -188,8 +188,8 @@ impl IndexHeader {
         })
     }
 
-    /// The store times that the record of item `number` can have, in ms. The clock of a broker may have been set back between two items,
-    /// so the times of other items say nothing. Seconds that were clipped leave one end open.
+    /// Returns the possible store times, in ms, of the record of item `number`. A broker's clock may have been set back between two
+    /// items, so neighbouring items do not narrow the range. A clamped number of seconds leaves one end open.
     pub fn times(&self, number: i32, item: &IndexItem) -> RangeInclusive<i64> {
         if number == 1 {
             return self.begin_time..=self.begin_time;
@@ -204,7 +204,7 @@ impl IndexHeader {
         }
     }
 
-    /// Whole seconds from the begin time of this very moment, 0 if there is none yet or the clock went back.
+    /// Returns the whole seconds since the begin time; 0 if there is no begin time yet or the clock went back.
     fn time_diff(&self, store_time: i64) -> i32 {
         if self.begin_time <= 0 {
             return 0;
@@ -214,21 +214,21 @@ impl IndexHeader {
     }
 }
 
-/// One key in an index file, linked to the one before it in its slot.
+/// An item of an index file: one key, linked to the previous item of its slot (hash chaining).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexItem {
-    /// See `index_key_hash`.
+    /// The hash of the key: see `index_key_hash`.
     pub key_hash: i32,
-    /// Where the record starts in the commit log.
+    /// The start of the record in the commit log.
     pub physical_offset: i64,
-    /// Seconds from the file's begin time.
+    /// Seconds since the file's begin time.
     pub time_diff: i32,
-    /// Number of the next older item of the slot, 0 at the end.
+    /// The number of the next older item of the slot, 0 at the end of the chain.
     pub previous: i32,
 }
 
 impl IndexItem {
-    /// Any 20 bytes.
+    /// Decodes any 20 bytes.
     pub fn decode(bytes: &[u8; ITEM_SIZE]) -> Self {
         Self {
             key_hash: i32_at(bytes, KEY_HASH_AT),
@@ -238,7 +238,7 @@ impl IndexItem {
         }
     }
 
-    /// As stored.
+    /// Encodes the item.
     pub fn encode(self) -> [u8; ITEM_SIZE] {
         let mut out = [0; ITEM_SIZE];
         put_i32(&mut out, KEY_HASH_AT, self.key_hash);
@@ -249,25 +249,25 @@ impl IndexItem {
     }
 }
 
-/// The hash under which a key of a topic is indexed: of `topic#key`, without its sign, and 0 for the one that has no positive
-/// form.
+/// Returns the hash under which a key of a topic is indexed: the absolute value of the hash of `topic#key`, and 0 for `i32::MIN`,
+/// which has none.
 pub fn index_key_hash(topic: &str, key: &str) -> i32 {
     hash_of_key(hash_of_topic(topic.as_bytes()), [b"", key.as_bytes()])
 }
 
-/// What the hashes of all keys of a topic begin with.
+/// Returns the hash of a topic and the separator, with which the hashes of all its keys begin.
 pub(super) fn hash_of_topic(topic: &[u8]) -> i32 {
     java_hash_after(java_hash_after(0, topic), KEY_SEPARATOR)
 }
 
-/// As [`index_key_hash`], of a key in two parts.
+/// Returns the [`index_key_hash`] of a key in two parts.
 #[inline]
 pub(super) fn hash_of_key(of_topic: i32, key: [&[u8]; 2]) -> i32 {
     let hash = key.into_iter().fold(of_topic, java_hash_after);
     hash.checked_abs().unwrap_or(0)
 }
 
-/// The key under which a tag is indexed: the whole `TAGS` of a message.
+/// Returns the key under which a tag is indexed, where the tag is the whole `TAGS` of a message.
 pub fn index_key_of_tag(tag: &str) -> String {
     [TAG_KEY_PREFIX, tag].concat()
 }

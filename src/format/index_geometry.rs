@@ -2,22 +2,22 @@ use std::ops::Range;
 
 use super::index::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE};
 
-/// What the bytes of an index file say about its geometry.
+/// The geometry of an index file as far as its content determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeometryGuess {
     /// Only this one fits, or it is RocketMQ's default and fits.
     One(IndexGeometry),
     /// More than one fits: ask for the options.
     Several,
-    /// None fits: no index file, or one that is damaged or being written.
+    /// No geometry fits: the file is not an index file, is damaged, or is being written.
     None,
-    /// It holds no key yet, so that every geometry of its length fits.
+    /// The file has no keys yet, so every geometry of its length fits.
     Empty,
 }
 
-/// Items that are checked before a file of a broker's default length counts as one of a broker.
+/// The number of items that are checked before a file of a broker's default length is taken for a broker's.
 const SAMPLES: usize = 256;
-/// Geometries that are checked in full. A file with real keys leaves one; only zeros in place of keys leave more.
+/// The most geometries that are checked in full. A file with real keys leaves one; only zeros instead of keys leave more.
 const MAX_FULL_CHECKS: usize = 8;
 const ITEM_WORDS: usize = ITEM_SIZE / SLOT_SIZE;
 
@@ -28,8 +28,8 @@ pub fn detect_index_geometry(file: &[u8]) -> GeometryGuess {
     detect_sparse_index_geometry(file, std::slice::from_ref(&(0..file.len())))
 }
 
-/// As [`detect_index_geometry`], of a file in which every byte outside the ranges `written` (ascending) is zero: apart from a few words,
-/// no other is read. A file of 2 GiB may hold one page.
+/// Finds the geometry as [`detect_index_geometry`] does, of a sparse file in which every byte outside the ascending ranges
+/// `written` is zero. It reads only these ranges and a few words, because a file of 2 GiB may have one written page.
 pub fn detect_sparse_index_geometry(file: &[u8], written: &[Range<usize>]) -> GeometryGuess {
     let Some((header, content)) = file.split_first_chunk::<INDEX_HEADER_SIZE>() else {
         return GeometryGuess::None;
@@ -43,8 +43,11 @@ pub fn detect_sparse_index_geometry(file: &[u8], written: &[Range<usize>]) -> Ge
     let (words, []) = content.as_chunks::<SLOT_SIZE>() else {
         return GeometryGuess::None;
     };
-    let parts = parts_in_words(written, words.len());
-    let words = Words { words, parts: &parts };
+    let written = written_words(written, words.len());
+    let words = Words {
+        words,
+        written: &written,
+    };
     match (header.index_count > 1, words.used(0..words.len()).next_back()) {
         (false, None) => GeometryGuess::Empty,
         (true, Some(last)) => search(content, words, last + 1, header),
@@ -52,8 +55,8 @@ pub fn detect_sparse_index_geometry(file: &[u8], written: &[Range<usize>]) -> Ge
     }
 }
 
-/// The words that stand in these ranges of a file, `count` words after its header.
-fn parts_in_words(written: &[Range<usize>], count: usize) -> Vec<Range<usize>> {
+/// Returns the words of these byte ranges, as ranges of word numbers after the header.
+fn written_words(written: &[Range<usize>], count: usize) -> Vec<Range<usize>> {
     let mut parts: Vec<Range<usize>> = Vec::with_capacity(written.len());
     for part in written {
         let first = part.start.saturating_sub(INDEX_HEADER_SIZE) / SLOT_SIZE;
@@ -66,11 +69,11 @@ fn parts_in_words(written: &[Range<usize>], count: usize) -> Vec<Range<usize>> {
     parts
 }
 
-/// What follows the header, as slots are: every word outside the parts is zero.
+/// The words after the header, each of the size of a slot. Every word outside `written` is zero.
 #[derive(Clone, Copy)]
 struct Words<'a> {
     words: &'a [[u8; SLOT_SIZE]],
-    parts: &'a [Range<usize>],
+    written: &'a [Range<usize>],
 }
 
 impl<'a> Words<'a> {
@@ -78,19 +81,20 @@ impl<'a> Words<'a> {
         self.words.len()
     }
 
-    /// The numbers of those in `range` that are not zero, ascending.
+    /// Returns the numbers of the non-zero words in `range`, ascending.
     fn used(self, range: Range<usize>) -> impl DoubleEndedIterator<Item = usize> + 'a {
-        let first = self.parts.partition_point(|part| part.end <= range.start);
-        let after = self.parts.partition_point(|part| part.start < range.end);
-        let parts = self.parts.get(first..after).unwrap_or_default();
-        let numbers = parts
+        let first = self.written.partition_point(|written| written.end <= range.start);
+        let after = self.written.partition_point(|written| written.start < range.end);
+        let written = self.written.get(first..after).unwrap_or_default();
+        let numbers = written
             .iter()
-            .flat_map(move |part| part.start.max(range.start)..part.end.min(range.end));
+            .flat_map(move |written| written.start.max(range.start)..written.end.min(range.end));
         numbers.filter(move |number| self.words.get(*number).is_some_and(|word| *word != [0; SLOT_SIZE]))
     }
 }
 
-/// Whether an index file can have this geometry: its length is right, and items here and there hang in the slots of their keys.
+/// Returns true if an index file can have this geometry: its length matches, and a sample of its items is in the chains of their
+/// slots.
 pub fn index_admits(file: &[u8], geometry: IndexGeometry) -> bool {
     let Some((header, content)) = file.split_first_chunk::<INDEX_HEADER_SIZE>() else {
         return false;
@@ -100,7 +104,8 @@ pub fn index_admits(file: &[u8], geometry: IndexGeometry) -> bool {
         && (header.index_count <= 1 || Content::of(content, header, geometry).is_some_and(|content| content.sample_fits()))
 }
 
-/// `words` are slots, then items of five words; `written` of them reach to the last that is not zero.
+/// Searches for the geometry whose slots and items fit. `words` are the slots, then the items of five words each; the first
+/// `written` words include all non-zero ones.
 fn search(content: &[u8], words: Words<'_>, written: usize, header: IndexHeader) -> GeometryGuess {
     let fits = |slots: usize| {
         let geometry = geometry(words.len(), slots)?;
@@ -108,7 +113,7 @@ fn search(content: &[u8], words: Words<'_>, written: usize, header: IndexHeader)
     };
     let default_slots = IndexGeometry::ROCKETMQ.slots as usize;
     let used_words = ITEM_WORDS * header.index_count as usize;
-    // The items start where the last of them covers the last written word, and leave room for all of them.
+    // The items start so early that the last one covers the last non-zero word, and so that all items fit.
     let least = written.saturating_sub(used_words).max(1);
     let least = least + (words.len() + ITEM_WORDS - least % ITEM_WORDS) % ITEM_WORDS;
     let Some(most) = words.len().checked_sub(used_words) else {
@@ -120,7 +125,7 @@ fn search(content: &[u8], words: Words<'_>, written: usize, header: IndexHeader)
         return GeometryGuess::One(geometry);
     }
 
-    // Where all items are zeros one geometry fits as well as the next, and two are enough to say so.
+    // If all items are zeros, every geometry fits, and two are enough to prove that.
     let most = most.min(written + 2 * ITEM_WORDS);
     let mut found = None;
     let mut full_checks = 0;
@@ -153,12 +158,12 @@ fn geometry(words: usize, slots: usize) -> Option<IndexGeometry> {
     })
 }
 
-/// The content of an index file, divided by one geometry.
+/// The content of an index file, divided into slots and items by one geometry.
 struct Content<'a> {
     geometry: IndexGeometry,
     header: IndexHeader,
     slots: &'a [[u8; SLOT_SIZE]],
-    /// Item 0 and those in use.
+    /// Item 0, which is never used, and the items in use.
     items: &'a [[u8; ITEM_SIZE]],
 }
 
@@ -184,7 +189,7 @@ impl<'a> Content<'a> {
         slot.copied().map_or(0, i32::from_be_bytes)
     }
 
-    /// An item that a put can have written as this number, in a slot that leads to it.
+    /// Returns true if a put can have written the item under this number, and its slot leads to it.
     fn is_linked(&self, number: i32, item: &IndexItem) -> bool {
         item.key_hash >= 0
             && item.time_diff >= 0
@@ -216,7 +221,7 @@ impl<'a> Content<'a> {
         fit && used == self.header.slot_count
     }
 
-    /// Every chain ends once, so that there are as many ends as used slots.
+    /// Returns true if every item is in the chain of its slot. Each chain has one end, so there must be as many ends as used slots.
     fn items_fit(&self) -> bool {
         let mut ends = 0;
         let fit = (1..self.header.index_count).all(|number| {

@@ -1,24 +1,24 @@
-//! The `lock` file: from which offset on the records of the log are ours.
+//! The `lock` file: a claim on the records of the log from an offset on.
 //!
 //! ```text
 //! a broker:  0 "lock"
 //! mqstore:   0 checksum u32, its highest bit set | 4 own from i64
 //! ```
 //!
-//! A broker writes its four bytes at every start, before it appends. The checksum then does not match any more.
+//! A broker overwrites the first four bytes at every start, before it appends. The checksum then does not match any more.
 
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
 use super::crc::crc32;
 
 const CHECKSUM_AT: usize = 0;
 const OWN_FROM_AT: usize = CHECKSUM_AT + 4;
-/// Bytes of a lock file of ours.
+/// The size of our lock file.
 pub const LOCK_FILE_SIZE: usize = OWN_FROM_AT + 8;
 const _: () = assert!(LOCK_FILE_SIZE == 12);
-/// So that no checksum is what a broker writes.
+/// Set in every checksum of ours, so that none equals the bytes of a broker.
 const NEVER_A_BROKER: u32 = 0x8000_0000;
 
-/// Says that every record from the physical offset `own_from` on is ours.
+/// Encodes the claim that every record from the physical offset `own_from` on is ours.
 pub fn encode_lock_file(own_from: i64) -> [u8; LOCK_FILE_SIZE] {
     let mut out = [0; LOCK_FILE_SIZE];
     put_i32(&mut out, CHECKSUM_AT, checksum(own_from));
@@ -26,12 +26,12 @@ pub fn encode_lock_file(own_from: i64) -> [u8; LOCK_FILE_SIZE] {
     out
 }
 
-/// Returns the physical offset from which on every record is ours; `None` if a broker has started since, and for bytes that are torn or
-/// name a negative offset.
+/// Returns the physical offset from which on every record is ours; `None` if a broker has started since, if the bytes are torn, or
+/// if the offset is negative.
 pub fn own_from(lock_file: &[u8]) -> Option<i64> {
     let from = i64_at(lock_file, OWN_FROM_AT);
     let is_claim = lock_file.len() == LOCK_FILE_SIZE && i32_at(lock_file, CHECKSUM_AT) == checksum(from);
-    // A negative offset would claim the records of a broker, too.
+    // A negative offset would claim the records of a broker as well.
     (is_claim && from >= 0).then_some(from)
 }
 

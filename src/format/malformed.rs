@@ -1,12 +1,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Bytes (or a value to be encoded) that the format does not allow: where, and why.
+/// An error of the format: bytes, or a value to be encoded, that the format does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Malformed {
-    /// Byte in the slice that was given; for an encoder, byte in what it would have written.
+    /// The byte in the slice; for an encoder, the byte in its output.
     pub at: usize,
-    /// What is wrong, with the numbers that contradict each other.
+    /// The reason, with the numbers that contradict each other.
     pub reason: Cow<'static, str>,
 }
 

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use crc32fast::Hasher;
 
 use super::bytes::{put_i32, put_i64};
-use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, covering, crc_property, crc31};
+use super::crc::{CRC_PROPERTY_SIZE, before_crc_property, crc_of_parts, crc_property, crc31};
 use super::host::Host;
 use super::malformed::Malformed;
 use super::properties::MAX_PROPERTIES_SIZE;
@@ -13,40 +13,40 @@ use super::record_layout::{
 };
 use super::sys_flag::{BORN_HOST_V6, STORE_HOST_V6, Transaction, transaction};
 
-/// Everything that one record holds (docs/FORMAT.md, section Record). Sizes, magic and checksums follow from it.
+/// All fields of a record (docs/FORMAT.md, section Record). Sizes, magic and checksums follow from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The record form.
+    /// The format version of the record.
     pub version: Version,
-    /// Queue of the topic.
+    /// The queue of the topic.
     pub queue_id: i32,
-    /// The producer's own number; the store does not look at it.
+    /// The producer's own number, which the store does not interpret.
     pub flag: i32,
-    /// Number of the message in its queue; 0 for prepared and rolled-back ones.
+    /// The number of the message in its queue; 0 for prepared and rolled-back messages.
     pub queue_offset: i64,
-    /// Byte in the commit log at which the record starts.
+    /// The byte in the commit log at which the record starts.
     pub physical_offset: i64,
-    /// Bits of `sys_flag`; the two host bits are set from the hosts.
+    /// The bits of `sys_flag`; encoding sets the two host bits from the hosts.
     pub sys_flag: i32,
-    /// When the producer made it, in ms.
+    /// The time at which the producer made it, in ms.
     pub born_time: i64,
     /// The producer.
     pub born_host: Host,
-    /// When the broker appended it, in ms.
+    /// The time at which the broker appended it, in ms.
     pub store_time: i64,
     /// The broker.
     pub store_host: Host,
-    /// How often consumers sent it back.
+    /// The number of times that consumers sent it back.
     pub reconsume_times: i32,
-    /// Physical offset of the half message of this commit or rollback, else 0.
+    /// The physical offset of the half message of this commit or rollback, else 0.
     pub prepared_transaction_offset: i64,
-    /// As the producer sent it, possibly compressed.
+    /// The body as the producer sent it, possibly compressed.
     pub body: Cow<'a, [u8]>,
-    /// At most 127 bytes in V1.
+    /// The topic, at most 127 bytes in V1.
     pub topic: Cow<'a, str>,
-    /// Encoded, see `encode_properties`; without the `__CRC32#` that `crc_property` appends.
+    /// The encoded properties (`encode_properties`), without the `__CRC32#` that `crc_property` appends.
     pub properties: Cow<'a, [u8]>,
-    /// Append a CRC of the whole record as the last property.
+    /// Set to append a CRC of the whole record as the last property.
     pub crc_property: bool,
 }
 
@@ -74,7 +74,7 @@ impl Default for Message<'_> {
 }
 
 impl Message<'_> {
-    /// The same, with bytes of its own.
+    /// Copies borrowed bytes, so that the message owns all of them.
     #[must_use]
     pub fn into_owned(self) -> Message<'static> {
         Message {
@@ -85,20 +85,20 @@ impl Message<'_> {
         }
     }
 
-    /// Bytes of the record, also of one that `encode` refuses.
+    /// Returns the size of the record, even if `encode` refuses it.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         let fixed = RecordLayout::of_header(self.version, self.stored_sys_flag()).size();
         fixed + self.body.len() + self.topic.len() + self.properties_len()
     }
 
-    /// Bytes of the properties that the record holds, the checksum's included.
+    /// Returns the size of the stored properties, including the checksum.
     #[inline]
     pub fn properties_len(&self) -> usize {
         self.properties_before_crc().len() + self.crc_len()
     }
 
-    /// The record. Refuses a topic, properties or total size that do not fit their length fields.
+    /// Encodes the record. Refuses a topic, properties or a total size that do not fit their length fields.
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
         let prepared = self.prepare()?;
         let mut out = Vec::new();
@@ -109,13 +109,14 @@ impl Message<'_> {
         Ok(out)
     }
 
-    /// All of the record that is known before it has its place. Refuses what `encode` refuses.
+    /// Encodes everything that does not depend on the offsets of the record. Refuses what `encode` refuses.
     #[inline]
     pub fn prepare(&self) -> Result<EncodedMessage<'_>, Malformed> {
         self.prepare_with_body(&self.body)
     }
 
-    /// As [`Message::prepare`], with a copy of the body in its place, which is as long: for a body that others may change meanwhile.
+    /// Encodes as [`Message::prepare`] does, with `body`, a copy of the message's body: for a body that another thread may change
+    /// during the append.
     #[inline]
     pub fn prepare_with_body<'m>(&'m self, body: &'m [u8]) -> Result<EncodedMessage<'m>, Malformed> {
         let properties = self.properties_before_crc();
@@ -126,7 +127,7 @@ impl Message<'_> {
         let (topic_length, properties_length) = ((self.topic.len() as u16).to_be_bytes(), (properties_len as u16).to_be_bytes());
         let after_head = || after_head(self, body, &topic_length, &properties_length, &properties);
         Ok(EncodedMessage {
-            checked: self.crc_property.then(|| covering(after_head())),
+            checked: self.crc_property.then(|| crc_of_parts(after_head())),
             message: self,
             body,
             body_crc: crc31(body),
@@ -137,7 +138,7 @@ impl Message<'_> {
         })
     }
 
-    /// Which part is longer than its length field can say.
+    /// Describes the part that is longer than its length field can hold.
     #[cold]
     fn too_long(&self, len: usize, properties_len: usize) -> Malformed {
         let (part, len, limit) = match self.version.max_topic_size() {
@@ -174,57 +175,57 @@ impl Message<'_> {
     }
 }
 
-/// A record without its place. Its parts lie where its producer left them; they are measured, and have their checksums. What remains to be
-/// done under the append lock is to make its head and to copy all parts.
+/// A record whose queue offset, physical offset and store time are not assigned yet. Sizes and checksums are computed, and the
+/// parts are still in the memory of the producer. Under the append lock only the head is built, and all parts are copied.
 #[derive(Clone, Debug)]
 pub struct EncodedMessage<'a> {
     message: &'a Message<'a>,
     body: &'a [u8],
-    /// Bytes of the record.
+    /// The size of the record.
     len: usize,
     body_crc: u32,
     topic_length: [u8; 2],
     properties_length: [u8; 2],
-    /// Without the checksum.
+    /// The properties without the checksum.
     properties: Cow<'a, [u8]>,
-    /// The checksum of everything after the head, if the record gets a checksum of all its bytes. The head comes first but holds the
-    /// physical offset, so its checksum is combined with this one under the lock.
+    /// The checksum of everything after the head, if the record gets a checksum of all its bytes. The head contains the physical
+    /// offset, so its checksum is computed under the lock and combined with this one.
     checked: Option<Hasher>,
 }
 
 impl EncodedMessage<'_> {
-    /// Bytes of the record.
+    /// Returns the size of the record.
     #[expect(clippy::len_without_is_empty, reason = "no record is empty")]
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// The topic.
+    /// Returns the topic.
     #[inline]
     pub fn topic(&self) -> &str {
         &self.message.topic
     }
 
-    /// The queue of the topic.
+    /// Returns the queue id.
     #[inline]
     pub fn queue_id(&self) -> i32 {
         self.message.queue_id
     }
 
-    /// The store time that the message came with.
+    /// Returns the store time that the message was given by its producer.
     #[inline]
     pub fn stated_store_time(&self) -> i64 {
         self.message.store_time
     }
 
-    /// Whether it takes a number in its queue: prepared and rolled-back messages do not.
+    /// Returns true if the message takes a queue offset. Prepared and rolled-back messages do not.
     #[inline]
     pub fn has_queue_offset(&self) -> bool {
         matches!(transaction(self.message.sys_flag), Transaction::None | Transaction::Commit)
     }
 
-    /// Writes everything before the body to `head`; says how many bytes that is.
+    /// Writes everything before the body to `head`, and returns its length.
     #[inline]
     fn put_head(&self, head: &mut [u8; MAX_HEAD_SIZE], queue_offset: i64, physical_offset: i64, store_time: i64) -> usize {
         let Self { message, .. } = self;
@@ -248,8 +249,8 @@ impl EncodedMessage<'_> {
         layout.body_at()
     }
 
-    /// Hands the record's bytes to `write` in parts, and gives what `write` gives. The first part is the head, by which a reader knows a
-    /// record: `write` is to put it there last.
+    /// Passes the record's bytes to `write` in parts, and returns its result. A reader recognises a record by its head, which is
+    /// the first part, so `write` must copy the head last.
     #[inline]
     pub fn write(&self, queue_offset: i64, physical_offset: i64, store_time: i64, write: impl FnOnce(&[&[u8]]) -> bool) -> bool {
         let mut head = [0; MAX_HEAD_SIZE];
@@ -265,7 +266,7 @@ impl EncodedMessage<'_> {
         match &self.checked {
             None => write(&[head, body, topic_length, topic, properties_length, properties]),
             Some(checked) => {
-                let mut covered = covering([head]);
+                let mut covered = crc_of_parts([head]);
                 covered.combine(checked);
                 let crc = crc_property(covered);
                 write(&[head, body, topic_length, topic, properties_length, properties, &crc])
@@ -274,7 +275,7 @@ impl EncodedMessage<'_> {
     }
 }
 
-/// The parts of a record after its head, without the checksum.
+/// Returns the parts of a record after its head, without the checksum.
 #[inline]
 fn after_head<'a>(
     message: &'a Message<'_>,

@@ -11,16 +11,16 @@ const V4_SIZE: usize = HOST_V4_SIZE + 8;
 const V6_SIZE: usize = HOST_V6_SIZE + 8;
 const _: () = assert!(V4_SIZE * 2 == 32 && V6_SIZE * 2 == 56);
 
-/// The id that a broker gives a stored message: where it lies, on which host (docs/FORMAT.md, section Message ids).
+/// The id that a broker gives a stored message: its host and its physical offset (docs/FORMAT.md, section Message ids).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId {
     /// The record's store host.
     pub store_host: Host,
-    /// Its byte offset in the commit log.
+    /// The record's byte offset in the commit log.
     pub physical_offset: i64,
 }
 
-/// 32 capital hexadecimal digits, 56 with an IPv6 host.
+/// Writes 32 capital hexadecimal digits, 56 with an IPv6 host.
 impl fmt::Display for MessageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let size = if self.store_host.is_v6() { V6_SIZE } else { V4_SIZE };
@@ -40,7 +40,7 @@ fn hex_digit(value: u8) -> u8 {
     if value < 10 { b'0' + value } else { b'A' - 10 + value }
 }
 
-/// Also takes small letters.
+/// Parses an id, in capital or small letters.
 impl FromStr for MessageId {
     type Err = Malformed;
 

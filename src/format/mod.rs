@@ -1,24 +1,25 @@
-//! The on-disk format as pure bytes, both ways: no file, clock, lock or thread. What each byte means is in docs/FORMAT.md.
+//! The on-disk format, decoded and encoded, as pure functions of bytes: no file, clock, lock or thread. docs/FORMAT.md gives the
+//! meaning of each byte.
 
-/// The room's one error.
+/// The error of this module.
 mod malformed;
-/// Big-endian fields at a place in a slice, and whether there is nothing but zeros.
+/// Big-endian fields in a slice, and the test for zeros.
 mod bytes;
 /// `String.hashCode`.
 mod java_hash;
 /// The property bytes of a record.
 mod properties;
-/// The properties of a message that is being made, and what a tag and a key may be.
+/// The properties of a message under construction, and the limits of a tag and a key.
 mod property_list;
 /// The bits of a record's sysFlag.
 mod sys_flag;
 /// Address and port of a producer or broker.
 mod host;
-/// How long a delayed message waits.
+/// The delay of a delayed message.
 mod delay_level;
 /// The id of a stored message.
 mod message_id;
-/// Where the fields of a record lie.
+/// The layout of the fields of a record.
 mod record_layout;
 /// The checksums of a record.
 mod crc;
@@ -26,11 +27,11 @@ mod crc;
 mod message;
 /// A record read in place.
 mod message_view;
-/// The form of our records that shows a lost sector.
+/// The form of our records that reveals a lost sector.
 mod torn_record;
-/// The one parser: message, blank, end or corrupt.
+/// The one parser of records: message, BLANK, end or corrupt.
 mod record;
-/// The size of a record of which a field is damaged.
+/// The size of a record with a damaged header field.
 mod damaged_record;
 /// Decompression of a body.
 mod body;
@@ -38,21 +39,21 @@ mod body;
 mod producer_batch;
 /// Entries of consume queues.
 mod consume_queue;
-/// Salvage records, which stand in the place of lost ones.
+/// Salvage records, which replace lost ones.
 mod salvage_record;
 /// Header, slots and items of an index file.
 mod index;
-/// The numbers of slots and items, found from an index file's content.
+/// The numbers of slots and items, detected from an index file's content.
 mod index_geometry;
-/// What a record means for its queue and for the index.
+/// The fields of a record that its queue and the index need.
 mod dispatch_request;
-/// The checkpoint: up to where the files are on disk.
+/// The checkpoint: stamps of what is on disk.
 mod checkpoint;
-/// The lock file: from where the records of the log are ours.
+/// The lock file: the claim of a writer on the log.
 mod lock_file;
-/// Up to where the log is flushed.
+/// The mark of the flushed offset.
 mod flushed_mark;
-/// Days as dates.
+/// The conversion of days to dates.
 mod date;
 /// The fields of a record, a queue entry and an index item, for people.
 mod dump;
@@ -66,9 +67,9 @@ mod store_layout;
 mod rocksdb_table;
 /// JSON whose names may be numbers without quotes.
 mod broker_json;
-/// A broker's own settings.
+/// The settings that a broker keeps in files.
 mod broker_config;
-/// Which topics may be written.
+/// The check of a topic's name.
 mod topic_name;
 
 pub use body::{MAX_DECODED_BODY, decode_body};

@@ -12,7 +12,7 @@ const BODY_AT: usize = BODY_LENGTH_AT + 4;
 const MIN_UNIT_SIZE: usize = BODY_AT + 2;
 const _: () = assert!(MIN_UNIT_SIZE == 22);
 
-/// One message inside the body of a producer batch.
+/// A message inside the body of a producer batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchUnit<'a> {
     /// The producer's own number.
@@ -23,8 +23,8 @@ pub struct BatchUnit<'a> {
     pub properties: &'a [u8],
 }
 
-/// The messages in the body of a producer batch, or of a stored inner batch, in order (docs/FORMAT.md, section Batch bodies).
-/// Ends after the first malformed unit.
+/// An iterator over the messages in the body of a producer batch, or of a stored inner batch (docs/FORMAT.md, section Batch
+/// bodies). It ends after the first malformed unit.
 #[derive(Clone, Debug)]
 pub struct ProducerBatch<'a> {
     body: &'a [u8],
@@ -32,7 +32,7 @@ pub struct ProducerBatch<'a> {
 }
 
 impl<'a> ProducerBatch<'a> {
-    /// A body, decompressed.
+    /// Creates an iterator over a decompressed body.
     pub fn new(body: &'a [u8]) -> Self {
         Self { body, at: 0 }
     }
@@ -70,12 +70,12 @@ fn read_unit(rest: &[u8]) -> Result<(BatchUnit<'_>, usize), String> {
         ));
     };
     let body_len = i32_at(unit, BODY_LENGTH_AT);
-    let room = unit.len() - MIN_UNIT_SIZE;
-    let Some(body_size) = usize::try_from(body_len).ok().filter(|len| *len <= room) else {
+    let variable = unit.len() - MIN_UNIT_SIZE;
+    let Some(body_size) = usize::try_from(body_len).ok().filter(|len| *len <= variable) else {
         return Err(format!("a body of {body_len} bytes in a batch unit of {size}"));
     };
     let properties_len = i16_at(unit, BODY_AT + body_size);
-    let Some(properties_size) = usize::try_from(properties_len).ok().filter(|len| body_size + len == room) else {
+    let Some(properties_size) = usize::try_from(properties_len).ok().filter(|len| body_size + len == variable) else {
         return Err(format!(
             "a body of {body_len} and properties of {properties_len} bytes do not make a batch unit of {size}"
         ));
@@ -88,7 +88,7 @@ fn read_unit(rest: &[u8]) -> Result<(BatchUnit<'_>, usize), String> {
     Ok((unit, MIN_UNIT_SIZE + body_size + properties_size))
 }
 
-/// One unit of a producer batch body; the body is these, one after the other.
+/// Encodes one unit. The body of a producer batch is the sequence of its units.
 pub fn encode_unit(unit: &BatchUnit<'_>) -> Result<Vec<u8>, Malformed> {
     let size = MIN_UNIT_SIZE + unit.body.len() + unit.properties.len();
     if unit.properties.len() > MAX_PROPERTIES_SIZE || size > i32::MAX as usize {
@@ -109,8 +109,8 @@ pub fn encode_unit(unit: &BatchUnit<'_>) -> Result<Vec<u8>, Malformed> {
     Ok(out)
 }
 
-/// The properties that the record of a unit gets. Up to 5.3.3 the batch's own properties (`batch`) are appended to them, since
-/// 4.9.3 with a separator between; 5.3.4 and later store the unit's as they are (`None`).
+/// Returns the properties that are stored in the record of a unit. Versions up to 5.3.3 append the properties of the batch
+/// (`batch`), since 4.9.3 with a separator between. 5.3.4 and later store those of the unit unchanged (`None`).
 pub fn stored_properties<'a>(unit: &'a [u8], batch: Option<&[u8]>) -> Cow<'a, [u8]> {
     let mut out = Cow::Borrowed(unit);
     if let Some(batch) = batch.filter(|batch| !batch.is_empty()) {

@@ -5,7 +5,7 @@ use memchr::memchr;
 use super::bytes::text;
 use super::malformed::Malformed;
 
-/// The names of the properties that mean something to a store.
+/// The names of the properties that a store interprets.
 pub mod property {
     /// User keys, separated by one space each.
     pub const KEYS: &str = "KEYS";
@@ -17,9 +17,9 @@ pub mod property {
     pub const WAIT: &str = "WAIT";
     /// Delay level, 1-based, in decimal.
     pub const DELAY: &str = "DELAY";
-    /// Where a delayed or half message finally goes.
+    /// The final topic of a delayed or half message.
     pub const REAL_TOPIC: &str = "REAL_TOPIC";
-    /// The queue id there, in decimal.
+    /// The final queue id of such a message, in decimal.
     pub const REAL_QID: &str = "REAL_QID";
     /// "true" in a half message.
     pub const TRAN_MSG: &str = "TRAN_MSG";
@@ -39,16 +39,16 @@ pub mod property {
     pub const CRC32: &str = "__CRC32#";
 }
 
-/// Between a name and its value.
+/// The separator between a name and its value.
 pub(super) const NAME_VALUE_SEPARATOR: u8 = 1;
-/// Between two pairs, and after the last one if the writer was at most 4.9.0 or at least 5.2.0.
+/// The separator between two pairs. It also follows the last pair if the writer was 4.9.0 or older, or 5.2.0 or newer.
 pub(super) const PROPERTY_SEPARATOR: u8 = 2;
-/// Between two keys.
+/// The separator between two keys.
 const KEY_SEPARATOR: u8 = b' ';
 /// The length field of a record is a signed short.
 pub const MAX_PROPERTIES_SIZE: usize = i16::MAX as usize;
 
-/// The property bytes of a record, parsed anew at each question (docs/FORMAT.md, section Properties).
+/// The property bytes of a record, parsed by each call (docs/FORMAT.md, section Properties).
 ///
 /// ```text
 /// name 0x01 value 0x02 name 0x01 value [0x02]        UTF-8, nothing is escaped
@@ -57,34 +57,34 @@ pub const MAX_PROPERTIES_SIZE: usize = i16::MAX as usize;
 pub struct Properties<'a>(&'a [u8]);
 
 impl<'a> Properties<'a> {
-    /// Any bytes: what is no pair by RocketMQ's rules is passed over.
+    /// Wraps any bytes. Parts that are not pairs by RocketMQ's rules are skipped.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// As stored.
+    /// Returns the bytes as stored.
     pub fn bytes(self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether nothing follows the last separator. Ours are always so; no properties are, too.
+    /// Returns true if the bytes are empty or end with a separator, as ours always do.
     #[inline]
     pub fn is_ended(self) -> bool {
         self.0.last().is_none_or(|last| *last == PROPERTY_SEPARATOR)
     }
 
-    /// The accepted pairs in stored order, duplicates included. A pair without a name or without a value is none; a value may
-    /// hold 0x01, and ends at 0x02.
+    /// Returns the pairs in stored order, including duplicates. A part without a name or without a value is not a pair. A value may
+    /// contain 0x01, and ends at 0x02.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
         split(self.0, PROPERTY_SEPARATOR).filter_map(|pair| {
-            // A name is short: a search that takes many bytes at once takes longer to begin.
+            // Names are short, and a vectorized search has a higher start-up cost.
             let (name, value) = split_at(pair, pair.iter().position(|byte| *byte == NAME_VALUE_SEPARATOR));
             let value = value?;
             (!name.is_empty() && !value.is_empty()).then_some((name, value))
         })
     }
 
-    /// The value of `name`; the last of several. Malformed UTF-8 becomes U+FFFD, as in Java.
+    /// Returns the value of `name`; the last of several. Malformed UTF-8 becomes U+FFFD, as in Java.
     pub fn get(self, name: &str) -> Option<Cow<'a, str>> {
         self.iter()
             .filter(|(found, _)| *found == name.as_bytes())
@@ -92,7 +92,7 @@ impl<'a> Properties<'a> {
             .map(|(_, value)| text(value))
     }
 
-    /// What a store looks at before it takes a message, in one pass.
+    /// Returns the properties that the store checks before it appends a message, in one pass.
     #[inline]
     pub fn orders(self) -> StoreOrders<'a> {
         let mut orders = StoreOrders::default();
@@ -107,12 +107,12 @@ impl<'a> Properties<'a> {
         orders
     }
 
-    /// All of it as text: malformed UTF-8 becomes U+FFFD, which hides no separator.
+    /// Returns all properties as text. Malformed UTF-8 becomes U+FFFD, which hides no separator.
     pub fn text(self) -> Cow<'a, str> {
         text(self.0)
     }
 
-    /// Every name once, at its first place, with its last value.
+    /// Returns each name once, in the order of first occurrence, with its last value.
     pub fn to_pairs(self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         let owned = |(name, value): (&str, &str)| (Cow::Owned(name.to_owned()), Cow::Owned(value.to_owned()));
         match self.text() {
@@ -124,7 +124,7 @@ impl<'a> Properties<'a> {
         }
     }
 
-    /// The pieces of `KEYS` between single spaces, empty ones left out.
+    /// Returns the keys in `KEYS`, which are separated by single spaces; empty ones are left out.
     pub fn keys(self) -> impl Iterator<Item = Cow<'a, str>> {
         let keys = self.iter().filter(|(found, _)| *found == property::KEYS.as_bytes()).last();
         split_keys(keys.map_or(&[], |(_, keys)| keys)).map(text)
@@ -135,22 +135,22 @@ const DELAY: &[u8] = property::DELAY.as_bytes();
 const INNER_NUM: &[u8] = property::INNER_NUM.as_bytes();
 const CRC32: &[u8] = property::CRC32.as_bytes();
 
-/// What the properties of a message tell the store that takes it.
+/// The properties that the store checks before it appends a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreOrders<'a> {
     /// The last value of `DELAY`.
     pub delay: Option<&'a [u8]>,
-    /// There is an `INNER_NUM`.
+    /// Set if there is an `INNER_NUM`.
     pub is_inner_batch: bool,
-    /// There is a `__CRC32#`.
+    /// Set if there is a `__CRC32#`.
     pub has_crc: bool,
 }
 
-/// The pairs of properties as text: every name once, at its first place, with its last value.
+/// Parses properties as text: each name once, in the order of first occurrence, with its last value.
 pub fn pairs_of(text: &str) -> Vec<(&str, &str)> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for (name, value) in Properties(text.as_bytes()).iter() {
-        // What stands between separators is text, too.
+        // The separators are ASCII, so the parts between them are UTF-8, too.
         let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) else {
             continue;
         };
@@ -162,23 +162,23 @@ pub fn pairs_of(text: &str) -> Vec<(&str, &str)> {
     pairs
 }
 
-/// The pieces of a value of `KEYS`.
+/// Splits the value of `KEYS`.
 pub(super) fn split_keys(keys: &[u8]) -> impl Iterator<Item = &[u8]> {
     split(keys, KEY_SEPARATOR).filter(|key| !key.is_empty())
 }
 
-/// The stretches of `bytes` between separators. None follows a separator that ends them.
+/// Splits `bytes` at separators. A separator at the end does not add an empty part.
 fn split(bytes: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
         let bytes = rest.filter(|rest| !rest.is_empty())?;
-        let (stretch, after) = split_at(bytes, memchr(separator, bytes));
+        let (part, after) = split_at(bytes, memchr(separator, bytes));
         rest = after;
-        Some(stretch)
+        Some(part)
     })
 }
 
-/// What stands before a separator, and after it.
+/// Returns the bytes before the separator, and those after it.
 #[inline]
 fn split_at(bytes: &[u8], separator: Option<usize>) -> (&[u8], Option<&[u8]>) {
     match separator.and_then(|at| bytes.split_at_checked(at)) {
@@ -195,7 +195,7 @@ pub fn end_properties(properties: &mut Cow<'_, [u8]>) {
     }
 }
 
-/// Pairs as property bytes, in the given order. Refuses what would not read back: an empty name or value, 0x01 in a name, 0x02
+/// Encodes pairs in the given order. Refuses pairs that could not be read back: an empty name or value, 0x01 in a name, 0x02
 /// anywhere, more than 32,767 bytes.
 pub fn encode_properties<'p>(
     pairs: impl IntoIterator<Item = (&'p str, &'p str), IntoIter: Clone>,

@@ -3,12 +3,12 @@ use std::borrow::Cow;
 use super::malformed::Malformed;
 use super::properties::{MAX_PROPERTIES_SIZE, encode_properties, property};
 
-/// The properties of a message that is being made: names and values in the order in which they are stored.
+/// The properties of a message under construction: names and values in the order in which they are stored.
 #[derive(Debug, Default)]
 pub struct PropertyList<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> PropertyList<'a> {
-    /// The last value for a name wins, in the place of the first.
+    /// Sets a property. A new value for a known name keeps the position of the first.
     pub fn put(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
         let (name, value) = (name.into(), value.into());
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -20,7 +20,7 @@ impl<'a> PropertyList<'a> {
     /// Sets the tag.
     ///
     /// # Errors
-    /// [`Malformed`] for a control character: a separator of the properties is one.
+    /// [`Malformed`] if the tag has a control character, such as a separator of the properties.
     pub fn put_tags(&mut self, tags: &'a str) -> Result<(), Malformed> {
         let is_there = self.0.iter().any(|(name, known)| name == property::TAGS && known == tags);
         if !is_there && tags.contains(char::is_control) {
@@ -30,10 +30,10 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
-    /// Sets the keys as one property. A property that already holds the same keys is not changed, so that it keeps its spaces.
+    /// Sets the keys as one property. A property that already holds the same keys is left unchanged, including its spaces.
     ///
     /// # Errors
-    /// [`Malformed`] for a key that would not read back as it is.
+    /// [`Malformed`] for a key that could not be read back unchanged.
     pub fn put_keys<T: AsRef<str>>(&mut self, keys: &'a [T]) -> Result<(), Malformed> {
         for key in keys.iter().map(AsRef::as_ref) {
             if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
@@ -43,14 +43,14 @@ impl<'a> PropertyList<'a> {
                 return Err(Malformed::new(0, reason));
             }
         }
-        let says_so = |known: &str| {
+        let holds_keys = |known: &str| {
             known
                 .split(' ')
                 .filter(|key| !key.is_empty())
                 .eq(keys.iter().map(AsRef::as_ref))
         };
         let known = self.0.iter().find(|(name, _)| name == property::KEYS);
-        if !keys.is_empty() && known.is_none_or(|(_, known)| !says_so(known)) {
+        if !keys.is_empty() && known.is_none_or(|(_, known)| !holds_keys(known)) {
             match keys {
                 [key] => self.put(property::KEYS, key.as_ref()),
                 keys => self.put(property::KEYS, keys.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(" ")),
@@ -59,10 +59,10 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
-    /// Sets the delay level; 0 sets none.
+    /// Sets the delay level; 0 sets no level.
     ///
     /// # Errors
-    /// [`Malformed`] for a negative one.
+    /// [`Malformed`] for a negative level.
     pub fn put_delay_level(&mut self, level: i32) -> Result<(), Malformed> {
         if level < 0 {
             let reason = format!("delay_level is {level}: give a level from 1, or 0 for none");
@@ -74,10 +74,10 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
-    /// The property bytes of a record.
+    /// Encodes the properties.
     ///
     /// # Errors
-    /// [`Malformed`] for what would not read back, and for too many bytes.
+    /// [`Malformed`] for a pair that could not be read back, and for too many bytes.
     #[inline]
     pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
         if self.0.is_empty() {

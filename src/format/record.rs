@@ -11,39 +11,40 @@ use super::sys_flag::BORN_HOST_V6;
 // A BLANK ends a commit-log file that is not the last one:
 // 0 total size i32 (= what remains of the file, itself included) | 4 magic i32 | whatever the file held
 
-/// Bytes of a BLANK that are written; every append leaves room for them.
+/// The written bytes of a BLANK; every append leaves space for them.
 pub const BLANK_SIZE: usize = MAGIC_AT + 4;
 const _: () = assert!(BLANK_SIZE == 8);
 const BLANK_MAGIC: i32 = 0xCBD4_3194_u32.cast_signed();
 
-/// How much of a record is verified.
+/// The checks of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// Nothing but lengths.
+    /// Only the lengths.
     Structure,
-    /// And the CRC of a body that is not empty.
+    /// The lengths, and the CRC of the body unless it is empty.
     Body,
-    /// And the CRC of the whole record, if its last property is one.
+    /// The lengths, the CRC of the body, and the CRC of the whole record if its last property is one.
     Whole,
 }
 
-/// What stands at one place of a commit log.
+/// The content of the commit log at an offset.
 #[derive(Clone, Debug)]
 pub enum Record<'a> {
-    /// A whole record.
+    /// An intact record.
     Message(MessageView<'a>),
-    /// The file ends here; the log goes on in the next one.
+    /// The end of the file: the log continues in the next one.
     Blank {
-        /// What remains of the file, by the BLANK's own account: at least 8, not compared with the slice.
+        /// The length of the rest of the file, as the BLANK states it: at least 8, not compared with the slice.
         size: u32,
     },
-    /// Nothing was written here: zeros, or too few bytes for anything.
+    /// Free space: zeros, or too few bytes for anything.
     End,
-    /// Anything else, a record that is cut short included.
+    /// Other bytes, including a record that is cut short.
     Corrupt(Malformed),
 }
 
-/// Reads what starts at the first byte; `bytes` may run past it. The only parser of records (docs/FORMAT.md, section Record).
+/// Parses the record, BLANK or free space at the first byte; `bytes` may be longer. This is the only parser of records
+/// (docs/FORMAT.md, section Record).
 #[expect(
     clippy::inline_always,
     reason = "handing a record over in memory takes half as long as reading it"
@@ -53,12 +54,13 @@ pub fn read_record(bytes: &[u8], check: Check) -> Record<'_> {
     match read_message(bytes) {
         Some(view) if check == Check::Structure => Record::Message(view),
         Some(view) => check_sums(view, check).map_or_else(Record::Corrupt, Record::Message),
-        None => no_message(bytes),
+        None => read_other(bytes),
     }
 }
 
-/// The record, if its lengths fit. What else stands there, [`no_message`] says: a pass over a log does not pay for that.
-/// Each length is read where the lengths before it put it. One that is too long makes the parts longer than the record.
+/// Returns the record, if its lengths are consistent. Anything else is left to [`read_other`], which a scan of the log rarely
+/// calls. The position of each length depends on the lengths before it. A length that is too large makes the parts longer than the
+/// record.
 #[inline]
 fn read_message(bytes: &[u8]) -> Option<MessageView<'_>> {
     let version = Version::of_magic(i32_at(bytes, MAGIC_AT))?;
@@ -80,15 +82,15 @@ fn check_sums(view: MessageView<'_>, check: Check) -> Result<MessageView<'_>, Ma
     Ok(view)
 }
 
-/// What stands where no record does whose lengths fit.
+/// Parses bytes that are not a record with consistent lengths.
 #[cold]
-fn no_message(bytes: &[u8]) -> Record<'_> {
+fn read_other(bytes: &[u8]) -> Record<'_> {
     if bytes.len() < BLANK_SIZE {
         return Record::End;
     }
     let (total, magic) = (i32_at(bytes, TOTAL_SIZE_AT), i32_at(bytes, MAGIC_AT));
     match Version::of_magic(magic) {
-        Some(version) => Record::Corrupt(misfit(bytes, total, version)),
+        Some(version) => Record::Corrupt(invalid_lengths(bytes, total, version)),
         None if total == 0 && magic == 0 => Record::End,
         None if magic == BLANK_MAGIC => match u32::try_from(total) {
             Ok(size) if size as usize >= BLANK_SIZE => Record::Blank { size },
@@ -104,7 +106,7 @@ fn no_message(bytes: &[u8]) -> Record<'_> {
     }
 }
 
-/// Where the lengths put the parts, whether they fit or not.
+/// Returns the layout by the stored lengths, consistent or not.
 #[inline]
 pub(super) fn layout_of(record: &[u8], version: Version) -> RecordLayout {
     let mut layout = RecordLayout::of_header(version, i32_at(record, SYS_FLAG_AT));
@@ -118,8 +120,8 @@ pub(super) fn layout_of(record: &[u8], version: Version) -> RecordLayout {
     layout
 }
 
-/// What is wrong with the lengths of a record that claims `total` bytes.
-fn misfit(bytes: &[u8], total: i32, version: Version) -> Malformed {
+/// Describes the inconsistency in the lengths of a record that claims `total` bytes.
+fn invalid_lengths(bytes: &[u8], total: i32, version: Version) -> Malformed {
     let size = usize::try_from(total).unwrap_or(0);
     if size < MIN_RECORD_SIZE {
         let reason = format!("a record of {total} bytes, at least {MIN_RECORD_SIZE} are needed");
@@ -155,7 +157,7 @@ fn misfit(bytes: &[u8], total: i32, version: Version) -> Malformed {
         let Some(left) = size.checked_sub(at + field) else {
             return Malformed::new(
                 size,
-                format!("a record of {size} bytes, but its {name} length stands at byte {at}"),
+                format!("a record of {size} bytes, but its {name} length is at byte {at}"),
             );
         };
         if usize::try_from(len).ok().is_none_or(|len| len > left) {
@@ -177,7 +179,7 @@ pub(super) fn check_body(view: &MessageView<'_>) -> Result<(), Malformed> {
 #[cold]
 fn wrong_body(view: &MessageView<'_>) -> Malformed {
     let (stored, found) = (view.body_crc(), crc31(view.body()));
-    // Either of the two may be wrong, so no byte but the record's first is named.
+    // Either the body or the CRC may be wrong, so the error points to the first byte of the record.
     let reason = format!("the CRC-32 of its body is {found:#010x}, but the record states {stored:#010x}");
     Malformed::new(0, reason)
 }
@@ -195,7 +197,8 @@ pub(super) fn check_whole(view: &MessageView<'_>) -> Result<(), Malformed> {
     ))
 }
 
-/// How many bytes `read_record` needs of what starts so: as many as a record claims to have, and no more than these for anything else.
+/// Returns the number of bytes that `read_record` needs of a record with this head: as many as it claims, or those of the head for
+/// anything else.
 pub fn claimed_size(head: [u8; BLANK_SIZE]) -> usize {
     let total = usize::try_from(i32_at(&head, TOTAL_SIZE_AT)).unwrap_or(0);
     match Version::of_magic(i32_at(&head, MAGIC_AT)) {
@@ -204,27 +207,27 @@ pub fn claimed_size(head: [u8; BLANK_SIZE]) -> usize {
     }
 }
 
-/// The physical offset that a record starting at the first byte names as its own, whole or not; `None` if no record starts so.
+/// Returns the physical offset that the record at the first byte states, intact or not; `None` if no record starts there.
 pub fn claimed_offset(bytes: &[u8]) -> Option<i64> {
     let magic = i32_at(bytes, MAGIC_AT);
     (bytes.len() >= PHYSICAL_OFFSET_AT + 8 && Version::of_magic(magic).is_some()).then(|| i64_at(bytes, PHYSICAL_OFFSET_AT))
 }
 
-/// The store time that a record starting at the first byte claims, whole or not; `None` if no record starts so.
+/// Returns the store time that the record at the first byte states, intact or not; `None` if no record starts there.
 pub fn claimed_store_time(bytes: &[u8]) -> Option<i64> {
     let version = Version::of_magic(i32_at(bytes, MAGIC_AT))?;
     let at = RecordLayout::of_header(version, i32_at(bytes, SYS_FLAG_AT)).store_time_at();
     (bytes.len() >= at + 8).then(|| i64_at(bytes, at))
 }
 
-/// Positions in `bytes` at which a magic stands and a physical offset that is right there, if the first byte has the physical offset
-/// `offset`. Looks at [`CLAIM_SIZE`] bytes from each position on.
+/// Returns the positions in `bytes`, whose first byte has the physical offset `offset`, of record heads: a magic and a physical
+/// offset that matches the position. It examines [`CLAIM_SIZE`] bytes from each position on.
 pub fn record_heads(bytes: &[u8], offset: i64) -> impl Iterator<Item = usize> {
-    // Most of what is searched is zeros.
+    // Most of the searched bytes are zeros.
     let chunks = bytes.chunks(4096).enumerate().filter(|(_, chunk)| !is_zero(chunk));
     let positions = chunks.flat_map(|(n, chunk)| {
         let first = n * 4096;
-        // A head whose magic stands in this chunk may start up to seven bytes before it.
+        // A head whose magic is in this chunk may start up to seven bytes before it.
         first.saturating_sub(MAGIC_AT + 3)..first + chunk.len()
     });
     let mut searched = 0;
@@ -236,12 +239,12 @@ pub fn record_heads(bytes: &[u8], offset: i64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Of both versions' magic.
+/// The first byte of both magic numbers.
 const MAGIC_FIRST_BYTE: u8 = 0xDA;
-/// Bytes that tell the physical offset and the store time that a record claims, whatever its hosts.
+/// The bytes of a record up to its physical offset and store time, with the largest hosts.
 pub const CLAIM_SIZE: usize = RecordLayout::of_header(Version::V1, BORN_HOST_V6).store_time_at() + 8;
 
-/// The eight bytes of a BLANK that takes the `remaining` bytes of a file.
+/// Encodes the eight bytes of a BLANK that fills the `remaining` bytes of a file.
 pub fn encode_blank(remaining: u32) -> [u8; BLANK_SIZE] {
     let mut out = [0; BLANK_SIZE];
     put_i32(&mut out, TOTAL_SIZE_AT, remaining.cast_signed());
@@ -249,7 +252,7 @@ pub fn encode_blank(remaining: u32) -> [u8; BLANK_SIZE] {
     out
 }
 
-/// Whether a record (or a whole batch) still goes into a file with `remaining` bytes: a BLANK must fit after it.
+/// Returns true if a record, or a whole batch, fits into a file with `remaining` bytes: a BLANK must fit after it.
 pub fn fits(record_len: u64, remaining: u64) -> bool {
     record_len.checked_add(BLANK_SIZE as u64).is_some_and(|end| end <= remaining)
 }

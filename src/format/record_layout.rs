@@ -1,4 +1,4 @@
-//! Where the fields of one record lie. `bh` and `sh` are 8 or 20 bytes by two sysFlag bits, `tl` is 1 byte in V1 and 2 in V2.
+//! The layout of the fields of a record. `bh` and `sh` are 8 or 20 bytes by two sysFlag bits, `tl` is 1 byte in V1 and 2 in V2.
 //!
 //! ```text
 //!  0 total size i32 |  4 magic i32    |  8 body CRC i32  | 12 queue id i32 | 16 flag i32
@@ -28,32 +28,32 @@ const RECONSUME_TIMES_SIZE: usize = 4;
 const PREPARED_OFFSET_SIZE: usize = 8;
 pub(super) const BODY_LENGTH_SIZE: usize = 4;
 pub(super) const PROPERTIES_LENGTH_SIZE: usize = 2;
-/// Bytes between the hosts and the body.
+/// The size of the fields between the hosts and the body.
 const AFTER_HOSTS_SIZE: usize = RECONSUME_TIMES_SIZE + PREPARED_OFFSET_SIZE + BODY_LENGTH_SIZE;
 
 const MAGIC_V1: i32 = 0xDAA3_20A7_u32.cast_signed();
 const MAGIC_V2: i32 = 0xDAA3_20AB_u32.cast_signed();
 
-/// Bytes of the smallest record: V1, two IPv4 hosts, no body, topic or property.
+/// The size of the smallest record: V1, two IPv4 hosts, no body, topic or property.
 pub const MIN_RECORD_SIZE: usize = 91;
 const _: () = assert!(RecordLayout::EMPTY.size() == MIN_RECORD_SIZE);
 const _: () = assert!(size_of::<RecordLayout>() <= 16);
 
-/// Bytes before the body, with two IPv6 hosts.
+/// The size of everything before the body, with two IPv6 hosts.
 pub(super) const MAX_HEAD_SIZE: usize = RecordLayout::of_header(Version::V1, BORN_HOST_V6 | STORE_HOST_V6).body_at();
 const _: () = assert!(MAX_HEAD_SIZE <= u8::MAX as usize);
 
-/// The two record forms. V2 (5.1.0 and later) differs only in its magic and in a two-byte topic length.
+/// The two record formats. V2 (5.1.0 and later) differs only in its magic and in a two-byte topic length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// Topics of at most 127 bytes; read by every version.
     V1,
-    /// Longer topics.
+    /// Topics of more than 127 bytes.
     V2,
 }
 
 impl Version {
-    /// The form that a message of this topic gets: the older one where it fits.
+    /// Returns the version for a message of this topic: V1 if the topic fits.
     #[inline]
     pub fn of_topic(topic: &str) -> Self {
         if topic.len() > Self::V1.max_topic_size() {
@@ -87,7 +87,7 @@ impl Version {
         }
     }
 
-    /// The topic length is a signed number.
+    /// Returns the largest topic, whose length is a signed number.
     #[inline]
     pub const fn max_topic_size(self) -> usize {
         match self {
@@ -97,14 +97,14 @@ impl Version {
     }
 }
 
-/// Where the variable parts of one record lie. Kept beside a buffer, it gives a `MessageView` again without parsing.
+/// The positions of the variable parts of a record. Stored beside a buffer, it makes a `MessageView` without parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLayout {
     pub(super) body_len: u32,
     pub(super) topic_len: u16,
     pub(super) properties_len: u16,
     pub(super) version: Version,
-    /// Where the two hosts put what comes after each of them.
+    /// The two positions that depend on the sizes of the hosts.
     store_time_at: u8,
     body_at: u8,
 }
@@ -117,7 +117,7 @@ const fn host_size(v6: bool) -> usize {
 impl RecordLayout {
     const EMPTY: Self = Self::of_header(Version::V1, 0);
 
-    /// With nothing in the variable parts yet.
+    /// Returns the layout of a record whose variable parts are empty.
     #[inline]
     pub(super) const fn of_header(version: Version, sys_flag: i32) -> Self {
         let store_time_at = BORN_HOST_AT + host_size(sys_flag & BORN_HOST_V6 != 0);
@@ -192,7 +192,7 @@ impl RecordLayout {
         self.properties_length_at() + PROPERTIES_LENGTH_SIZE
     }
 
-    /// Bytes of the whole record.
+    /// Returns the size of the whole record.
     #[inline]
     pub const fn size(self) -> usize {
         self.properties_at() + self.properties_len as usize

@@ -1,6 +1,6 @@
-//! The column family of a RocksDB table file, by the properties at its end. Nothing else of such a file is read.
+//! The column family of a RocksDB table file, from the properties at its end. The rest of such a file is not read.
 
-/// A column family of `rocksdbstore/`, by the option that makes a broker write to it.
+/// A column family of `rocksdbstore/`, with the option that makes a broker write to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RocksdbFamily {
     /// Keys of messages (`indexRocksDBEnable`).
@@ -15,7 +15,7 @@ impl RocksdbFamily {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Index, Self::Timer, Self::Transaction];
 
-    /// Its name in the database.
+    /// Returns its name in the database.
     const fn name(self) -> &'static str {
         match self {
             Self::Index => "default",
@@ -25,13 +25,14 @@ impl RocksdbFamily {
     }
 }
 
-/// The property before the name of the column family.
+/// The property that precedes the name of the column family.
 const PROPERTY_BEFORE: &[u8] = b"column.family.id";
-/// From that property to the name: a value of at most 5 bytes, three lengths, and `name`, the part of the key that differs.
+/// The most bytes from the end of that property to `name`, the part of the next key that differs: a value of at most 5 bytes, and
+/// three lengths.
 const MAX_GAP: usize = 12;
 
-/// Returns the column family that the properties at the end of a table file name. Their keys ascend and share prefixes: `...column.family.id`
-/// and its value, then `name` and the family.
+/// Returns the column family that the properties at the end of a table file state. Their keys ascend and are prefix-compressed:
+/// `...column.family.id` and its value, then `name` and the family.
 pub fn rocksdb_family(end_of_file: &[u8]) -> Option<RocksdbFamily> {
     let at = memchr::memmem::rfind(end_of_file, PROPERTY_BEFORE)? + PROPERTY_BEFORE.len();
     let after = end_of_file.get(at..)?;

@@ -5,15 +5,15 @@ use super::record::{BLANK_SIZE, encode_blank};
 use super::record_layout::MIN_RECORD_SIZE;
 use super::sys_flag::{ROLLBACK, Transaction};
 
-/// Bytes of a salvage record, but for the last one of a stretch.
+/// The size of a salvage record, except the last one of a lost range.
 const SALVAGE_RECORD_SIZE: usize = 1 << 20;
 
-/// The salvage record at `physical_offset` of a lost stretch of the log, of which `left` bytes are left, up to the end of the
-/// file if `at_file_end`. It is a record without a topic, marked as rolled back so that no broker dispatches it, or the file's
+/// Encodes the salvage record at `physical_offset` in a lost range of the log with `left` remaining bytes, which reach the end of
+/// the file if `at_file_end`. It is a record without a topic, marked as rolled back so that no broker dispatches it, or the file's
 /// BLANK. Every version skips both.
 ///
 /// # Errors
-/// [`Malformed`] for fewer bytes than a record has.
+/// [`Malformed`] if the range is smaller than a record.
 pub fn encode_salvage_record(
     physical_offset: i64,
     left: usize,
@@ -41,7 +41,7 @@ pub fn encode_salvage_record(
     record.encode()
 }
 
-/// Bytes of the salvage record that starts a stretch of `left` bytes; 0 for a BLANK.
+/// Returns the size of the salvage record at the start of a range of `left` bytes; 0 for a BLANK.
 pub fn salvage_record_size(left: usize, at_file_end: bool) -> usize {
     let left = if at_file_end { left.saturating_sub(BLANK_SIZE) } else { left };
     match left {
@@ -51,7 +51,7 @@ pub fn salvage_record_size(left: usize, at_file_end: bool) -> usize {
     }
 }
 
-/// Whether the record is a salvage record in the place of lost records.
+/// Returns true for a salvage record, which replaces lost records.
 pub fn is_salvage_record(view: &MessageView<'_>) -> bool {
     view.transaction() == Transaction::Rollback && view.topic_bytes().is_empty()
 }

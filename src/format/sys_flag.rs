@@ -26,7 +26,7 @@ pub const INNER_BATCH: i32 = 0x80;
 /// The three bits of the compression kind.
 pub const COMPRESSION_MASK: i32 = 0x700;
 
-/// What the two transaction bits say.
+/// The transaction type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transaction {
     /// An ordinary message.
@@ -35,11 +35,11 @@ pub enum Transaction {
     Prepared,
     /// A committed message: in the index and in its queue.
     Commit,
-    /// A rolled-back message: in neither.
+    /// A rolled-back message: in neither the index nor a queue.
     Rollback,
 }
 
-/// The transaction type in a sysFlag.
+/// Returns the transaction type in a sysFlag.
 pub fn transaction(sys_flag: i32) -> Transaction {
     match sys_flag & TRANSACTION_MASK {
         PREPARED => Transaction::Prepared,
@@ -49,10 +49,10 @@ pub fn transaction(sys_flag: i32) -> Transaction {
     }
 }
 
-/// How a body is compressed.
+/// The compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
     /// A zlib stream; also what 4.9.3 and older write, with a kind of 0.
     Zlib,
@@ -62,7 +62,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// The compression in a sysFlag; kinds 4 to 7 are not in use.
+/// Returns the compression in a sysFlag; kinds 4 to 7 are not in use.
 pub fn compression(sys_flag: i32) -> Result<Compression, Malformed> {
     if sys_flag & COMPRESSED == 0 {
         return Ok(Compression::None);

@@ -1,11 +1,11 @@
 use super::malformed::Malformed;
 use super::record_layout::Version;
 
-/// What a broker lets through in a V2 record, and what a directory name can hold.
+/// The limit of a broker for a V2 record, and of a directory name.
 const MAX_V2_TOPIC_SIZE: usize = 255;
 
-/// Whether a topic may be written: 1 to 127 bytes of UTF-8 (V2: 255) that are a directory name, for each topic becomes one. A
-/// broker's stricter set of characters is not asked for.
+/// Checks that a topic may be written: 1 to 127 bytes of UTF-8 (V2: 255) that can name a directory, because each topic has one. A
+/// broker's stricter set of characters is not required.
 pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
     let max = match version {
         Version::V1 => version.max_topic_size(),
@@ -25,7 +25,7 @@ pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
             format!("{topic:?} is no topic: it names a directory of its own"),
         ));
     }
-    // Most topics have none of the bytes that a slash or a control character begins with.
+    // Fast path: most topics contain none of the bytes with which a slash or a control character starts.
     if !topic.bytes().any(|byte| byte < b' ' || matches!(byte, b'/' | 0x7F | 0xC2)) {
         return Ok(());
     }

@@ -7,22 +7,23 @@ use super::date::Date;
 
 const MS_OF_DAY: i64 = 86_400_000;
 
-/// The id that a producer gives a message before it sends it, kept in the property `UNIQ_KEY` (docs/FORMAT.md, section Message ids).
+/// The id that a producer gives a message before it sends it, stored in the property `UNIQ_KEY` (docs/FORMAT.md, section Message
+/// ids).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UniqueKey {
-    /// The producer's.
+    /// The address of the producer.
     pub address: IpAddr,
     /// The last 16 bits of its process id.
     pub process: u16,
-    /// Tells producers of one process apart: the hash of a class loader in `RocketMQ`, a random number here.
+    /// Distinguishes the producers of one process: the hash of a class loader in `RocketMQ`, a random number here.
     pub producer: u32,
-    /// ms between the start of the month and the key, by local time.
+    /// The time since the start of the month, by local time, in ms.
     pub ms_of_month: u32,
-    /// Tells the keys of one ms apart.
+    /// Distinguishes the keys of one ms.
     pub counter: u16,
 }
 
-/// 32 capital hexadecimal digits, 56 with an IPv6 address.
+/// Writes 32 capital hexadecimal digits, 56 with an IPv6 address.
 impl fmt::Display for UniqueKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
@@ -40,7 +41,7 @@ impl fmt::Display for UniqueKey {
     }
 }
 
-/// How many ms of its month lie before a time, ms since 1970.
+/// Returns the time since the start of its month, of a time in ms since 1970.
 pub fn ms_of_month(ms: i64) -> u32 {
     let days_before = Date::of(ms.div_euclid(MS_OF_DAY)).map_or(0, |date| date.day - 1);
     (days_before * MS_OF_DAY + ms.rem_euclid(MS_OF_DAY)) as u32

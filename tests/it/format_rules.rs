@@ -104,7 +104,7 @@ fn lengths_are_signed_and_end_inside_the_record() {
     assert_corrupt(
         &with(BODY_LENGTH_AT, &23i32.to_be_bytes()),
         111,
-        "its topic length stands at byte 111",
+        "its topic length is at byte 111",
     );
 }
 

@@ -58,7 +58,7 @@ def test_what_is_wrong_with_a_damaged_record_is_said_at_its_field(copied: Callab
     assert damaged(path, 0, b"") == {}
     assert "CRC-32 of its body" in damaged(path, body, b"\xee")["body_crc"]
     assert "is not that of a record" in damaged(path, 4, b"\1\2\3\4")["magic"]
-    assert "bytes that an earlier log left" in damaged(path, 28, struct.pack(">q", 7))["physical_offset"]
+    assert "stale bytes of an earlier log" in damaged(path, 28, struct.pack(">q", 7))["physical_offset"]
     assert set(damaged(path, body - 4, struct.pack(">i", -1))) >= {"body_length"}
     assert "of the record are left" in damaged(path, body - 4, struct.pack(">i", 1 << 30))["body_length"]
     assert "at least 91 are needed" in damaged(path, 0, struct.pack(">i", 5))["total_size"]
@@ -73,7 +73,7 @@ def test_a_place_without_a_record_says_what_stands_there(golden: Path, run: Call
         )
         end = store.max_physical_offset
     blank = run("dump", golden / "491_multifile", last.physical_offset + last.store_size)
-    assert "a BLANK: the log goes on in the next segment" in blank.out
+    assert "a BLANK: the log continues in the next segment" in blank.out
     assert "nothing is written here" in run("dump", golden / "491_multifile", end).out
     middle = run("dump", golden / "491_multifile", last.physical_offset + 40).out
     assert "is not that of a record" in middle
