@@ -133,12 +133,10 @@ fn prose(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
 
 /// The lines of comments, docstrings or pages in a file.
 fn lines<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
-    if path.ends_with(".md") {
-        page(text)
-    } else if path.ends_with(".rs") {
-        rust(text)
-    } else {
-        python(text)
+    match path.rsplit_once('.') {
+        Some((_, "md")) => page(text),
+        Some((_, "rs")) => rust(text),
+        _ => python(text),
     }
 }
 
@@ -203,7 +201,7 @@ fn python(text: &str) -> Vec<Line<'_>> {
     lines
 }
 
-/// The words of a line; what stands in backquotes is one word.
+/// The words of a line; text in backquotes is one word.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split('`').enumerate().flat_map(|(nth, text)| {
         let is_code = nth % 2 == 1;
