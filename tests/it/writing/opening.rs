@@ -291,7 +291,7 @@ fn a_brokers_geometry_is_refused_by_a_store_of_other_sizes_and_taken_where_they_
     for place in [&made, &copied] {
         let refused = refuse(place, broker.clone());
         assert!(
-            matches!(&refused, Error::Invalid { what } if what.contains("mapped_file_size_commit_log 1073741824, but it is 16384")),
+            matches!(&refused, Error::Invalid { what } if what.contains("of a broker) 1073741824") && what.contains("it is 16384 in this store")),
             "{refused}"
         );
         let given = StoreConfig {
