@@ -29,5 +29,5 @@ for row in found[:3]:
 # The same for one of some keys, and for a time: segments that were written at another time are not read.
 by_key = mq.scan(spark, store, columns=["topic", "tags"], where={"keys": ["1568", "7"]})
 print(f"{by_key.count()} messages carry one of two keys")
-print(f"{mq.scan(spark, store, columns=['tags'], ending=datetime(2000, 1, 1, tzinfo=UTC)).count()} messages are from before 2000")
+print(f"{mq.scan(spark, store, columns=['tags'], until=datetime(2000, 1, 1, tzinfo=UTC)).count()} messages are from before 2000")
 spark.stop()

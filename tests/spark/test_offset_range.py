@@ -87,7 +87,7 @@ def refused(message: str) -> AbstractContextManager[Any]:
             },
             keys(("a", 0, 3, 7), ("a", 1, 0, 10)),
         ),
-        ({"queues": "1", "endingOffsets": '{"a": {"1": 4}}'}, keys(("a", 1, 0, 4))),
+        ({"queueIds": "1", "endingOffsets": '{"a": {"1": 4}}'}, keys(("a", 1, 0, 4))),
         ({"assign": '{"a": [0]}', "endingOffsets": '{"a": {"0": 7}}', "tags": "tag-1"}, {("a", 0, n) for n in (1, 3, 6)}),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_timestamp_goes_before_times_of_queues_and_these_before_offsets(halves
     [
         ({"topics": "a", "subscribe": "a"}, "options topics and subscribe say which queues are read: give one of them"),
         ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign say which queues are read: give one of them"),
-        ({"assign": '{"a": [0]}', "queues": "1"}, "options assign and queues say which queues are read: give one of them"),
+        ({"assign": '{"a": [0]}', "queueIds": "1"}, "options assign and queueIds say which queues are read: give one of them"),
         ({"subscribe": "[]"}, "option subscribe names nothing to read: leave it out to read all topics"),
         ({"subscribe": "%LMQ%a", "endingOffsets": "latest"}, "option subscribe names the light queue %LMQ%a: read the topics"),
         ({"startingOffsets": "latest"}, "option startingOffsets is one of earliest, not 'latest'"),
@@ -171,7 +171,7 @@ def test_options_that_contradict_a_batch_are_refused_by_name(path: Path, options
         ({"subscribe": "a,aq", "endingOffsets": "latest"}, "there is no topic aq; there is a$"),
         ({"assign": '{"a": [0, 7]}'}, "there is no queue a/7: topic a has the queue ids 0, 1$"),
         ({"assign": '{"c": [0]}'}, "there is no topic c; the topics are a, ab, b, middle"),
-        ({"queues": "7,8", "endingOffsets": "latest"}, "there is no queue a/7, a/8: topic a has the queue ids 0, 1$"),
+        ({"queueIds": "7,8", "endingOffsets": "latest"}, "there is no queue a/7, a/8: topic a has the queue ids 0, 1$"),
         (
             {"startingOffsets": '{"a": {"0": 7, "1": 0}}', "endingOffsets": '{"a": {"0": 3, "1": 1}}'},
             r"the range of a/0 starts at queue offset 7 \(startingOffsets\) and ends before that, at 3 \(endingOffsets\)",

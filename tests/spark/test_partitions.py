@@ -196,7 +196,7 @@ def test_a_read_of_all_topics_gives_what_a_scan_of_the_store_gives_also_where_qu
     asked: list[tuple[dict[str, str], int]] = [
         ({}, 400),
         ({"maxRecordsPerPartition": "7"}, 400),
-        ({"queues": "1"}, 200),
+        ({"queueIds": "1"}, 200),
         ({"topics": "kept"}, 200),
     ]
     for options, expected in asked:

@@ -191,7 +191,7 @@ def test_a_filter_that_narrows_nothing_is_logged_with_options_that_do(
     partitions(events_store, [spark_source.IsNotNull(("topic",)), starts])
     (line,) = caplog.messages
     assert "the filters on topic do not narrow the read, so all " in line
-    assert "Options topics, queues, startingTimestamp and endingTimestamp narrow the read" in line
+    assert "Options topics, queueIds, startingTimestamp and endingTimestamp narrow the read" in line
     caplog.clear()
     partitions(events_store, [starts, spark_source.EqualTo(("topic",), "docs")])
     partitions(events_store, [starts], topics="docs")

@@ -19,18 +19,18 @@ def test_a_scan_gives_what_its_arguments_ask_for(spark: SparkSession, events_sto
         expected = store.scan(time=(start, stop), topics=["store", "broker"], tags="fix", columns=["body"]).to_arrow()
     assert 0 < len(expected) < 3000
     frame = mq.scan(
-        spark, events_store, columns=["body"], topics=["store", "broker"], starting=start, ending=stop, where={"tags": "fix"}
+        spark, events_store, columns=["body"], topics=["store", "broker"], since=start, until=stop, where={"tags": "fix"}
     )
     assert frame.toArrow().to_pylist() == expected.to_pylist()
     in_ms = int(start.timestamp() * 1000)
-    assert mq.scan(spark, events_store, columns=["tags"], starting=in_ms).count() == sum(time >= start for time in times)
+    assert mq.scan(spark, events_store, columns=["tags"], since=in_ms).count() == sum(time >= start for time in times)
 
 
 @pytest.mark.parametrize(
     ("where", "arguments"),
     [
-        ({"queues": 2}, {"queues": 2}),
-        ({"queues": [0, 3]}, {"queues": [0, 3]}),
+        ({"queue_ids": 2}, {"queues": 2}),
+        ({"queue_ids": [0, 3]}, {"queues": [0, 3]}),
         ({"keys": ["7", "1568"]}, {"keys": ["7", "1568"]}),
         ({"properties": {"TAGS": "fix"}}, {"properties": {"TAGS": "fix"}}),
         ({"body_contains": "broker", "body_regex": "[0-9]{4}"}, {"body_contains": "broker", "body_regex": "[0-9]{4}"}),
@@ -49,7 +49,7 @@ def test_a_scan_for_no_topic_queue_or_key_gives_nothing(spark: SparkSession, eve
     with mqstore.open(events_store) as store:
         assert [store.scan(**{name: []}).to_arrow().num_rows for name in ("topics", "queues", "keys")] == [0, 0, 0]
     assert mq.scan(spark, events_store, where={"keys": []}).count() == 0
-    assert mq.scan(spark, events_store, where={"queues": []}).count() == 0
+    assert mq.scan(spark, events_store, where={"queue_ids": []}).count() == 0
     assert mq.scan(spark, events_store, topics=[]).count() == 0
 
 
@@ -60,8 +60,8 @@ def test_a_key_with_a_space_is_refused(spark: SparkSession, events_store: Path) 
 
 def test_times_of_the_first_months_of_1970_are_times(spark: SparkSession, events_store: Path) -> None:
     begin = datetime(1970, 1, 21, tzinfo=UTC)
-    assert mq.scan(spark, events_store, starting=begin).count() == 7865
-    assert mq.scan(spark, events_store, ending=begin).count() == 0
+    assert mq.scan(spark, events_store, since=begin).count() == 7865
+    assert mq.scan(spark, events_store, until=begin).count() == 0
 
 
 @pytest.mark.matrix
@@ -86,11 +86,11 @@ def test_an_open_reader_is_scanned_as_it_is(spark: SparkSession, tmp_path: Path)
 
 
 def test_arguments_that_do_not_fit_are_refused(spark: SparkSession, events_store: Path) -> None:
-    with pytest.raises(ValueError, match="starting is a datetime with a timezone"):
-        mq.scan(spark, events_store, starting=datetime(2026, 1, 1))
+    with pytest.raises(ValueError, match="since is a datetime with a timezone"):
+        mq.scan(spark, events_store, since=datetime(2026, 1, 1))
     with pytest.raises(ValueError, match=r"unknown option minPartition \(did you mean minPartitions\?\); accepted are path"):
         mq.scan(spark, events_store, minPartition=2)
-    with pytest.raises(ValueError, match="where has tag; it may have queues, tags, keys"):
+    with pytest.raises(ValueError, match="where has tag; it may have queue_ids, tags, keys"):
         mq.scan(spark, events_store, where={"tag": "a"})  # type: ignore[typeddict-unknown-key]
     with pytest.raises(ValueError, match=r'where is a dict such as \{"tags": "paid"\}, not "tags = .paid.": .*df\.where'):
         mq.scan(spark, events_store, where="tags = 'paid'")  # type: ignore[arg-type]

@@ -140,13 +140,17 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"topic": "docs"}, "unknown option topic (did you mean topics?); accepted are path, stores, topics, queues, subscribe,"),
+        (
+            {"topic": "docs"},
+            "unknown option topic (did you mean topics?); accepted are path, stores, topics, queueIds, subscribe,",
+        ),
         ({"targetPartionBytes": "1"}, "unknown option targetPartionBytes (did you mean targetPartitionBytes?); accepted"),
         ({"zoo": "1", "TOPICC": "docs"}, "unknown option TOPICC (did you mean topics?), zoo; accepted"),
         ({"topics": "docs,no such,neither"}, "there is no topic neither, no such; "),
         ({"topics": "docs,no such"}, " has 53 topics: "),
         ({"topics": ""}, "option topics holds an empty name: ''; leave the option out for all topics"),
         ({"subscribe": ""}, "option subscribe holds an empty name: ''; leave the option out for all topics"),
+        ({"queueIds": ""}, "option queueIds holds an empty name: ''; leave the option out for all queue ids"),
         ({"topics": "docs,"}, "option topics holds an empty name"),
         ({"columns": "body,bodies"}, "a message has no column 'bodies'; its columns are topic, queue_id,"),
         ({"errors": "ignore"}, "option errors is one of raise, skip, corrupt_record, not 'ignore'"),
@@ -154,7 +158,7 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"failOnDataLoss": "no"}, "option failOnDataLoss is one of true, false, not 'no'"),
         ({"targetPartitionBytes": "128m"}, "option targetPartitionBytes is a positive number, not '128m'"),
         ({"minPartitions": "0"}, "option minPartitions is a positive number"),
-        ({"queues": "a"}, "option queues is a list of queue ids, with commas or of JSON, not 'a'"),
+        ({"queueIds": "a"}, "option queueIds is a list of queue ids, with commas or of JSON, not 'a'"),
         (
             {"startingTimestamp": "2026-11-23"},
             "option startingTimestamp is a number of ms since 1970, or a time with a timezone",
@@ -251,7 +255,7 @@ def test_conditions_select_what_a_scan_of_the_store_selects(spark: SparkSession,
         middle = times[len(times) // 2]
         for options, arguments in (
             ({"tags": "fix || docs"}, {"tags": "fix || docs"}),
-            ({"queues": "1,3", "topics": '["store"]'}, {"queues": [1, 3], "topics": "store"}),
+            ({"queueIds": "1,3", "topics": '["store"]'}, {"queues": [1, 3], "topics": "store"}),
             ({"keys": "1568 7"}, {"keys": ["1568", "7"]}),
             ({"startingTimestamp": middle.isoformat()}, {"time": (middle, None)}),
             ({"endingTimestamp": str(int(middle.timestamp() * 1000))}, {"time": (None, middle)}),

@@ -165,7 +165,7 @@ def test_a_new_query_begins_with_the_first_message_of_a_time(store: mqstore.Stor
     [
         ({"subscribe": "orders"}, {"orders"}),
         ({"topics": "orders"}, {"orders"}),
-        ({"topics": "orders,refunds", "queues": "7"}, set()),
+        ({"topics": "orders,refunds", "queueIds": "7"}, set()),
         ({"subscribePattern": "order.*"}, {"orders", "orders-eu"}),
         ({"subscribePattern": "order"}, set()),
         ({"assign": '{"orders": [0], "refunds": [7]}'}, {"orders"}),

@@ -29,7 +29,7 @@ class Conditions:
     """Which messages are wanted; the default is all of them."""
 
     topics: frozenset[str] | None = None
-    queues: frozenset[int] | None = None
+    queue_ids: frozenset[int] | None = None
     queue_offsets: Interval = EVERYWHERE
     physical: Interval = EVERYWHERE
     time: Interval = ALWAYS
@@ -45,19 +45,19 @@ class Conditions:
     def are_none(self) -> bool:
         """Whether no message can meet them."""
         intervals = (self.queue_offsets, self.physical, self.time)
-        has_empty_list = frozenset() in (self.topics, self.queues) or self.keys == ()
+        has_empty_list = frozenset() in (self.topics, self.queue_ids) or self.keys == ()
         return has_empty_list or any(start >= stop for start, stop in intervals)
 
     @property
     def are_known_by_queues(self) -> bool:
         """Whether the entry of a message tells whether it meets them."""
-        return self == Conditions(self.topics, self.queues, self.queue_offsets, self.physical)
+        return self == Conditions(self.topics, self.queue_ids, self.queue_offsets, self.physical)
 
     def of_scan(self, stretch: Interval, topics: Iterable[str] | None) -> dict[str, Any]:
         """As arguments of `Store.scan`. That has no condition of queue offsets."""
         return {
             "topics": None if topics is None else list(topics),
-            "queues": None if self.queues is None else sorted(self.queues),
+            "queues": None if self.queue_ids is None else sorted(self.queue_ids),
             "physical": intersection(self.physical, stretch),
             "time": tuple(map(_moment, self.time)),
             "by": self.by,
@@ -105,8 +105,8 @@ def _narrow(conditions: Conditions, each: spark_source.Filter) -> tuple[Conditio
             topics = frozenset(values) if conditions.topics is None else conditions.topics & frozenset(values)
             return replace(conditions, topics=topics), True
         case "queue_id" if values is not None:
-            queues = frozenset(values) if conditions.queues is None else conditions.queues & frozenset(values)
-            return replace(conditions, queues=queues), True
+            queue_ids = frozenset(values) if conditions.queue_ids is None else conditions.queue_ids & frozenset(values)
+            return replace(conditions, queue_ids=queue_ids), True
         case "tags" if values and conditions.tags is None and all(map(_PLAIN_TAG.fullmatch, values)):
             return replace(conditions, tags=" || ".join(values)), True
         case "unique_key" if values and conditions.keys is None and "\ufffd" not in "".join(values):

@@ -23,7 +23,7 @@ _DURATION = ("days", "seconds", "microseconds")
 _T = TypeVar("_T")
 
 # The names that an option lists, where the option is not called so.
-_ALL_OF = {"subscribe": "topics", "queues": "queue ids"}
+_ALL_OF = {"subscribe": "topics", "queueIds": "queue ids"}
 
 # Options of other sources of Spark, by the name that they have here.
 _OF_OTHER_SOURCES = {"mode": "errors"}

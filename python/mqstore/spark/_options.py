@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ERRORS: Mapping[str, _OnDamage] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
 
 _SHARED = (
-    *("path", "stores", "topics", "queues", "subscribe", "subscribePattern", "assign", "startingOffsets"),
+    *("path", "stores", "topics", "queueIds", "subscribe", "subscribePattern", "assign", "startingOffsets"),
     *("startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingTimestamp", "columns", "decodeBody"),
     *("errors", "failOnDataLoss", "targetPartitionBytes", "minPartitions", "maxRecordsPerPartition"),
 )
@@ -181,7 +181,7 @@ def _conditions(given: Given, subscription: Subscription) -> Conditions:
         raise ValueError(f"option startingTimestamp is {time[0]}, past endingTimestamp, which is {time[1]} (ms since 1970)")
     return Conditions(
         topics=subscription.topics,
-        queues=subscription.queue_ids,
+        queue_ids=subscription.queue_ids,
         time=time,
         by=given.word("by", by, "store"),
         tags=given.get("tags"),

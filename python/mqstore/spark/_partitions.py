@@ -237,7 +237,7 @@ def queue_ranges(store: mqstore.Store, topics: Sequence[str], conditions: Condit
         except mqstore.UnsupportedFormatError:
             return None
         for queue_id in queue_ids:
-            if conditions.queues is None or queue_id in conditions.queues:
+            if conditions.queue_ids is None or queue_id in conditions.queue_ids:
                 queue = named.queues[queue_id]
                 start, stop = intersection((queue.min_offset, queue.max_offset), conditions.queue_offsets)
                 if start < stop:

@@ -92,7 +92,7 @@ def plan_range(
     ranges: dict[str | None, list[QueueRange]] = {}
     for name, interval in offsets.items():
         is_wanted = conditions.topics is None or name.topic in conditions.topics
-        is_wanted = is_wanted and (conditions.queues is None or name.queue_id in conditions.queues)
+        is_wanted = is_wanted and (conditions.queue_ids is None or name.queue_id in conditions.queue_ids)
         start, stop = intersection(interval, conditions.queue_offsets)
         if is_wanted and start < stop and not conditions.are_none:
             ranges.setdefault(name.broker, []).append(QueueRange(name.topic, name.queue_id, start, stop))
@@ -157,7 +157,7 @@ def read_part(part: RangesPart, conditions: Conditions, rows: Rows, options: Rea
     key = [wide.columns.index(name) for name in _QUEUE_KEY]
     wanted = _Wanted(part.ranges)
     topics = frozenset(each.topic for each in part.ranges)
-    conditions = replace(conditions, topics=topics, queues=frozenset(each.queue_id for each in part.ranges))
+    conditions = replace(conditions, topics=topics, queue_ids=frozenset(each.queue_id for each in part.ranges))
     for stretch in part.stretches:
         for batch in read_stretch(part.snapshot, conditions.of_scan(stretch, sorted(topics)), wide, options):
             is_wanted = wanted.mask(*map(batch.column, key))

@@ -47,11 +47,11 @@ class Subscription:
         named = [option for option in _NAMING_QUEUES if given.get(option) is not None]
         if len(named) > 1:
             raise ValueError(f"options {' and '.join(named)} say which queues are read: give one of them")
-        assigned, queue_ids = None, given.queue_ids("queues")
+        assigned, queue_ids = None, given.queue_ids("queueIds")
         if given.get("assign") is not None:
             assigned = frozenset(_assigned(given, brokers))
             if queue_ids is not None:
-                raise ValueError("options assign and queues say which queues are read: give one of them")
+                raise ValueError("options assign and queueIds say which queues are read: give one of them")
         topics = given.names(named[0]) if named in (["topics"], ["subscribe"]) else None
         if assigned is not None:
             topics = tuple({queue.topic for queue in assigned})

@@ -17,8 +17,7 @@ from mqstore.spark.stores import StoreLike, plan_far
 class Where(TypedDict, total=False):
     """Conditions of `scan`, as `mqstore.Store.scan` has them; all of those given must hold."""
 
-    queues: int | Iterable[int]
-    """Queue ids."""
+    queue_ids: int | Iterable[int]
     tags: str
     """One of some tags: "paid || refund"."""
     keys: str | Iterable[str]
@@ -37,8 +36,8 @@ def scan(
     *,
     columns: Sequence[str] | None = None,
     topics: str | Iterable[str] | None = None,
-    starting: datetime | int | None = None,
-    ending: datetime | int | None = None,
+    since: datetime | int | None = None,
+    until: datetime | int | None = None,
     where: Where | None = None,
     **options: str | int | bool,
 ) -> DataFrame:
@@ -46,8 +45,8 @@ def scan(
     needed for that.
 
     `columns` are those of a message that the frame has, all by default, and `broker` before them with `Stores`. Where they are
-    of topic, queue_id, queue_offset, physical_offset and store_size, and no other condition is given than topics and queues,
-    the queues alone are read. `topics` is a topic or several. `starting` and `ending` bound the store time, the second
+    of topic, queue_id, queue_offset, physical_offset and store_size, and no other condition is given than topics and queue_ids,
+    the queues alone are read. `topics` is a topic or several. `since` and `until` bound the store time, the second
     exclusive: a datetime with a timezone, or ms since 1970. `options` are those of format "mqstore": `errors="skip"`.
 
     The first action on the frame plans the read, and every later one reads the same: what the store held then. With an open
@@ -59,8 +58,8 @@ def scan(
     given: dict[str, str | int | bool | None] = {
         "columns": None if columns is None else json.dumps(_names(columns)),
         "topics": None if topics is None else json.dumps(_listed(topics)),
-        "startingTimestamp": _time("starting", starting),
-        "endingTimestamp": _time("ending", ending),
+        "startingTimestamp": _time("since", since),
+        "endingTimestamp": _time("until", until),
         **_options_of({} if where is None else where),
         **plan_far(store, spark).as_options(),
         **options,
@@ -74,9 +73,9 @@ def _options_of(where: Where) -> dict[str, str | None]:
     unknown = set(where).difference(Where.__annotations__)
     if unknown:
         raise ValueError(f"where has {', '.join(sorted(unknown))}; it may have {', '.join(Where.__annotations__)}")
-    queues, keys, properties = where.get("queues"), where.get("keys"), where.get("properties")
+    queue_ids, keys, properties = where.get("queue_ids"), where.get("keys"), where.get("properties")
     return {
-        "queues": None if queues is None else json.dumps([queues] if isinstance(queues, int) else list(queues)),
+        "queueIds": None if queue_ids is None else json.dumps([queue_ids] if isinstance(queue_ids, int) else list(queue_ids)),
         "tags": where.get("tags"),
         "keys": None if keys is None else " ".join(map(_key, _listed(keys))),
         "properties": None if properties is None else json.dumps(dict(properties)),

@@ -131,7 +131,7 @@ class MessageReader(DataSourceReader):
             return
         why = f"the filters on {', '.join(self._filtered)} do not narrow" if self._filtered else "no option narrows"
         logging.getLogger("mqstore.spark").warning(
-            "%s: %s the read, so all %d bytes of the log are read, and Spark filters the rows. Options topics, queues, "
+            "%s: %s the read, so all %d bytes of the log are read, and Spark filters the rows. Options topics, queueIds, "
             "startingTimestamp and endingTimestamp narrow the read",
             *(", ".join(place.snapshot.path for place in self._places.values()), why, size),
         )
