@@ -1,4 +1,4 @@
-//! Everything that can be found wrong. The table in docs/ARCHITECTURE.md is held equal to this list by a test.
+//! The table of findings. A test compares it with docs/FINDINGS.md.
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

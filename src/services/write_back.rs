@@ -168,7 +168,8 @@ impl Stepped for FlushRealTime {
     }
 }
 
-/// Keeps the last bytes of the log in the page cache, and drops what this process has appended before them.
+/// Keeps the last bytes of the log in the page cache, and drops what this process has appended before them. A cache that only grows needs
+/// new memory for each page, which can cost more than the append on a virtual machine.
 #[derive(Debug)]
 pub(super) struct DropBehind {
     log: Arc<CommitLog>,

@@ -1,4 +1,8 @@
 //! Messages as they come: of the whole log in its order, or of one queue.
+//!
+//! A start position is compared with the bounds of its queue after the refresh: a position above the upper bound would skip the messages
+//! that are appended below it. Only [`OnMissing`] turns it into the first or the next message of the queue. A position whose message has
+//! expired moves to the lower bound.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,17 @@
 //! Reading many messages at once. A route finds the places of messages, in the order in which they are wanted; a picker reads them.
+//!
+//! - **Bounds.** With a time range, only segments are read whose first messages were stored in about that range.
+//! - **Route.** Along the entries of the queues, 64 at once, if topics are named and have less than about half of the log; otherwise record
+//!   by record along the log. Queues that are read in log order are merged by physical offset. A message that is unwanted by the tag hash of
+//!   its entry costs no read of the log.
+//! - **Both routes return the same messages.** A record that was found in the log counts only if the entry of its queue leads to it. No
+//!   checksum covers a topic, so a record of an unwanted topic may be a damaged wanted one: each wanted queue is kept in step with the log,
+//!   and an entry that leads to such a record shows the damage.
+//! - **Page cache.** A pass in log order reads 4 MiB ahead, and drops the pages that it has brought into the cache. It asks the system
+//!   block by block (128 KiB) which pages were cached before, and keeps those. Where the system does not answer nothing is dropped.
+//!   Messages of a queue stay cached, because messages of other queues between them may come next.
+//! - **Threads.** In a long pass one thread at a time follows the route and takes the places of a section; it reads their messages while
+//!   another one continues. Damage, counts and coverage belong to a section until the caller takes it, so they are those of one thread.
 
 /// The request for a scan.
 mod request;
