@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from shell import printed
 
 import mqstore
 
@@ -22,23 +20,6 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "OPERATING.md"
 BLOCK = re.compile(r"```sh\n(?P<commands>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
 #: The command of the page that takes dead letters out of a store.
 RESEND = re.compile(r"^mqstore export broker dead\.jsonl .*$", re.MULTILINE)
-#: Where the stores lie, as the page calls it.
-FOLDER = "/data"
-
-
-def printed(commands: str, folder: Path) -> str:
-    """What some lines print in a shell."""
-    python = f'python() {{ {sys.executable} "$@"; }}'
-    shell = f'{python}\nmqstore() {{ python -m mqstore "$@"; }}\n{commands}'
-    ran = subprocess.run(
-        ["bash", "-c", shell],
-        cwd=folder,
-        env=os.environ | {"TZ": "UTC"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return ran.stdout.replace(str(folder), FOLDER)
 
 
 def test_every_command_of_the_page_prints_what_the_page_says(
