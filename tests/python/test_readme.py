@@ -1,4 +1,4 @@
-"""The README's Python runs unchanged, and each way to install that a page or a message names works."""
+"""The README's programs run, its figures are those of the benchmarks, and each way to install that a page names works."""
 
 from __future__ import annotations
 
@@ -7,35 +7,52 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from mqstore.cli._main import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 
 
-def python_of(section: str) -> list[str]:
-    text = re.search(rf"^## {section}\n(.*?)^## ", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    assert text is not None
-    return re.findall(r"```python\n(.*?)```", text[1], re.DOTALL)
+BENCHMARKS = ROOT / "docs" / "BENCHMARKS.md"
+FEW_LINES = 120
+#: A row of the table of speed: the section of the benchmarks, the unit, the figures.
+ROW = re.compile(r"^\| \[[^]]*\]\(docs/BENCHMARKS\.md#(\w+)\)[^|]*\| ([^|]*) \|(.*)\|$", re.MULTILINE)
 
 
-def test_the_examples_run(
-    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def section(page: str, heading: str) -> str:
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    assert found is not None, heading
+    return found[1]
+
+
+def test_the_programs_of_the_readme_run_on_the_store_of_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reading, writing = python_of("Python")
-    (tmp_path / "store").symlink_to(events)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    exec(compile(reading, README, "exec"), names)
+    assert CliRunner().invoke(commands, ["demo", "store"]).exit_code == 0
+    [program] = re.findall(r"```python\n(.*?)```", section(README.read_text(encoding="utf-8"), "Python"), re.DOTALL)
+    exec(compile(program, README, "exec"), {})
     printed = capsys.readouterr().out
-    assert "rocketmq-broker" in printed
-    assert "FOUND" in printed
-    exec(compile(writing, README, "exec"), names)
-    assert re.fullmatch(r"[0-9A-F]{32} b'two'\n", capsys.readouterr().out)
+    assert """['o-7'] b'{"order": 7, "city": "Lima"}'\nFOUND """ in printed
+    assert printed.endswith("\n5\n")
+
+
+def test_the_readme_is_short_and_each_figure_of_speed_is_one_of_the_benchmarks() -> None:
+    text, benchmarks = README.read_text(encoding="utf-8"), BENCHMARKS.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= FEW_LINES
+    rows = ROW.findall(section(text, "Speed"))
+    assert len(rows) == 8
+    for name, unit, figures in rows:
+        measured = [re.split(r" *\| *| \(", line) for line in section(benchmarks, name).splitlines()]
+        wanted = {unit, *figures.replace("|", " ").split()}
+        assert any(wanted <= set(cells) for cells in measured), (name, wanted)
 
 
 def test_pages_and_messages_name_a_way_to_install_that_works() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    pages = [README, *(ROOT / "docs" / f"{name}.md" for name in ("CLI", "OPERATING", "RECIPES", "SPARK"))]
+    pages = [README, *(ROOT / "docs" / f"{name}.md" for name in ("CLI", "GETTING_STARTED", "OPERATING", "RECIPES", "SPARK"))]
     sources = [*(ROOT / "python").rglob("*.py"), *(ROOT / "src").rglob("*.rs"), *(ROOT / "spark_examples").rglob("*.py")]
     of_checkout = re.compile(r"(?:\.|PATH-OF-THE-WHEEL)(?:\[([a-z,]+)\])?")
     wrong = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_readme import python_of
+from test_getting_started import shown_tests
 
 import mqstore
 from mqstore.testing import SMALL, Broker, Clock
@@ -279,9 +279,8 @@ def test_a_broker_writes_what_a_reader_finds(mqstore_broker):
 
 @pytest.mark.parametrize("load", [["-p", "mqstore.testing.plugin"], []], ids=["told", "found"])
 def test_the_fixtures_serve_tests_of_somebody_else(tmp_path: Path, load: list[str]) -> None:
-    [readme] = python_of("Testing with a store")
     (tmp_path / "test_user.py").write_text(USER)
-    (tmp_path / "test_readme.py").write_text(readme)
+    (tmp_path / "test_page.py").write_text(shown_tests())
     (tmp_path / "pytest.ini").write_text("[pytest]")
     command = [sys.executable, "-m", "pytest", "-q", *load, "-W", "error", tmp_path]
     printed = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path).stdout

@@ -1,4 +1,4 @@
-"""The programs of docs/SPARK.md run as they stand there, one after the other."""
+"""The programs of docs/SPARK.md run, one after the other, and so does that of the README."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 import mqstore
 import mqstore.spark as mq
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "SPARK.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "SPARK.md"
 PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 MESSAGES = 10
 
@@ -29,6 +30,14 @@ def fill(path: Path) -> None:
 def count(path: Path) -> int:
     with mqstore.open(path) as store:
         return len(store.topics["orders"].queues[0])
+
+
+def test_the_program_of_the_readme_copies_paid_orders(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "store")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [program] = [found for found in PROGRAM.findall(readme) if "mqstore.spark" in found]
+    exec(program.replace('"/data/', f'"{tmp_path}/'), {"spark": spark})
+    assert count(tmp_path / "paid") == MESSAGES / 2
 
 
 @pytest.mark.slow
