@@ -217,7 +217,7 @@ impl Compared {
 
     /// A live writer may just be making a file.
     fn look_at_files(&self, usual_len: Option<u64>, context: &mut Context<'_>) {
-        for (path, len, expected) in self.queue.misfits() {
+        for (path, len, expected) in self.queue.wrong_lengths() {
             let what = format!("it has {len} bytes, a whole queue file has {expected}");
             context.add(Finding::new(FindingId::QueueFileLength, path, len.min(expected), what));
         }

@@ -1,5 +1,5 @@
-//! A file that is being appended to: made with every block in place, renamed into its directory, written through its mapping or through
-//! the transient store pool, synced.
+//! A segment that is appended to: created with all of its blocks allocated, renamed into its directory, written through its mapping
+//! or through the transient store pool, synced.
 
 use std::io;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::format::{UNFINISHED_PREFIX, segment_name};
 
-/// Bytes of a segment that are made ready at once.
+/// The bytes of a segment that are prefaulted at once.
 const WARMED_AT_ONCE: usize = 1 << 20;
 
-/// The warm-up of a new segment, as `RocketMQ` calls it: all of its pages are made ready to be written.
+/// The warm-up of a new segment, as `RocketMQ` calls it: all of its pages are prefaulted for writing.
 #[derive(Debug, Clone, Copy)]
 pub struct WarmUp {
-    /// The number of bytes after which they are synced, so that the disk does not get all of them at once.
+    /// The number of bytes after which the zeros are synced, so that the disk does not get all of them at once.
     pub synced_every: Option<u64>,
 }
 
@@ -32,11 +32,11 @@ pub struct AppendFile {
     start: u64,
     file: Arc<dyn File>,
     region: Region,
-    /// The pool in which appended bytes wait until they are written to the file. Empty if all of them go through the mapping.
+    /// The pool in which appended bytes wait until they are written to the file; empty if they are written through the mapping.
     pool: OnceLock<Arc<TransientStorePool>>,
-    /// All of its pages were made ready when it was made.
+    /// Set if all of its pages were prefaulted at its creation.
     is_warm: bool,
-    /// The warm-up has locked its pages in memory. They stay locked until the segment is dropped.
+    /// Set if the warm-up has locked its pages in memory. They stay locked until the segment is dropped.
     is_locked: bool,
     /// The offset after its last record, and after the BLANK that fills it.
     filled_until: AtomicU64,
@@ -56,15 +56,16 @@ impl AppendFile {
         }
     }
 
-    /// Makes the segment that starts at `start` in `dir`, with all of its `len` bytes allocated. It is made beside `dir`, because a broker
-    /// does not start with a foreign file in there. It replaces no file. Its name is durable after [`AppendFile::sync_name`].
+    /// Creates the segment that starts at `start` in `dir`, with all of its `len` bytes allocated. The file is created outside
+    /// `dir`, because a broker does not start with a foreign file in there. It replaces no file. Its name is durable after
+    /// [`AppendFile::sync_name`].
     ///
     /// # Errors
-    /// [`Error::DiskFull`] when there is no room, [`Error::Io`]: no file is left, and another try starts again.
+    /// [`Error::DiskFull`] on a full disk, [`Error::Io`]: no file remains, and another try starts again.
     pub fn create(env: &dyn Env, dir: &Path, start: u64, len: u64, warm_up: Option<WarmUp>) -> Result<Self> {
         let path = dir.join(segment_name(start));
         let new = unfinished_path(dir, start);
-        // An earlier process may have died while it made this file.
+        // An earlier process may have died while it created this file.
         let _ = env.unlink(&new);
         let made = || {
             let file = env.create(&new)?;
@@ -84,12 +85,12 @@ impl AppendFile {
             Err(error) => {
                 // The unfinished file must not keep its space.
                 let _ = env.unlink(&new);
-                Err(Error::full_or_io("make", &path, error))
+                Err(Error::full_or_io("create", &path, error))
             }
         }
     }
 
-    /// Removes the file of a segment that could not be made, if it is still there.
+    /// Removes the unfinished file of a segment whose creation failed, if it still exists.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -97,8 +98,8 @@ impl AppendFile {
         remove_file(env, &unfinished_path(dir, start))
     }
 
-    /// Appends to an existing segment, which `open` opens for writing. A segment of a broker may be sparse, and a full disk would show
-    /// only when a page is written. So its missing blocks are allocated now.
+    /// Opens an existing segment to append to it; `open` opens its file for writing. A segment of a broker may be sparse, and a
+    /// full disk would show only when a page is written. So its missing blocks are allocated now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -115,10 +116,11 @@ impl AppendFile {
         }
     }
 
-    /// Makes the name of a new segment durable, and the removal of its temporary name. After that a record in it can be acknowledged.
+    /// Makes the name of a new segment durable, and the removal of its temporary name. Only then may a record in it be
+    /// acknowledged.
     ///
     /// # Errors
-    /// A [shortage](Error::is_shortage): nothing was synced. [`Error::Io`]: whether the segment survives a power cut is not known.
+    /// A [shortage](Error::is_shortage): nothing was synced. [`Error::Io`]: the segment may not survive a power cut.
     pub fn sync_name(&self, env: &dyn Env) -> Result<()> {
         let dir = self.path.parent().unwrap_or(&self.path);
         for dir in [dir, dir.parent().unwrap_or(dir)] {
@@ -128,7 +130,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Removes a segment that holds no record, if it is still there. The removal is durable after a sync of the directory.
+    /// Removes a segment that holds no record, if it still exists. The removal is durable after a sync of the directory.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -136,7 +138,7 @@ impl AppendFile {
         remove_file(env, &self.path)
     }
 
-    /// Returns true if it was warmed up when it was made.
+    /// Returns true if it was warmed up at its creation.
     pub fn is_warm(&self) -> bool {
         self.is_warm
     }
@@ -146,32 +148,32 @@ impl AppendFile {
         self.is_locked
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Offset of its first byte.
+    /// Returns the offset of its first byte.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Offset after its last byte.
+    /// Returns the offset after its last byte.
     pub fn end(&self) -> u64 {
         self.start + self.region.len() as u64
     }
 
-    /// Makes appended bytes go through the pool. Called before the first of them.
+    /// Makes appended bytes go through the pool. Must be called before the first append.
     pub fn use_pool(&self, pool: Arc<TransientStorePool>) {
         let _ = self.pool.set(pool);
     }
 
-    /// Returns the pool that appended bytes go through, if they do.
+    /// Returns the pool that appended bytes go through, if there is one.
     pub fn pool(&self) -> Option<&TransientStorePool> {
         self.pool.get().map(Arc::as_ref)
     }
 
-    /// Copies parts to a position, one after the other, in the file or in the pool; `false` if they are not there. See
+    /// Copies consecutive parts to a position in the file or in the pool; returns false if they were not written. See
     /// [`Region::write_parts`].
     #[inline]
     pub fn write(&self, at: usize, parts: &[&[u8]]) -> bool {
@@ -181,21 +183,27 @@ impl AppendFile {
         }
     }
 
-    /// Notes that no byte is written at this offset or after.
+    /// Sets the offset from which on no byte is written.
     pub fn fill_until(&self, end: u64) {
         self.filled_until.store(end, Ordering::Release);
     }
 
-    /// Writes a range, by offset, from the pool to the file. Nothing has to be done for a segment that is written through its mapping.
+    /// Writes a range of offsets from the pool to the file. Does nothing for a segment that is written through its mapping.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`]: the file may have a part of the range. After a [shortage](Error::is_shortage) it may be written
-    /// again.
+    /// [`Error::DiskFull`], [`Error::Io`]: the file may contain a part of the range. After a [shortage](Error::is_shortage) the
+    /// range may be written again.
     pub fn commit(&self, range: Range<u64>) -> Result<()> {
         let Some(pool) = self.pool() else { return Ok(()) };
         let mut at = range.start;
         let waiting = pool.read(range.start..range.end.min(self.filled_until.load(Ordering::Acquire)));
-        let too_many = || Error::io("write", &self.path, io::Error::other("more bytes wait than the pool has"));
+        let too_many = || {
+            Error::io(
+                "write",
+                &self.path,
+                io::Error::other("pending bytes exceed the transient store pool"),
+            )
+        };
         for piece in waiting.ok_or_else(too_many)? {
             let written = self.file.write_all_at(piece, at - self.start);
             written.map_err(|error| Error::full_or_io("write", &self.path, error))?;
@@ -204,13 +212,13 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Does the same as [`AppendFile::write`], through the mapping and not through the pool.
+    /// Copies consecutive parts to a position in the file through the mapping, also if the segment has a pool.
     #[inline]
     pub fn write_mapped(&self, at: usize, parts: &[&[u8]]) -> bool {
         self.region.write_parts(at, parts)
     }
 
-    /// Makes the pages of a range, by offset, ready to be written; see [`Region::supply`].
+    /// Prefaults the pages of a range of offsets for writing; see [`Region::supply`].
     ///
     /// # Errors
     /// As [`Region::supply`].
@@ -219,7 +227,7 @@ impl AppendFile {
         self.region.supply(position(range.start)..position(range.end))
     }
 
-    /// Writes zeros to a range, by offset, of the file, not through the pool.
+    /// Writes zeros to a range of offsets of the file, not through the pool.
     ///
     /// # Errors
     /// As [`File::zero`].
@@ -227,14 +235,14 @@ impl AppendFile {
         self.file.zero(range.start - self.start..range.end - self.start)
     }
 
-    /// Takes the pages of a range, by offset, out of its mapping; see [`Region::let_go`].
-    pub fn let_go(&self, range: Range<u64>) {
+    /// Unmaps the pages of a range of offsets; see [`Region::release_pages`].
+    pub fn release_pages(&self, range: Range<u64>) {
         let position = |offset: u64| offset.saturating_sub(self.start).min(self.region.len() as u64) as usize;
-        self.region.let_go(position(range.start)..position(range.end));
+        self.region.release_pages(position(range.start)..position(range.end));
     }
 
-    /// Overwrites the written parts of a range, by offset, with zeros, durably. Bytes that read as zeros are written, too: where a sync has
-    /// failed, memory may show zeros that are not on disk.
+    /// Overwrites the written parts of a range of offsets with zeros, durably. Bytes that read as zeros are overwritten, too: after
+    /// a failed sync, memory may show zeros that are not on disk.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -252,10 +260,10 @@ impl AppendFile {
         cleared().map_err(|error| Error::full_or_io("clear the end of", &self.path, error))
     }
 
-    /// Makes a range durable.
+    /// Syncs a range of offsets.
     ///
     /// # Errors
-    /// [`Error::Io`]: nothing is known about what was not durable before.
+    /// [`Error::Io`]: unsynced bytes before this call may be durable or not.
     pub fn sync(&self, range: Range<u64>, step: Step) -> Result<()> {
         self.file
             .sync_range(range, step)
@@ -263,12 +271,12 @@ impl AppendFile {
     }
 }
 
-/// Makes every page of a new segment ready to be written, and locks them in memory; says whether it may.
+/// Prefaults every page of a new segment for writing, and locks the pages in memory. Returns true if they are locked.
 fn warm(file: &dyn File, region: &Region, warm_up: WarmUp) -> io::Result<bool> {
-    let stretches = || (0..region.len()).step_by(WARMED_AT_ONCE);
-    let stretch = |start: usize| start..region.len().min(start + WARMED_AT_ONCE);
+    let chunk_starts = || (0..region.len()).step_by(WARMED_AT_ONCE);
+    let chunk = |start: usize| start..region.len().min(start + WARMED_AT_ONCE);
     let mut unsynced = 0;
-    for range in stretches().map(stretch) {
+    for range in chunk_starts().map(chunk) {
         make_writable(region, range.clone());
         let is_last = range.end == region.len();
         if warm_up
@@ -284,17 +292,17 @@ fn warm(file: &dyn File, region: &Region, warm_up: WarmUp) -> io::Result<bool> {
     Ok(is_locked)
 }
 
-/// Makes the pages of a part of a new segment ready to be written.
+/// Prefaults the pages of a range of a new segment for writing.
 fn make_writable(region: &Region, range: Range<usize>) {
     if region.supply(range.clone()).is_err() {
-        // A system that supplies no pages. The bytes of a new segment are zeros.
+        // Before Linux 5.14 pages cannot be populated, so each is written. The bytes of a new segment are zeros.
         for page in range.step_by(PAGE_SIZE as usize) {
             region.write(page, &[0]);
         }
     }
 }
 
-/// Returns the path of a segment of the directory `dir` until it is finished.
+/// Returns the path of an unfinished segment of the directory `dir`.
 fn unfinished_path(dir: &Path, start: u64) -> PathBuf {
     dir.parent()
         .unwrap_or(dir)

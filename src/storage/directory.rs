@@ -13,10 +13,10 @@ use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::format::{parse_segment_name, segment_name};
 
-/// Listings that may be compared before holes are believed.
+/// The most listings that are compared before a missing file counts as a hole.
 const MOST_LISTINGS: usize = 8;
 
-/// Returns the entries of a directory; none if it is missing.
+/// Returns the entries of a directory; no entries if it is missing.
 pub(super) fn entries(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     match env.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -24,7 +24,7 @@ pub(super) fn entries(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     }
 }
 
-/// The segments among the entries, sorted by offset, and the other names.
+/// Returns the segments among the entries, sorted by offset, and the other names.
 pub(super) fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<PooledFile>, Vec<OsString>)> {
     let mut files = Vec::new();
     let mut ignored = Vec::new();
@@ -49,12 +49,12 @@ pub(super) fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<Pooled
 /// The rule for the lengths of a queue's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
-    /// All are whole; the last one may be shorter.
+    /// All files have the file size; only the last one may be shorter.
     Whole,
-    /// Segments of the log: others than the last may be cut short, too. Bytes between files are missing then.
+    /// Segments of the log: files before the last may also be cut short. The bytes up to the next file are missing then.
     Segments,
-    /// Files that are made again from others: they may have any length, and what is too much of one is not read. Whole ones have a multiple
-    /// of `unit` bytes.
+    /// Files that are derived from others: they may have any length, and the excess of a longer one is not read. Whole files have a
+    /// multiple of `unit` bytes.
     Derived { unit: u64 },
 }
 
@@ -63,13 +63,13 @@ pub(crate) enum FileKind {
 pub(crate) struct Fitted {
     kind: FileKind,
     pub(super) file_size: u64,
-    /// Files before others that have less than their whole length, and what they have.
+    /// The files before others that are cut short, with their lengths.
     pub(super) cut_short: Vec<(PathBuf, u64)>,
-    /// Files that have more than their whole length, and what they have.
+    /// The files that are too long, with their lengths.
     too_long: Vec<(PathBuf, u64)>,
-    /// The error of a file size given on which all files disagree.
+    /// The error of a given file size that all files contradict.
     contradiction: Option<Error>,
-    /// A file has just this size.
+    /// Set if a file has exactly this size.
     has_whole: bool,
 }
 
@@ -85,7 +85,7 @@ impl Fitted {
         }
     }
 
-    /// Finds out how long the files are, if that is not given, and clips those that are too long where they may be.
+    /// Determines the file size, if it is not given, and ignores the excess of files that may be too long.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if lengths or names do not fit together, [`Error::Invalid`] for a `file_size` of 0, and for a
@@ -120,22 +120,22 @@ impl Fitted {
         }
     }
 
-    /// Returns the files that are too long, or are cut short before others, and the length that they have.
-    pub(crate) fn misfits(&self) -> impl Iterator<Item = &(PathBuf, u64)> {
+    /// Returns the files that are too long, or are cut short before others, with their lengths.
+    pub(crate) fn wrong_lengths(&self) -> impl Iterator<Item = &(PathBuf, u64)> {
         self.too_long.iter().chain(&self.cut_short)
     }
 
-    /// Returns the error of the file size given, if the files agree on another one.
+    /// Returns the error of the given file size, if the files agree on another one.
     pub(crate) fn contradiction(&self) -> Option<&Error> {
         self.contradiction.as_ref()
     }
 
-    /// Returns whether a file has just the file size.
+    /// Returns true if a file has exactly the file size.
     pub(crate) fn has_whole(&self) -> bool {
         self.has_whole
     }
 
-    /// Leaves out what is too much of files that may be too long.
+    /// Ignores the excess of files that may be too long.
     pub(super) fn clip(&self, files: &mut [PooledFile]) {
         if matches!(self.kind, FileKind::Derived { .. }) && self.file_size > 0 {
             for file in files.iter_mut() {
@@ -144,7 +144,7 @@ impl Fitted {
         }
     }
 
-    /// Checks that the files can follow each other.
+    /// Checks that names and lengths make a contiguous queue, as far as its rule requires.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -158,7 +158,7 @@ impl Fitted {
     }
 }
 
-/// Returns the error of a file size that is not that of the files, although they fit together and have a length that files can have.
+/// Returns the error of a given file size that contradicts the files, although they fit together and have a possible length.
 fn contradicted(dir: &Path, given: u64, files: &[PooledFile], kind: FileKind) -> Option<Error> {
     let unit = match kind {
         FileKind::Whole => 1,
@@ -177,7 +177,7 @@ fn contradicted(dir: &Path, given: u64, files: &[PooledFile], kind: FileKind) ->
     Some(Error::Invalid { what })
 }
 
-/// The length of most files that have a byte; of several such lengths the largest. `None` if there is no such file.
+/// Returns the most frequent non-zero length; of several such lengths the largest. `None` if there is none.
 pub fn usual_len(lens: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     for len in lens.into_iter().filter(|len| *len > 0) {
@@ -187,8 +187,8 @@ pub fn usual_len(lens: impl IntoIterator<Item = u64>) -> Option<u64> {
     most.map(|(len, _)| len)
 }
 
-/// Returns the most frequent length of the files that agrees with the distances between their names; 0 if no file has a byte. A length
-/// that does not agree is that of a damaged file.
+/// Returns the most frequent length of the files that agrees with the distances between their names; 0 if no file has a byte. A
+/// length that does not agree is that of a damaged file.
 fn length_of_most(files: &[PooledFile]) -> u64 {
     let first = files.first().map_or(0, |file| file.start);
     let distance = |file: &PooledFile| file.start - first;
@@ -206,8 +206,8 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Checks that the files can follow each other: every length but the last is `file_size`, or less where there may be gaps (`has_gaps`),
-/// every start is a multiple of it after the first, and every offset is a positive signed number.
+/// Checks the names and lengths: every length but the last is `file_size`, or less where there may be gaps (`has_gaps`), every
+/// start is a multiple of it after the first, and every offset is a positive signed number.
 fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], has_gaps: bool) -> Result<()> {
     let corrupt =
         |file: &PooledFile, offset: u64, reason: String| Err(Error::corrupt(dir.join(segment_name(file.start)), offset, reason));
@@ -228,7 +228,7 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], 
                 "the offset in the name is beyond 2^63: no store writes such a file".to_owned(),
             );
         }
-        // `file_size` is 0 only if there is no file.
+        // `file_size` is 0 only without files.
         if !(file.start - first_start).is_multiple_of(file_size) {
             return corrupt(
                 file,
@@ -244,7 +244,7 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], 
     Ok(())
 }
 
-/// Describes how the length of a file is wrong, and what to do about it.
+/// Describes the wrong length of a file, and what to do about it.
 fn wrong_length(path: &Path, found: u64, expected: u64) -> String {
     let path = path.display();
     let found_by = format!("expected {expected} bytes, the length of the store's files of this kind, found {found}");
@@ -263,12 +263,13 @@ fn wrong_length(path: &Path, found: u64, expected: u64) -> String {
     }
 }
 
-/// The files that a directory had at one moment.
+/// A repeated listing of a directory: its files at one moment.
 pub(super) struct Relisting(BTreeMap<u64, PooledFile>);
 
 impl Relisting {
-    /// Lists the directory. A listing is not atomic: it may show a file that is then removed, and miss the next one, which was removed
-    /// right after it. So the listing is repeated until no `known` file is missing between others, or the same ones are missing again.
+    /// Lists the directory. A listing is not atomic: it may show a file that is then removed, and miss the next one, which was
+    /// removed right after it. So the listing is repeated until no `known` file is missing between others, or the same ones are
+    /// missing twice in a row.
     ///
     /// # Errors
     /// Those of `list`.
@@ -296,19 +297,20 @@ impl Relisting {
             .collect()
     }
 
-    /// Returns whether a file that starts there was listed.
+    /// Returns true if a file that starts there was listed.
     pub(super) fn has(&self, start: u64) -> bool {
         self.0.contains_key(&start)
     }
 
-    /// Returns whether a file that started there has expired: files expire from the first one on, so that only a file before all that
-    /// remain has. A file after them was made ahead and removed unused, and the next writer makes it again.
+    /// Returns true if a file that started there has expired. Files expire from the first one on, so a missing file has expired
+    /// only if it lies before all that remain. A missing file after them was allocated ahead and removed unused, and the next
+    /// writer creates it again.
     pub(super) fn is_expired(&self, start: u64) -> bool {
         self.0.keys().next().is_none_or(|first| start < *first)
     }
 
-    /// Returns, ascending, the listed files that are new or were replaced: files made since, made again after they were removed, and
-    /// files that have their whole length by now. The last ones are left out until they have it.
+    /// Returns, ascending, the listed files that are new, were created again after their removal, or have reached the full length.
+    /// Shorter files at the end are left out until they have reached it.
     pub(super) fn into_new(self, known: &[Arc<PooledFile>], file_size: u64) -> Vec<PooledFile> {
         let known: BTreeMap<u64, &PooledFile> = known.iter().map(|file| (file.start, &**file)).collect();
         let is_new = |file: &PooledFile| {

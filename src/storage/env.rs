@@ -1,17 +1,19 @@
-//! The seam. All code above it uses files, directories, locks and the clock only through [`Env`] and [`File`]. The real implementation is
-//! [`RealEnv`](super::RealEnv); the tests have others, which count, fail, tear or forget.
+//! The interface to the operating system. All code above it uses files, directories, locks and the clock only through [`Env`] and
+//! [`File`]. The real implementation is [`RealEnv`](super::RealEnv); the tests have others, which count calls, fail, tear writes or
+//! lose unsynced bytes.
 //!
-//! The words of the contract:
+//! The terms of the contract:
 //! - *visible*: any process that looks sees it. Every write and directory change is visible when its call returns.
-//! - *durable*: a power cut does not take it back. Nothing is durable before the sync that names it has returned `Ok`:
-//!   bytes need [`File::sync`] (or `sync_range`, or [`FileSystem::sync`]), a name in a directory needs [`Env::sync_dir`].
-//!   Unsynced bytes may become durable in any order, by the sector.
-//! - A failed sync says nothing about the bytes that it covered, and a later one that succeeds does not either: the caller
-//!   stops writing, reopens, and rewrites what was not durable.
-//! - A call that finds no descriptor or no memory left (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and may be
-//!   made again. A sync that was begun never fails with one of these: [`Env::sync_dir`] does when it cannot open the directory.
+//! - *durable*: it survives a power cut. Nothing is durable before the sync that names it has returned `Ok`: bytes need
+//!   [`File::sync`] (or `sync_range`, or [`FileSystem::sync`]), a name in a directory needs [`Env::sync_dir`]. Unsynced bytes may
+//!   become durable in any order, by the sector.
+//! - A failed sync proves nothing about the bytes that it covered, and neither does a later one that succeeds: the caller stops
+//!   writing, reopens, and rewrites what was not durable.
+//! - A call that fails for lack of descriptors or memory (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and
+//!   may be repeated. A sync that was begun never fails with one of these: [`Env::sync_dir`] does when it cannot open the
+//!   directory.
 //! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`].
-//! - Errors are plain [`io::Error`]s: the caller adds the path and what it means for a store.
+//! - Errors are plain [`io::Error`]s: the caller adds the path and the consequence for the store.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -26,22 +28,22 @@ use super::region::Region;
 /// The access that a file is opened or mapped for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing can be changed through it.
+    /// Reading only.
     Read,
     /// Reading and writing.
     ReadWrite,
 }
 
-/// The expected use of a range of a file. A hint: it changes no answer.
+/// The expected use of a range of a file. A hint: it changes no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Advice {
-    /// From the start to the end: read far ahead.
+    /// In ascending order: use a large read-ahead.
     Sequential,
-    /// At random places: do not read ahead.
+    /// In random order: use no read-ahead.
     Random,
-    /// Soon: start reading it now.
+    /// Soon: start reading it now (prefetch).
     WillNeed,
-    /// Not again: its cached pages may go.
+    /// Not again: its pages may leave the page cache.
     DontNeed,
 }
 
@@ -56,23 +58,23 @@ pub enum EntryKind {
     Other,
 }
 
-/// One name in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name, without the directory.
     pub name: OsString,
     /// The kind of the file.
     pub kind: EntryKind,
-    /// Bytes of the file (of a link: of its target), 0 for anything but a file.
+    /// The size of the file (of a link: of its target), 0 for anything but a file.
     pub len: u64,
 }
 
-/// The ordering steps that durability rests on: each sync is called for one of them, and each can be made a no-op under
-/// test. What a power cut does to a store in which the step is missing stands beside it.
+/// The ordering steps that durability rests on: each sync is called for one of them, and tests can turn each into a no-op. Each
+/// variant states what a power cut does to a store without the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The store's directories are in their parents, before anything is made in them. Without: the store is gone, acks
-    /// and all.
+    /// The store's directories are in their parents, before anything is created in them. Without: the store is lost, including
+    /// acknowledged messages.
     StoreDirectories,
     /// The note of the end of a closed log, under its temporary name, before it is renamed. Without: `abort` is there and the note is
     /// empty, and a repair takes messages after damage for stale ones.
@@ -82,35 +84,35 @@ pub enum Step {
     /// `abort` is in the store's directory, before the first append. Without: the store looks closed, recovery skips its scan, and a torn
     /// end is served.
     AbortCreated,
-    /// A new segment's length and blocks, before it is renamed into the log. Without: a segment of a foreign length stands
-    /// in the log, and a broker refuses the store.
+    /// A new segment's length and blocks, before it is renamed into the log. Without: the log has a segment of a wrong length, and
+    /// a broker refuses the store.
     SegmentAllocated,
-    /// The segment's new name in `commitlog/` and the removal of its temporary name in the store's directory, before the first ack
-    /// inside it. Without: the segment is gone with acked records in it.
+    /// The segment's new name in `commitlog/` and the removal of its temporary name in the store's directory, before the first
+    /// acknowledgement inside it. Without: the segment is lost with acknowledged records in it.
     SegmentRenamed,
-    /// The removal of a segment that no record was put into, before `abort` goes. Without: it comes back, and a closed store with a
+    /// The removal of a segment without records, before `abort` is removed. Without: it reappears, and a closed store with a
     /// segment past its end is refused.
     SegmentRemoved,
-    /// The records below an offset, before `flushed` rises to it. Without: acked records are lost or torn.
+    /// The records below an offset, before `flushed` rises to it. Without: acknowledged records are lost or torn.
     LogRange,
-    /// Queue entries past the recovered end of the log are gone, before the log itself is cut. Without: entries point at
-    /// bytes that later records overwrite, and name the wrong messages.
+    /// The removal of queue entries past the recovered end of the log, before the log itself is cut. Without: entries point to
+    /// bytes that later records overwrite, and lead to the wrong messages.
     QueuesCut,
-    /// Index files that a crash has damaged are gone, and what is kept of the others is on disk again, before the log is cut.
-    /// Without: a damaged file looks like one of a store that was closed, and keys are not found.
+    /// The removal of index files that a crash has damaged, and the kept part of the others, before the log is cut. Without: a
+    /// damaged file looks like one of a closed store, and keys are not found.
     IndexCut,
     /// The removal of a segment past the recovered end of the log, newest first, each before the next. Without: a later segment
-    /// comes back and an earlier one does not. That is a hole in the log, and the store is refused.
+    /// reappears and an earlier one does not. That is a hole in the log, and the store is refused.
     LogCut,
-    /// The recovered end of the log, written again with the bytes that were read, and the records of a salvage, before they are
-    /// served. Without: after a sync that failed the system shows bytes that are not on disk; they are read, acknowledged, and lost
-    /// in the next power cut.
+    /// The recovered end of the log, rewritten with the bytes that were read, and the records of a salvage, before they are served.
+    /// Without: after a failed sync the system shows bytes that are not on disk; they are read, acknowledged, and lost in the next
+    /// power cut.
     LogRewritten,
     /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record after the new
     /// end looks like the next one.
     TailZeroed,
     /// The claim in the lock file that every later record is ours, before the first of them. Without: a record that lost a sector
-    /// is served, for it might be a broker's.
+    /// is served, because it might be a broker's.
     LogClaimed,
     /// The entries in the consume-queue files, before a checkpoint stamp that covers them. Without: recovery starts after
     /// entries that are lost, and their messages are never dispatched again.
@@ -118,26 +120,26 @@ pub enum Step {
     /// An index file, before the checkpoint stamp that covers it. Without: keys are not found although the stamp says that
     /// they are indexed.
     IndexFile,
-    /// The name of a new index file in `index/`, before the same stamp. Without: as `IndexFile`, by the whole file.
+    /// The name of a new index file in `index/`, before the same stamp. Without: as `IndexFile`, for the whole file.
     IndexDirectory,
-    /// The mark of what was flushed, before the checkpoint is stamped, and after it was lowered to the end of a salvaged log. Without: a
-    /// closed store changes, or a salvaged store is refused because its log ends before the mark.
+    /// The mark of the flushed offset, before the checkpoint is stamped, and after it was lowered to the end of a salvaged log.
+    /// Without: a closed store changes, or a salvaged store is refused because its log ends before the mark.
     FlushedMark,
-    /// The checkpoint under its temporary name, after everything that it covers and before it is renamed. Without: an empty or torn file
-    /// gets the name, and its stamps may cover what is not there.
+    /// The checkpoint under its temporary name, after everything that it covers and before it is renamed. Without: an empty or torn
+    /// file gets the name, and its stamps may cover messages that are not on disk.
     Checkpoint,
-    /// The checkpoint's name, before `abort` goes. Without: a clean store starts from a stamp of long ago, or none.
+    /// The checkpoint's name, before `abort` is removed. Without: a clean store starts from an old stamp, or from no stamp.
     CheckpointRenamed,
-    /// The removal of `abort`, the last thing of a clean close. Without: the next open recovers a store that needs none.
+    /// The removal of `abort`, the last step of a clean close. Without: the next open recovers a store that needs no recovery.
     AbortRemoved,
     /// A configuration file under its temporary name, before it is renamed. Without: the new name has an empty file, and the recorded
     /// sizes of the store are lost.
     ConfigFile,
-    /// The configuration file's new name, before anything is written that relies on it. Without: files of the new geometry
-    /// stand beside the old one's record.
+    /// The configuration file's new name, before any write that relies on it. Without: the store has files of the new geometry and
+    /// the record of the old one.
     ConfigRenamed,
-    /// What a repair has copied or moved aside, before it changes the store, or before the repaired copy is a store. Without: a damaged
-    /// segment is salvaged, and its bytes as they were are gone.
+    /// The bytes that a repair has copied or moved, before it changes the store, or before the repaired copy is a store. Without: a
+    /// damaged segment is salvaged, and its original bytes are lost.
     SetAside,
 }
 
@@ -148,7 +150,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Keeps `held`, whose drop is what releases the lock.
+    /// Keeps `held`, whose drop releases the lock.
     pub fn new(held: impl Any + Send + Sync) -> Self {
         Self { _held: Box::new(held) }
     }
@@ -156,19 +158,20 @@ impl Lock {
 
 /// Files by name, directories, the store's lock, and the machine's clock and memory.
 pub trait Env: Send + Sync + Debug {
-    /// Opens an existing regular file, links followed; never creates or shortens one, and never waits for a peer.
+    /// Opens an existing regular file. Follows links; never creates or shortens a file, and never waits for the other end of a
+    /// pipe.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for anything that is no regular file; `PermissionDenied`, `ReadOnlyFilesystem` ...
+    /// `NotFound`; `InvalidInput` for anything but a regular file; `PermissionDenied`, `ReadOnlyFilesystem` ...
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
 
-    /// Makes a new, empty file and opens it for reading and writing. Its name is durable after `sync_dir` of its parent.
+    /// Creates an empty file and opens it for reading and writing. Its name is durable after `sync_dir` of its parent.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything has this name, even a link that leads nowhere.
+    /// `AlreadyExists` if anything has this name, even a dangling link.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
 
-    /// Makes one new directory. Its name is durable after `sync_dir` of its parent.
+    /// Creates a directory. Its name is durable after `sync_dir` of its parent.
     ///
     /// # Errors
     /// `AlreadyExists`; `NotFound` if the parent is missing.
@@ -188,22 +191,22 @@ pub trait Env: Send + Sync + Debug {
         Ok(dir.to_owned())
     }
 
-    /// Gives a file or directory a new name, on the same file system, in one step: a process that looks sees the old or the new
-    /// one. A file that had the new name is replaced. Durable after `sync_dir` of both parents; until then a power cut
-    /// leaves either name, or (across directories) both or none.
+    /// Renames a file or directory on one file system, atomically: another process sees the old or the new name. A file with the
+    /// new name is replaced. Durable after `sync_dir` of both parents; until then a power cut leaves either name, or (across
+    /// directories) both or none.
     ///
     /// # Errors
-    /// As the system gives them.
+    /// Those of the system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Renames a file, but replaces none.
+    /// Renames a file without replacing another one.
     ///
     /// # Errors
     /// `AlreadyExists` if anything has the new name: nothing was changed.
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Returns true if files can be renamed between two directories: both lie on one file system, in one mount of it. An implementation
-    /// with one file system returns true.
+    /// Returns true if files can be renamed between two directories: both are on one file system, in one mount of it. An
+    /// implementation with one file system returns true.
     ///
     /// # Errors
     /// `NotFound`, `PermissionDenied` ...
@@ -211,11 +214,11 @@ pub trait Env: Send + Sync + Debug {
         Ok(true)
     }
 
-    /// Gives a copy the mode of the original, and its owner where the system lets this process. Its own user may write to it. An
+    /// Gives a copy the mode of the original, and its owner if the system permits it. The copy's own user may write to it. An
     /// implementation without owners does nothing.
     ///
     /// # Errors
-    /// As the system gives them.
+    /// Those of the system.
     fn copy_mode_and_owner(&self, _original: &Path, _copy: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -226,10 +229,11 @@ pub trait Env: Send + Sync + Debug {
     /// `NotFound`; `IsADirectory` ...
     fn unlink(&self, path: &Path) -> io::Result<()>;
 
-    /// On `Ok`, every name made, changed or removed in `dir` before the call is durable (not the files' bytes).
+    /// Syncs a directory. On `Ok`, every name created, changed or removed in `dir` before the call is durable (not the files'
+    /// bytes).
     ///
     /// # Errors
-    /// Any error means that nothing is known to be durable. A later call that succeeds covers these names, too.
+    /// Any error means that these names may be durable or not. A later call that succeeds covers them, too.
     fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()>;
 
     /// Opens the file system that holds the directory `dir`, to sync all of it.
@@ -238,11 +242,11 @@ pub trait Env: Send + Sync + Debug {
     /// `NotFound`, `NotADirectory`, `PermissionDenied` ...
     fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>>;
 
-    /// Locks byte 0 of the file, which is made (empty) if it is missing, against every other holder: of this process, of
-    /// another one, and a broker. Never waits.
+    /// Locks byte 0 of the file, which is created (empty) if it is missing, against every other holder: of this process, of another
+    /// one, and a broker. Never waits.
     ///
     /// # Errors
-    /// `WouldBlock` if it is held; `InvalidInput` if it is no regular file.
+    /// `WouldBlock` if another holder has the lock; `InvalidInput` for anything but a regular file.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 
     /// Returns true if a store of this process or another, or a broker, holds the lock of this file; false if the file is missing.
@@ -251,60 +255,63 @@ pub trait Env: Send + Sync + Debug {
     /// `PermissionDenied` ...
     fn is_locked(&self, path: &Path) -> io::Result<bool>;
 
-    /// Milliseconds since 1970-01-01 UTC by the wall clock that every program reads: what is stored after a reading of it is never
-    /// stored at an earlier time, unless the clock steps back.
+    /// Returns the wall-clock time in ms since 1970-01-01 UTC, by the clock that every program reads. A message stored after this
+    /// call never gets an earlier time, unless the clock steps back.
     fn now_ms(&self) -> i64;
 
-    /// `now_ms` as the wall clocks of this place show it: shifted by the time zone.
+    /// Returns `now_ms` in local time: shifted by the time zone.
     fn now_local_ms(&self) -> i64;
 
-    /// Nanoseconds since some moment, by a clock that never steps back: to measure how long something lasts. It costs less than
-    /// [`Instant::now`](std::time::Instant::now), and lags by some ms.
+    /// Returns nanoseconds of a clock that never steps back, to measure durations. A call costs less than
+    /// [`Instant::now`](std::time::Instant::now), and the clock lags by some ms.
     fn monotonic_ns(&self) -> i64;
 
-    /// Bytes of memory that the machine has (not what a container may use of it).
+    /// Returns the physical memory of the machine, not the limit of a container.
     fn physical_memory(&self) -> u64;
 }
 
 /// A file system, held open.
 pub trait FileSystem: Send + Sync + Debug {
-    /// On `Ok`, everything written before the call on the file system is durable, names and bytes: one call where thousands of small
-    /// files would need one each. A write error that occurs while this is open is reported here once, even if another process gets it,
-    /// too. An earlier error may have been reported to another process only. So this is opened before the first write that it must cover.
+    /// Syncs the file system. On `Ok`, everything written before the call on the file system is durable, names and bytes: one call
+    /// instead of one for each of thousands of small files. A write error that occurs while this is open is reported here once,
+    /// even if another process gets it, too. An earlier error may have been reported to another process only. So this must be
+    /// opened before the first write that it covers.
     ///
     /// # Errors
-    /// Any error means that nothing is known to be durable.
+    /// Any error means that bytes and names before the call may be durable or not.
     fn sync(&self, step: Step) -> io::Result<()>;
 }
 
-/// An open file. Usable from many threads at once; holds one descriptor until dropped.
+/// An open file. Many threads can use it at once; it holds one descriptor until dropped.
 #[expect(clippy::len_without_is_empty, reason = "`len` asks the system each time")]
 pub trait File: Send + Sync + Debug {
-    /// Bytes from the start to the end of the file, now.
+    /// Returns the current size of the file.
     ///
     /// # Errors
-    /// As the system gives them.
+    /// Those of the system.
     fn len(&self) -> io::Result<u64>;
 
-    /// Copies bytes from position `at` on and says how many: fewer than asked for means that the file ended or that the
-    /// system stopped early; 0 (of a non-empty `into`) means that there is no byte at `at`.
+    /// Copies bytes from position `at` on and returns their number. A number below that of `into` means that the file ended or that
+    /// the system stopped early; 0 (for a non-empty `into`) means that there is no byte at `at`.
     ///
     /// # Errors
-    /// A block that cannot be read is an error here (never a signal).
+    /// A block that cannot be read is an error here, and never a signal.
     fn read_at(&self, into: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Writes bytes from position `at` on, growing the file if need be, and returns how many were written: fewer than given is
-    /// not an error (a disk that fills up does that), and the caller continues after them. Visible on return, not durable.
+    /// Writes bytes from position `at` on, growing the file if necessary, and returns how many were written. A smaller number is
+    /// not an error (a disk that fills up causes it), and the caller continues after them. The bytes are visible on return, and not
+    /// durable.
     ///
-    /// # Errors
+    /// `StorageFull`, `FileTooLarge` at the process's limit of file sizes, and others: the bytes of this call may be written or
+    /// not.
     /// `StorageFull`, `FileTooLarge` where the process may make no file as large, and others: nothing is known about the bytes of this
     /// call.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
 
-    /// On `Ok`, all bytes written before the call, by `write_at` or through a mapping, and the length, are durable.
+    /// Syncs the file. On `Ok`, its length and all bytes written before the call, by `write_at` or through a mapping, are durable.
     ///
     /// # Errors
-    /// Any error means that nothing is known to be durable, now or after another call.
+    /// Any error means that these bytes may be durable or not, now and after another call.
     fn sync(&self, step: Step) -> io::Result<()>;
 
     /// Syncs at least the bytes of `range`, as `sync` does; an implementation may sync more.
@@ -313,59 +320,59 @@ pub trait File: Send + Sync + Debug {
     /// As `sync`.
     fn sync_range(&self, range: Range<u64>, step: Step) -> io::Result<()>;
 
-    /// Makes the file at least `len` bytes long with a disk block for every byte, so that no later write into them can
-    /// find the disk full. New bytes read as zeros. Durable after `sync`. On a file system that copies on write, that needs a file
-    /// that is empty before the call, and no snapshot or reflink of it afterwards.
+    /// Extends the file to at least `len` bytes, with a disk block for every byte, so that no later write into them can find the
+    /// disk full. New bytes read as zeros. Durable after `sync`. On a copy-on-write file system, this holds only if the file is
+    /// empty before the call, and has no snapshot or reflink afterwards.
     ///
     /// # Errors
-    /// `StorageFull`: the file may have grown and the disk be full of it, so the caller unlinks it. `Unsupported` where
-    /// the file system cannot reserve blocks: a sparse file is never made instead.
+    /// `StorageFull`: the file may have grown and filled the disk, so the caller unlinks it. `Unsupported` if the file system
+    /// cannot reserve blocks: a sparse file is never created instead.
     fn allocate(&self, len: u64) -> io::Result<()>;
 
-    /// Overwrites a range inside the file with zeros, keeping its blocks. Visible on return, not durable.
+    /// Overwrites a range inside the file with zeros, keeping its blocks. The zeros are visible on return, and not durable.
     ///
     /// # Errors
-    /// `InvalidInput` if the range reaches past the end; otherwise as `write_at`.
+    /// `InvalidInput` if the range exceeds the end; otherwise as `write_at`.
     fn zero(&self, range: Range<u64>) -> io::Result<()>;
 
-    /// The parts of a range that were ever written, ascending: every byte beside them is zero. An implementation that does not know
-    /// gives the whole range. A cached page of zeros may count as written (ext4, xfs, in blocks that were allocated).
+    /// Returns the parts of a range that were ever written, ascending: every byte outside them is zero. An implementation that does
+    /// not know them returns the whole range. A cached page of zeros may count as written (ext4, xfs, in blocks that were
+    /// allocated).
     ///
     /// # Errors
-    /// As the system gives them.
+    /// Those of the system.
     fn written(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         Ok(vec![range])
     }
 
-    /// Says how a range will be used.
+    /// Advises the system of the expected use of a range.
     ///
     /// # Errors
-    /// As the system gives them; ignoring one is always right.
+    /// Those of the system; the caller can ignore any.
     fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()>;
 
-    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. Outlives the `File`. A mapping that
-    /// is made before the file is first opened for writing may show the file as it was then, for ever (overlayfs).
+    /// Maps the first `len` bytes, shared with every other mapping and with `read_at`/`write_at`. The mapping outlives the `File`.
+    /// A mapping that was created before the first open for writing may show the old file for ever (overlayfs).
     ///
     /// # Errors
-    /// `InvalidInput` if the file is shorter than `len`: a mapping never goes past the end. `OutOfMemory` if the process
-    /// has too many mappings, or too little address space.
+    /// `InvalidInput` if the file is shorter than `len`: a mapping never exceeds the file. `OutOfMemory` if the process has too
+    /// many mappings, or too little address space.
     fn map(&self, len: usize, access: Access) -> io::Result<Region>;
 }
 
 impl dyn File + '_ {
-    /// Returns the same as [`written`](File::written), after the cached pages of the range are dropped, but for those that are changed or
-    /// mapped. Read-ahead
-    /// caches pages of zeros past those that are read, so each reading of the written parts would make them longer.
+    /// Returns the [`written`](File::written) parts, after dropping the clean, unmapped pages of the range from the page cache.
+    /// Read-ahead caches pages of zeros past those that are read, so otherwise each read of the written parts would extend them.
     ///
     /// # Errors
     /// As `written`.
     pub fn written_on_disk(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
-        // A refused hint costs only time.
+        // A refused hint only costs time.
         let _ = self.advise(range.clone(), Advice::DontNeed);
         self.written(range)
     }
 
-    /// [`read_at`](File::read_at) until `into` is full or the file ends; says how many bytes were read.
+    /// Reads, as [`read_at`](File::read_at) does, until `into` is full or the file ends, and returns the number of bytes.
     ///
     /// # Errors
     /// As `read_at`.
@@ -380,7 +387,7 @@ impl dyn File + '_ {
         Ok(done)
     }
 
-    /// [`write_at`](File::write_at) until all of `bytes` is written.
+    /// Writes, as [`write_at`](File::write_at) does, until all of `bytes` is written.
     ///
     /// # Errors
     /// As `write_at`; `WriteZero` if the system takes no more bytes.

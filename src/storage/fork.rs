@@ -1,8 +1,8 @@
-//! Fork handling: a child releases the locks of its parent, and an object recognizes that it is in a child.
+//! Fork handling: a child releases the locks of its parent, and an object can detect that it is in a child.
 //!
-//! An open-file-description lock is held as long as any process has the description open. A child inherits it, so a lock would outlive
-//! a parent that was killed. The child therefore closes the descriptor as the first thing that it does, by close alone: releasing the
-//! lock in the child would release the parent's. A child of vfork or posix_spawn runs no handler; its exec closes the descriptor.
+//! An open-file-description lock is held while any process has the description open. A child inherits it, so a lock would outlive a
+//! killed parent. The child therefore closes the descriptor first of all, by close alone: releasing the lock in the child would
+//! release the parent's. A child of vfork or posix_spawn runs no handler; its exec closes the descriptor.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -16,24 +16,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation(u32);
 
-/// Raised in each child.
+/// Incremented in each child.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 impl Generation {
-    /// The generation of this process. It costs a load; a process id would cost a system call.
+    /// Returns the generation of this process. It costs a load; a process id would cost a system call.
     pub fn current() -> Self {
         static HANDLERS: Once = Once::new();
         HANDLERS.call_once(|| {
-            // SAFETY: the three handlers are functions of this library, and do in the child only what a signal handler may do. A failure
-            // means that there is no memory for the entry; a child then keeps what it would without handlers.
+            // SAFETY: the three handlers are functions of this library, and call in the child only async-signal-safe functions. On
+            // failure there is no memory for the entry; a child then keeps the descriptors, as it would without handlers.
             unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
         });
         Self(GENERATION.load(Ordering::Relaxed))
     }
 }
 
-/// The descriptors that a child closes, and the mutex that guards them. It is the system's, because the thread that forks takes it
-/// in one handler and releases it in another one, in the parent and in the child.
+/// The descriptors that a child closes, and the mutex that guards them. It is a pthread mutex, because the forking thread takes it
+/// in one handler and releases it in another one, both in the parent and in the child.
 struct Private {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     descriptors: UnsafeCell<Vec<RawFd>>,
@@ -48,7 +48,7 @@ static PRIVATE: Private = Private {
 };
 
 impl Private {
-    /// Runs `change` while no thread forks. `change` neither forks nor comes back here.
+    /// Runs `change` while no thread forks. `change` must neither fork nor call this again.
     fn with<T>(&self, change: impl FnOnce(&mut Vec<RawFd>) -> T) -> T {
         /// Releases the mutex, after a panic too.
         struct Held<'a>(&'a Private);
@@ -69,7 +69,8 @@ impl Private {
 }
 
 extern "C" fn before_fork() {
-    // SAFETY: the mutex is initialized and never moves. Whoever holds it opens or closes one file and needs no thread that forks.
+    // SAFETY: the mutex is initialized and never moves. Its holder opens or closes one file and does not wait for the forking
+    // thread.
     unsafe { libc::pthread_mutex_lock(PRIVATE.mutex.get()) };
 }
 
@@ -80,8 +81,8 @@ extern "C" fn after_fork() {
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: this thread, the only one of the child, took the mutex in `before_fork`. Clearing a vector of numbers frees nothing, and
-    // close is allowed after fork. Nobody in the child closes these descriptors again: `PrivateFile` asks for the generation.
+    // SAFETY: this thread, the only one of the child, took the mutex in `before_fork`. Clearing a vector of numbers frees nothing,
+    // and close is allowed after fork. The child does not close these descriptors again: `PrivateFile` compares the generation.
     unsafe {
         for descriptor in (*PRIVATE.descriptors.get()).drain(..) {
             libc::close(descriptor);
@@ -90,14 +91,14 @@ extern "C" fn in_child() {
     }
 }
 
-/// An open file whose descriptor no child of fork keeps.
+/// An open file whose descriptor is closed in a child of fork.
 pub(super) struct PrivateFile {
     file: ManuallyDrop<File>,
     opened_in: Generation,
 }
 
 impl PrivateFile {
-    /// Opens it. No fork comes between opening it and listing its descriptor.
+    /// Opens the file. No fork comes between opening it and listing its descriptor.
     pub(super) fn open(open: impl FnOnce() -> io::Result<File>) -> io::Result<Self> {
         let opened_in = Generation::current();
         let file = PRIVATE.with(|descriptors| {
@@ -111,7 +112,7 @@ impl PrivateFile {
         })
     }
 
-    /// The file; `None` in a child of the process that opened it, where it is closed.
+    /// Returns the file; `None` in a child of the process that opened it, where it is closed.
     pub(super) fn file(&self) -> Option<&File> {
         (Generation::current() == self.opened_in).then_some(&*self.file)
     }

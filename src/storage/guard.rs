@@ -1,27 +1,28 @@
-//! The SIGBUS guard. A page of a mapping that cannot be read (the file was cut short by another process, the device failed,
-//! the disk is full under a hole) raises SIGBUS in whoever touches it, and by default that ends the process. Once
-//! [`install`]ed, the handler here maps anonymous zeros from that page to the mapping's end, notes it in the mapping's slot
-//! and lets the access continue; the reader asks the slot afterwards. Faults elsewhere go to the handler that was there before.
-//! A file that is cut inside a page shows zeros in the rest of that page without a signal: nothing can be noted there.
+//! The SIGBUS guard. A page of a mapping that cannot be read (the file was cut short by another process, the device failed, the
+//! disk is full under a hole) raises SIGBUS in the thread that accesses it, which by default ends the process. Once [`install`]ed,
+//! the handler here maps anonymous zeros from that page to the mapping's end, counts the fault in the mapping's slot and lets the
+//! access continue; the reader checks the slot afterwards. Faults elsewhere are passed to the previous handler. If a file is cut
+//! inside a page, the rest of that page reads as zeros without a signal, and cannot be detected.
 //!
-//! Everything that the handler touches is a static atomic: it takes no lock, allocates nothing and cannot panic.
+//! The handler uses only static atomics: it takes no lock, allocates nothing and cannot panic.
 
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Mappings under guard at one time.
+/// The most mappings under guard at one time.
 const SLOT_COUNT: usize = 8192;
 
-/// One mapping. `state` counts up at each change, so that the handler can tell fields of two mappings apart: a slot that
-/// changes while it is read belongs to a mapping of another thread, never to the one that this thread is reading.
+/// The slot of one mapping. `state` contains a generation that changes with every use (a seqlock), so that the handler never mixes
+/// the fields of two mappings. A slot that changes while the handler reads it belongs to a mapping of another thread, never to the
+/// one that this thread is accessing.
 struct Slot {
-    /// `FREE`, `CHANGING` or `USED` in the low bits, a generation above.
+    /// `FREE`, `CHANGING` or `USED` in the low bits, the generation above.
     state: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
     writable: AtomicBool,
-    /// Bytes from the start that were never lost.
+    /// The number of bytes from the start up to the first page that was ever lost.
     intact_len: AtomicUsize,
     faults: AtomicU32,
 }
@@ -43,10 +44,10 @@ static SLOTS: [Slot; SLOT_COUNT] = [const {
     }
 }; SLOT_COUNT];
 
-/// Faults in any mapping since the process started.
+/// The number of faults in all mappings since the process started.
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 
-/// The start of the next search for a free slot.
+/// The position at which the next search for a free slot starts.
 static NEXT_SLOT: AtomicUsize = AtomicUsize::new(0);
 
 impl Slot {
@@ -60,7 +61,7 @@ impl Slot {
         {
             return false;
         }
-        // A thread that sees one of the fields below sees a changed state after it (pairs with the fence in `range`).
+        // A thread that reads one of the fields below then reads a changed state (pairs with the fence in `range`).
         fence(Ordering::Release);
         self.start.store(start, Ordering::Relaxed);
         self.end.store(start + len, Ordering::Relaxed);
@@ -77,7 +78,7 @@ impl Slot {
             .store((state & !STATE_MASK).wrapping_add(GENERATION) | FREE, Ordering::Release);
     }
 
-    /// Start and end of the mapping, if the slot held one and the same during the call.
+    /// Returns start and end of the mapping, if the slot did not change during the call.
     fn range(&self) -> Option<(usize, usize)> {
         let before = self.state.load(Ordering::Acquire);
         if before & STATE_MASK != USED {
@@ -91,7 +92,7 @@ impl Slot {
     /// Replaces everything from the page of `address` to the mapping's end by zeros.
     fn replace_by_zeros(&self, address: usize, start: usize, end: usize) -> bool {
         let page = address & !(page_size().wrapping_sub(1));
-        // Before the zeros are there, so that no thread reads one and then finds the slot untouched.
+        // This comes before the zeros are mapped, so that no thread reads a zero and then finds the slot untouched.
         self.intact_len.fetch_min(page.saturating_sub(start), Ordering::AcqRel);
         self.faults.fetch_add(1, Ordering::AcqRel);
         FAULTS.fetch_add(1, Ordering::Relaxed);
@@ -101,8 +102,8 @@ impl Slot {
             libc::PROT_READ
         };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: page to end lies in a mapping that this thread is accessing through a live `Region`; only its contents
-        // change. mmap is a plain system call, allowed in a handler.
+        // SAFETY: page to end lies in a mapping that this thread is accessing through a live `Region`; only its contents change.
+        // mmap is a plain system call, allowed in a handler.
         let mapped = unsafe {
             libc::mmap(
                 ptr::with_exposed_provenance_mut(page),
@@ -126,11 +127,11 @@ impl Registration {
     /// Puts `len` bytes from `start` on under guard.
     ///
     /// # Errors
-    /// `OutOfMemory` if all slots are taken; as [`install`].
+    /// `OutOfMemory` if all slots are taken; those of [`install`].
     ///
     /// # Safety
-    /// The range must be a mapping of the caller's that begins on a page and stays mapped until the registration is dropped:
-    /// a fault in it replaces its pages.
+    /// The range must be a mapping of the caller that begins at a page and stays mapped until the registration is dropped: a fault
+    /// in it replaces its pages.
     pub(super) unsafe fn new(start: *mut u8, len: usize, writable: bool) -> io::Result<Self> {
         put_back()?;
         let from = NEXT_SLOT.load(Ordering::Relaxed) % SLOT_COUNT;
@@ -147,12 +148,12 @@ impl Registration {
         ))
     }
 
-    /// Returns how often a page of the mapping was replaced.
+    /// Returns the number of faults in the mapping.
     pub(super) fn faults(&self) -> u32 {
         self.slot.faults.load(Ordering::Acquire)
     }
 
-    /// Bytes from the start that are the file's, for every read before this call.
+    /// Returns the number of bytes from the start that were the file's in every read before this call.
     pub(super) fn intact_len(&self) -> usize {
         // The reads come first: neither the compiler nor the processor may move them after the load.
         fence(Ordering::Acquire);
@@ -166,29 +167,30 @@ impl Drop for Registration {
     }
 }
 
-/// A handler that ours has replaced, and the handler that ours had replaced before.
+/// A handler that ours has replaced, linked to the one that ours replaced before.
 struct Previous {
     action: libc::sigaction,
     older: *const Previous,
 }
 
-/// The newest of them. Nodes are never freed: a handler may be walking them.
+/// The newest previous handler. Nodes are never freed, because a handler may be traversing them.
 static PREVIOUS: AtomicPtr<Previous> = AtomicPtr::new(ptr::null_mut());
 
-/// Threads that are inside a previous handler, one entry per call. A handler installed over ours and then replaced by ours
-/// takes ours for its own previous one and comes back here: the entry shows that it is time for the next older.
+/// The threads that are inside a previous handler, one entry per call. A handler installed over ours, and then replaced by ours,
+/// calls ours as its own previous one. The entry shows that this time the next older handler has to be called.
 static CHAINING: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
-/// The last fault that was not ours: thread, address, and how often in a row.
+/// The last fault outside of guarded mappings: its thread, its address, and its repetitions.
 static LAST_THREAD: AtomicUsize = AtomicUsize::new(0);
 static LAST_ADDRESS: AtomicUsize = AtomicUsize::new(0);
 static REPEATS: AtomicUsize = AtomicUsize::new(0);
-/// A handler that was switched off but left in place returns without doing anything, and the access faults again for ever.
+/// The limit of repetitions. A handler that was switched off but left in place returns without doing anything, and the access
+/// faults again for ever.
 const MAX_REPEATS: usize = 1000;
 
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(4096);
 
-/// Bytes of a page, once the guard is installed; before that the smallest there are.
+/// Returns the size of a page, once the guard is installed; before that the smallest possible one.
 pub(super) fn page_size() -> usize {
     PAGE_SIZE.load(Ordering::Relaxed)
 }
@@ -196,11 +198,11 @@ pub(super) fn page_size() -> usize {
 /// Set once the guard is installed. From then on a handler that replaces it is replaced in turn.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the guard for the whole process. Another handler may replace it later (Python's `faulthandler.enable()` does): each
-/// mapping and each sync of a file then puts the guard back, and that handler gets the faults that are not ours.
+/// Installs the guard for the whole process. Another handler may replace it later (Python's `faulthandler.enable()` does). Each
+/// mapping and each sync of a file then reinstalls the guard, and that handler gets the faults outside of our mappings.
 ///
 /// # Errors
-/// As `sigaction` gives them.
+/// Those of `sigaction`.
 pub fn install() -> io::Result<()> {
     // SAFETY: sysconf has no preconditions.
     let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -209,15 +211,15 @@ pub fn install() -> io::Result<()> {
     put_back()
 }
 
-/// Returns how often a page of any mapping could not be read or written since the guard was installed.
+/// Returns the number of faults in all mappings since the process started.
 pub fn faults() -> u64 {
     FAULTS.load(Ordering::Relaxed)
 }
 
-/// Puts the guard back if another handler has replaced it since it was installed. Costs one system call.
+/// Reinstalls the guard if another handler has replaced it. Costs one system call.
 ///
 /// # Errors
-/// As `sigaction` gives them.
+/// Those of `sigaction`.
 pub(super) fn put_back() -> io::Result<()> {
     if !IS_INSTALLED.load(Ordering::Acquire) {
         return Ok(());
@@ -226,7 +228,7 @@ pub(super) fn put_back() -> io::Result<()> {
     if current.sa_sigaction == handler_address() {
         return Ok(());
     }
-    // Listed before ours is in place: a fault right after finds it.
+    // The previous handler is listed before ours is set, because a fault may follow at once.
     remember(&current);
     // SAFETY: all-zero is a valid sigaction: no handler, no flags, an empty mask.
     let mut ours: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -243,7 +245,7 @@ fn handler_address() -> usize {
     on_sigbus as *const () as usize
 }
 
-/// Sets the action for SIGBUS, if one is given, and returns the one before.
+/// Sets the action for SIGBUS, if one is given, and returns the old one.
 fn exchange_action(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction> {
     // SAFETY: all-zero is a valid sigaction.
     let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -256,7 +258,7 @@ fn exchange_action(new: Option<&libc::sigaction>) -> io::Result<libc::sigaction>
     }
 }
 
-/// Makes `action` the newest previous handler, unless it is already.
+/// Adds `action` as the newest previous handler, unless it is the newest already.
 fn remember(action: &libc::sigaction) {
     let mut newest = PREVIOUS.load(Ordering::Acquire);
     let node = Box::into_raw(Box::new(Previous {
@@ -284,23 +286,23 @@ fn remember(action: &libc::sigaction) {
 }
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the location is this thread's own; the interrupted code must find its value again.
+    // SAFETY: the location belongs to this thread; the interrupted code must find its value unchanged.
     unsafe {
         let errno = libc::__errno_location();
         let saved = *errno;
         let code = (*info).si_code;
         let address = (*info).si_addr().addr();
-        // Only these two codes come with an address: a SIGBUS that was sent has a process id there.
+        // Only these two codes come with an address: a SIGBUS sent by a process has its process id there.
         let is_fault = code == libc::BUS_ADRERR || code == libc::BUS_MCEERR_AR;
         if !(is_fault && absorb(address)) {
-            // An errno's address names its thread, without a system call.
+            // The address of errno identifies the thread without a system call.
             pass_on(signal, info, context, errno.addr(), address);
         }
         *errno = saved;
     }
 }
 
-/// Returns true if the address lay in a mapping under guard and can be accessed now.
+/// Returns true if the address was in a mapping under guard and can be accessed now.
 fn absorb(address: usize) -> bool {
     SLOTS.iter().any(|slot| {
         slot.range()
@@ -308,12 +310,12 @@ fn absorb(address: usize) -> bool {
     })
 }
 
-/// Hands a fault that is not ours to the handler before ours.
+/// Passes a fault outside of our mappings to the previous handler.
 ///
 /// # Safety
-/// Only from the handler, with its arguments.
+/// Only the handler may call this, with its arguments.
 unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, thread: usize, address: usize) {
-    // SAFETY: the kernel gives a valid siginfo.
+    // SAFETY: the kernel passes a valid siginfo.
     let was_sent = unsafe { (*info).si_code } <= 0;
     let action = previous_action(thread).filter(|_| was_sent || !is_stuck(thread, address));
     let handler = action.map_or(libc::SIG_DFL, |a| a.sa_sigaction);
@@ -321,8 +323,8 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
         return;
     }
     if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
-        // SAFETY: both calls are allowed in a handler. A fault repeats at return and ends the process; a sent signal does
-        // not, so it is sent once more.
+        // SAFETY: both calls are allowed in a handler. A fault repeats at return and ends the process; a sent signal does not, so
+        // it is sent again.
         unsafe {
             libc::signal(signal, libc::SIG_DFL);
             if was_sent {
@@ -335,12 +337,12 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
         .iter()
         .find(|e| e.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed).is_ok());
     if action.is_some_and(|a| a.sa_flags & libc::SA_SIGINFO != 0) {
-        // SAFETY: sigaction gave this address as that of a handler with three arguments.
+        // SAFETY: sigaction returned this address as that of a handler with three arguments.
         let call: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
             unsafe { std::mem::transmute(ptr::with_exposed_provenance::<()>(handler)) };
         call(signal, info, context);
     } else {
-        // SAFETY: sigaction gave this address as that of a handler with one argument.
+        // SAFETY: sigaction returned this address as that of a handler with one argument.
         let call: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(ptr::with_exposed_provenance::<()>(handler)) };
         call(signal);
     }
@@ -349,7 +351,7 @@ unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
     }
 }
 
-/// The newest previous handler that this thread is not inside of.
+/// Returns the newest previous handler that this thread is not executing.
 fn previous_action(thread: usize) -> Option<&'static libc::sigaction> {
     let depth = CHAINING.iter().filter(|e| e.load(Ordering::Relaxed) == thread).count();
     // SAFETY: nodes in the list live for ever and never change.
@@ -361,7 +363,7 @@ fn previous_action(thread: usize) -> Option<&'static libc::sigaction> {
     node.map(|n| &n.action)
 }
 
-/// Returns true if the same access of the same thread has come here again and again.
+/// Returns true if the same access of the same thread has faulted [`MAX_REPEATS`] times in a row.
 fn is_stuck(thread: usize, address: usize) -> bool {
     let same_thread = LAST_THREAD.swap(thread, Ordering::Relaxed) == thread;
     let same_address = LAST_ADDRESS.swap(address, Ordering::Relaxed) == address;

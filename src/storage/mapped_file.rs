@@ -1,4 +1,4 @@
-//! One file of a queue, mapped for reading, and slices of it that outlive the borrow.
+//! A file of a queue, mapped for reading, and ranges of it that keep the mapping alive.
 
 use std::io;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use super::region::Region;
 use crate::error::{Error, Result};
 
 /// A file mapped for reading, whose first byte has the offset `start` in its queue. Its descriptor is closed; its bytes stay
-/// readable while anybody holds the `Arc`, even if the file is renamed or unlinked. A file for which the process has no address space stays
-/// open instead, and its bytes are only ever copied.
+/// readable while an `Arc` of it exists, even if the file is renamed or unlinked. If the process has no address space for it, the
+/// file stays open instead, and its bytes are only ever copied.
 #[derive(Debug)]
 pub struct MappedFile {
     path: PathBuf,
@@ -31,7 +31,7 @@ enum Bytes {
 struct OpenBytes {
     file: Arc<dyn File>,
     len: u64,
-    /// Up to the first byte that could not be read.
+    /// The position of the first byte that could not be read.
     intact: AtomicU64,
 }
 
@@ -75,17 +75,17 @@ impl MappedFile {
         Ok(Arc::new(Self { path, start, bytes }))
     }
 
-    /// The file.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The queue offset of the first byte.
+    /// Returns the queue offset of the first byte.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Bytes that it had when it was opened.
+    /// Returns the size that the file had when it was opened.
     pub fn len(&self) -> u64 {
         match &self.bytes {
             Bytes::Mapped(region) => region.len() as u64,
@@ -103,13 +103,13 @@ impl MappedFile {
         matches!(self.bytes, Bytes::Mapped(_))
     }
 
-    /// The queue offset after the last byte.
+    /// Returns the queue offset after the last byte.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len())
     }
 
-    /// The bytes in place, `None` outside the file, and where they are not [in memory](Self::is_in_memory). Only where no process
-    /// writes any more. Call [`check_intact`](Self::check_intact) after using them.
+    /// Returns a range of bytes in place; `None` outside the file, and if they are not [in memory](Self::is_in_memory). Only for
+    /// ranges that no process writes any more. Call [`check_intact`](Self::check_intact) after using them.
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         match &self.bytes {
             Bytes::Mapped(region) => region.bytes(range),
@@ -117,7 +117,7 @@ impl MappedFile {
         }
     }
 
-    /// Fills `into` from position `at` on; `false` outside the file, or if the bytes could not be read
+    /// Fills `into` from position `at` on; returns false outside the file, or if the bytes could not be read
     /// ([`check_intact`](Self::check_intact) returns which).
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
@@ -127,14 +127,14 @@ impl MappedFile {
         }
     }
 
-    /// Starts reading a range from disk, without waiting.
+    /// Starts reading a range from disk without waiting (prefetch).
     pub fn prefetch(&self, range: Range<usize>) {
         if let Bytes::Mapped(region) = &self.bytes {
             region.prefetch(range);
         }
     }
 
-    /// Brings a byte into the cache of the processor, as [`Region::touch`] does.
+    /// Brings a byte into the processor's cache, as [`Region::touch`] does.
     #[inline]
     pub fn touch(&self, at: usize) {
         if let Bytes::Mapped(region) = &self.bytes {
@@ -142,7 +142,7 @@ impl MappedFile {
         }
     }
 
-    /// Returns the same as [`Region::is_cached`]; a file that is not mapped counts as cached.
+    /// Returns true if a page of the range is in memory, as [`Region::is_cached`] does; a file that is not mapped counts as cached.
     pub fn is_cached(&self, range: Range<usize>) -> bool {
         match &self.bytes {
             Bytes::Mapped(region) => region.is_cached(range),
@@ -150,14 +150,14 @@ impl MappedFile {
         }
     }
 
-    /// Unmaps pages, as [`Region::let_go`] does.
-    pub(super) fn let_go(&self, range: Range<usize>) {
+    /// Unmaps pages, as [`Region::release_pages`] does.
+    pub(super) fn release_pages(&self, range: Range<usize>) {
         if let Bytes::Mapped(region) = &self.bytes {
-            region.let_go(range);
+            region.release_pages(range);
         }
     }
 
-    /// Returns how often a page could not be read since the file was mapped.
+    /// Returns the number of faults since the file was mapped.
     pub fn faults(&self) -> u32 {
         match &self.bytes {
             Bytes::Mapped(region) => region.faults(),
@@ -172,8 +172,8 @@ impl MappedFile {
         }
     }
 
-    /// Checks that every byte read from `range` so far was the file's, and none was a zero of the guard. A page that is lost once stays
-    /// lost until the file is mapped again.
+    /// Checks that every byte read from `range` so far was the file's, and not a zero of the guard. A lost page stays lost until
+    /// the file is mapped again.
     ///
     /// # Errors
     /// [`Error::Corrupt`] with the first byte that was lost.
@@ -192,7 +192,8 @@ impl MappedFile {
         Error::corrupt(&self.path, self.intact_len(), reason)
     }
 
-    /// A range in place that keeps the mapping alive, `None` where [`bytes`](Self::bytes) gives none. Under the same condition as that.
+    /// Returns a range in place that keeps the mapping alive; `None` if [`bytes`](Self::bytes) returns `None`. Only for ranges that
+    /// no process writes any more.
     pub fn select(self: &Arc<Self>, range: Range<usize>) -> Option<SelectedBuffer> {
         let is_inside = range.start <= range.end && range.end as u64 <= self.len();
         (is_inside && self.is_in_memory()).then(|| SelectedBuffer::Mapped {
@@ -201,7 +202,7 @@ impl MappedFile {
         })
     }
 
-    /// A copy of a range, for bytes that a writer may still change; `None` outside the file or if they could not be read.
+    /// Returns a copy of a range, for bytes that a writer may still change; `None` outside the file or if they could not be read.
     pub fn copy(&self, range: Range<usize>) -> Option<SelectedBuffer> {
         let len = range.end.checked_sub(range.start)?;
         // The check comes before the allocation: a range taken from a corrupt record may have any length.
@@ -214,14 +215,14 @@ impl MappedFile {
     }
 }
 
-/// Bytes of a file that outlive the borrow of it: in place where the file is sealed, a copy elsewhere.
+/// Bytes of a file that are independent of a borrow of it: in place if the file is sealed, otherwise a copy.
 #[derive(Debug, Clone)]
 pub enum SelectedBuffer {
-    /// In place; the mapping lives as long as this does.
+    /// A range in place, which keeps the mapping alive.
     Mapped {
         /// The mapping.
         file: Arc<MappedFile>,
-        /// Positions in the file.
+        /// The positions in the file.
         range: Range<usize>,
     },
     /// A copy.
@@ -229,7 +230,7 @@ pub enum SelectedBuffer {
 }
 
 impl SelectedBuffer {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Mapped { file, range } => file.bytes(range.clone()).unwrap_or_default(),
@@ -242,7 +243,8 @@ impl SelectedBuffer {
         matches!(self, Self::Mapped { .. })
     }
 
-    /// Checks that the bytes that were read from here so far were the file's: no page of them, or before them in the file, was lost.
+    /// Checks that the bytes read through this buffer so far were the file's: no page of them, or before them in the file, was
+    /// lost.
     ///
     /// # Errors
     /// [`Error::Corrupt`]: zeros were read instead.

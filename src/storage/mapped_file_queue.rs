@@ -17,13 +17,13 @@ use crate::error::{Error, Result};
 use crate::format::segment_name;
 use crate::remedy::Remedy;
 
-/// Attempts to open a file that is listed, and is missing when it is opened: another process removes it and makes it again.
+/// The most attempts to open a listed file. It may be missing because another process removes it and creates it again.
 const MOST_ATTEMPTS: usize = 8;
 
-/// The files of one queue, for reading, while a writer may add files at its end and remove files at its start. Each file is mapped
-/// when one of its bytes is first asked for, and then stays mapped as long as the [`MappingPool`] lets it. A file that is missing when
-/// it is opened has expired if it lay before all that remain. Otherwise it is forgotten until
-/// [`list_again`](MappedFileQueue::list_again) finds one of its name.
+/// The files of one queue, for reading, while a writer may add files at its end and remove files at its start. A file is mapped at
+/// the first access, and then stays mapped until the [`MappingPool`] drops it. A file that is missing when it is opened has expired
+/// if it was before all that remain. Otherwise it is forgotten until [`list_again`](MappedFileQueue::list_again) finds a file of
+/// its name.
 #[derive(Debug)]
 pub struct MappedFileQueue {
     env: Arc<dyn Env>,
@@ -31,30 +31,31 @@ pub struct MappedFileQueue {
     fitted: Fitted,
     files: RwLock<Vec<Arc<PooledFile>>>,
     ignored: Vec<OsString>,
-    /// Files without a byte, after the others.
+    /// Empty files after the others.
     empty: Vec<PathBuf>,
     pool: Arc<MappingPool>,
     /// The number of times that files were found to have expired.
     removals: AtomicU64,
-    /// Held while the directory is listed again and until `files` agrees: an older listing must not replace a newer one.
+    /// Held while the directory is listed again and until `files` is updated: an older listing must not replace a newer one.
     relisting: Mutex<()>,
 }
 
 impl MappedFileQueue {
-    /// Lists `dir`, maps nothing. A missing directory is an empty queue. The files have `file_size` bytes, or the length of
-    /// the first one; the last may be shorter (half a copy, or still being written), and is left out while it is empty.
+    /// Lists `dir` and maps nothing. A missing directory is an empty queue. The files have `file_size` bytes, or the length of the
+    /// first one; the last may be shorter (half a copy, or still being written), and is left out while it is empty.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be listed, [`Error::Corrupt`] if lengths or names do not fit together,
-    /// [`Error::Invalid`] for a `file_size` of 0, or one that all files contradict.
+    /// [`Error::Invalid`] for a `file_size` of 0, or if all files contradict it.
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
         Self::load_files(env, dir, file_size, pool, FileKind::Whole)
     }
 
-    /// Does the same as [`load`](Self::load), but files before others may be cut short: bytes between files are missing then.
+    /// Lists `dir` as [`load`](Self::load) does, but files before others may be cut short. The bytes up to the next file are
+    /// missing then.
     ///
     /// # Errors
-    /// As `load`.
+    /// Those of `load`.
     pub fn load_with_gaps(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
         Self::load_files(env, dir, file_size, pool, FileKind::Segments)
     }
@@ -62,8 +63,8 @@ impl MappedFileQueue {
     /// Lists derived files, which may have any length because they can be rebuilt. Whole files have a multiple of `unit` bytes.
     ///
     /// # Errors
-    /// As `load`, but no length is an error.
-    pub fn load_with_misfits(
+    /// Those of `load`, except for wrong lengths.
+    pub fn load_derived(
         env: Arc<dyn Env>,
         dir: &Path,
         file_size: Option<u64>,
@@ -82,7 +83,7 @@ impl MappedFileQueue {
         let fitted = Fitted::new(dir, &mut files, file_size, kind)?;
         files.retain(|file| file.len > 0);
         let mut files: Vec<_> = files.into_iter().map(Arc::new).collect();
-        // It has the room of what it was made of, and there may be very many queues.
+        // The vector has the capacity of the list that it was collected from, and there may be very many queues.
         files.shrink_to_fit();
         Ok(Self {
             env,
@@ -97,22 +98,23 @@ impl MappedFileQueue {
         })
     }
 
-    /// The files before others that have less than their whole length, and the length that they have.
+    /// Returns the files before others that are cut short, with their lengths.
     pub fn cut_short(&self) -> &[(PathBuf, u64)] {
         &self.fitted.cut_short
     }
 
-    /// Returns how well the lengths of the files fit together.
+    /// Returns the file size, and the files with other lengths.
     pub(crate) fn fitted(&self) -> &Fitted {
         &self.fitted
     }
 
-    /// The files without a byte, after the others. A broker that was killed as it made a file leaves one, and then does not start.
+    /// Returns the empty files after the others. A broker that was killed while it created a file leaves one, and then does not
+    /// start.
     pub fn empty_files(&self) -> &[PathBuf] {
         &self.empty
     }
 
-    /// A queue without files.
+    /// Creates a queue without files.
     pub fn empty(env: Arc<dyn Env>, dir: &Path, file_size: u64, pool: Arc<MappingPool>) -> Self {
         Self {
             env,
@@ -137,19 +139,19 @@ impl MappedFileQueue {
         self.fitted.file_size
     }
 
-    /// The offset of the first byte that was not removed, `None` if there were no files.
+    /// Returns the offset of the first byte that was not removed; `None` if there were no files.
     pub fn first_offset(&self) -> Option<u64> {
         let files = self.files();
         let first = files.iter().find(|f| !f.is_removed()).map(|f| f.start);
         first.or_else(|| files.last().map(|f| f.end()))
     }
 
-    /// The offset after the last byte of the last file, by its real length. It stays where it is when that file is removed.
+    /// Returns the offset after the last byte of the last file, by its real length. The removal of that file does not change it.
     pub fn end_offset(&self) -> Option<u64> {
         self.files().last().map(|f| f.end())
     }
 
-    /// Number of files.
+    /// Returns the number of files.
     pub fn len(&self) -> usize {
         self.starts().len()
     }
@@ -159,21 +161,21 @@ impl MappedFileQueue {
         self.len() == 0
     }
 
-    /// The offset of each file's first byte, ascending.
+    /// Returns the offset of each file's first byte, ascending.
     pub fn starts(&self) -> Vec<u64> {
         self.files().iter().filter(|f| !f.is_removed()).map(|f| f.start).collect()
     }
 
-    /// Lists the directory again, in which another process writes: adds the files that it has made, and leaves out those that it has
-    /// removed. A file that has not its whole length yet is added by a later call.
+    /// Lists the directory again while another process writes to it: adds the files that the process has created, and removes those
+    /// that it has removed. A file that has not reached its full length yet is added by a later call.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// Those of [`load`](Self::load).
     pub fn list_again(&self) -> Result<()> {
         let _one_at_a_time = self.relisting.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.files().clone();
         let listing = Relisting::new(&known, || self.list())?;
-        self.leave_out_missing(&known, &listing);
+        self.remove_missing(&known, &listing);
         let new = listing.into_new(&known, self.file_size());
         if new.is_empty() {
             return Ok(());
@@ -188,32 +190,33 @@ impl MappedFileQueue {
         Ok(())
     }
 
-    /// Drops the mappings of the files that hold the byte at `offset` or a later one: another process may have put other files in
-    /// their place.
+    /// Drops the mappings of the files that hold the byte at `offset` or a later one: another process may have replaced these
+    /// files.
     pub fn forget_mappings(&self, offset: u64) {
         for file in self.files().iter().rev().take_while(|file| file.end() > offset) {
             file.forget_mapping();
         }
     }
 
-    /// Returns how often files were found to have expired: what depends on the first offset is out of date once this number has risen.
+    /// Returns the number of times that files were found to have expired. Values derived from the first offset are out of date once
+    /// this number has risen.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
     }
 
-    /// Returns whether the file that held the byte at `offset` has expired: another process has removed it, and all files before it.
+    /// Returns true if the file that held the byte at `offset` has expired: another process has removed it and all files before it.
     pub fn is_removed(&self, offset: u64) -> bool {
-        self.holder(offset).is_some_and(|file| file.is_removed())
+        self.file_at(offset).is_some_and(|file| file.is_removed())
     }
 
-    /// Adds a file that a writer has just made: almost always after every other.
+    /// Adds a file that a writer has just created, almost always after all others.
     pub fn add(&self, start: u64) {
         let file = PooledFile::new(self.dir.join(segment_name(start)), start, self.file_size());
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-        // A file of this name that has expired may be known.
+        // An expired file of this name may be known.
         files.retain(|known| known.start != start);
-        let place = files.partition_point(|f| f.start < start);
-        files.insert(place, Arc::new(file));
+        let index = files.partition_point(|f| f.start < start);
+        files.insert(index, Arc::new(file));
     }
 
     /// Removes the file that starts at `start`. The removal is durable after a sync of the directory.
@@ -236,12 +239,12 @@ impl MappedFileQueue {
     /// Opens the file that starts at `start` for writing; see [`PooledFile::open_for_writing`].
     ///
     /// # Errors
-    /// As [`Env::open`]; `NotFound` if no file starts there.
+    /// Those of [`Env::open`]; `NotFound` if no file starts there.
     pub fn open_for_writing(&self, start: u64) -> io::Result<Arc<dyn File>> {
         let found = {
             let files = self.files();
-            let place = files.binary_search_by_key(&start, |f| f.start);
-            place.ok().and_then(|n| files.get(n)).cloned()
+            let index = files.binary_search_by_key(&start, |f| f.start);
+            index.ok().and_then(|n| files.get(n)).cloned()
         };
         found.ok_or(io::ErrorKind::NotFound)?.open_for_writing(self.env.as_ref())
     }
@@ -249,14 +252,14 @@ impl MappedFileQueue {
     /// Opens the file that starts at `start` to append to it.
     ///
     /// # Errors
-    /// As [`AppendFile::open`].
+    /// Those of [`AppendFile::open`].
     pub fn open_for_appending(&self, start: u64) -> Result<AppendFile> {
         let path = self.dir.join(segment_name(start));
         AppendFile::open(path, start, self.file_size(), || self.open_for_writing(start))
     }
 
-    /// Returns the written parts, as [`File::written`] does, of the file that starts at `start`: none if it was removed. Drops the cached
-    /// pages of `range` first.
+    /// Returns the written parts, as [`File::written`] does, of the file that starts at `start`; an empty list if it was removed.
+    /// Drops the cached pages of `range` first.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -269,37 +272,37 @@ impl MappedFileQueue {
         Ok(written.unwrap_or_default())
     }
 
-    /// Drops the cached pages of a range, by offset, that lies in one file: those that are durable and that nobody else has mapped. Does
-    /// nothing where there is no file.
+    /// Drops a range of offsets inside one file from the page cache: the pages that are clean and that no other process has mapped.
+    /// Does nothing if there is no file.
     ///
     /// # Errors
-    /// As the system gives them; ignoring one is always right.
+    /// Those of the system; the caller can ignore any.
     pub fn drop_cached(&self, range: Range<u64>) -> io::Result<()> {
-        let Some(file) = self.holder(range.start).filter(|file| !file.is_removed()) else {
+        let Some(file) = self.file_at(range.start).filter(|file| !file.is_removed()) else {
             return Ok(());
         };
         let positions = range.start - file.start..range.end.min(file.end()) - file.start;
         if let Some(mapped) = file.mapping() {
-            mapped.let_go(positions.start as usize..positions.end as usize);
+            mapped.release_pages(positions.start as usize..positions.end as usize);
         }
         let opened = self.env.open(file.path(), Access::Read)?;
         opened.advise(positions, Advice::DontNeed)
     }
 
-    /// Takes the pages of a range, by offset, out of the mappings of its files. They stay in the page cache.
-    pub fn let_go(&self, range: Range<u64>) {
+    /// Unmaps the pages of a range of offsets. They stay in the page cache.
+    pub fn release_pages(&self, range: Range<u64>) {
         for file in self.files().iter() {
             let (first, end) = (range.start.max(file.start), range.end.min(file.end()));
             if first < end
                 && let Some(mapped) = file.mapping()
             {
-                mapped.let_go((first - file.start) as usize..(end - file.start) as usize);
+                mapped.release_pages((first - file.start) as usize..(end - file.start) as usize);
             }
         }
     }
 
-    /// Refuses files that nothing can be appended to: the last one has not `size` bytes, as all have, or the files do not start
-    /// at multiples of that, so that the next file would not follow them. `remedy` helps in the first case where there is no copy.
+    /// Refuses files that cannot be appended to: the last one has not `size` bytes, as all have, or the files do not start at
+    /// multiples of that, so that the next file would not follow them. `remedy` helps in the first case if there is no copy.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -314,7 +317,7 @@ impl MappedFileQueue {
                     format!("the file ends here, {size} bytes were expected: nothing can be written after it; copy it again");
                 Err(corrupt(last, last.len, reason).with_remedy(remedy))
             }
-            // There is a file, so that `size` is not 0.
+            // There is a file, so `size` is not 0.
             (Some(first), _) if !first.start.is_multiple_of(size) => {
                 let reason = format!(
                     "the name is no multiple of the files' {size} bytes: nothing can be written after it; give it its own name"
@@ -325,38 +328,38 @@ impl MappedFileQueue {
         }
     }
 
-    /// The names in the directory that are no segment's, sorted. A broker refuses to start on some of them; a reader passes
-    /// them over.
+    /// Returns the names in the directory that are not those of segments, sorted. A broker refuses to start on some of them; a
+    /// reader skips them.
     pub fn ignored(&self) -> &[OsString] {
         &self.ignored
     }
 
-    /// The file that holds the byte at `offset`, mapped; `None` before the first file, past the last byte, where a file is missing,
-    /// and where one was removed.
+    /// Returns the file that holds the byte at `offset`, mapped; `None` before the first file, past the last byte, and if the file
+    /// is missing or was removed.
     ///
     /// # Errors
-    /// As [`MappedFile::open`]. A file that was there when the queue was loaded, and is not found now, is no error.
+    /// Those of [`MappedFile::open`]. A file that was listed, and is missing now, is not an error.
     pub fn find(&self, offset: u64) -> Result<Option<Arc<MappedFile>>> {
         self.with_file(offset, |file| self.pool.get(self.env.as_ref(), file))
     }
 
-    /// The file that holds the byte at `offset`, open and not mapped: for bytes that are looked at once. `None` as for
+    /// Returns the file that holds the byte at `offset`, open and not mapped, for bytes that are read once. `None` as for
     /// [`find`](Self::find).
     ///
     /// # Errors
-    /// As [`OpenFile::open`].
+    /// Those of [`OpenFile::open`].
     pub fn open(&self, offset: u64) -> Result<Option<OpenFile>> {
         self.with_file(offset, |file| {
             OpenFile::open(self.env.as_ref(), file.path().to_owned(), file.start, file.len)
         })
     }
 
-    /// Reads bytes from `offset` on from the file that has the name now, not from its mapping, and says how many there are. `None` as for
-    /// [`find`](Self::find).
+    /// Reads bytes from `offset` on from the file that has the name now, not from its mapping, and returns their number. `None` as
+    /// for [`find`](Self::find).
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn read_anew(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
+    pub fn read_reopened(&self, offset: u64, into: &mut [u8]) -> Result<Option<usize>> {
         self.with_file(offset, |file| {
             let read = self.open_by_name(file)?.read_full_at(into, offset - file.start);
             read.map_err(|error| Error::io("read", file.path(), error))
@@ -368,12 +371,12 @@ impl MappedFileQueue {
         opened.map_err(|error| Error::io("open", file.path(), error))
     }
 
-    /// Calls `take` with the file that holds the byte at `offset`; returns `None` if no file holds it or the file was removed. A file
-    /// that `take` finds missing may be there again, made by the next writer: then `take` is called again.
+    /// Calls `take` with the file that holds the byte at `offset`; returns `None` if no file holds it or the file was removed. If
+    /// `take` finds the file missing, the next writer may have created it again: then `take` is called again.
     fn with_file<T>(&self, offset: u64, mut take: impl FnMut(&Arc<PooledFile>) -> Result<T>) -> Result<Option<T>> {
         let mut attempts = 0;
         loop {
-            let Some(file) = self.holder(offset).filter(|file| !file.is_removed()) else {
+            let Some(file) = self.file_at(offset).filter(|file| !file.is_removed()) else {
                 return Ok(None);
             };
             attempts += 1;
@@ -384,31 +387,31 @@ impl MappedFileQueue {
         }
     }
 
-    /// The file whose bytes, as they were when it was listed or added, hold `offset`.
-    fn holder(&self, offset: u64) -> Option<Arc<PooledFile>> {
+    /// Returns the file that contains `offset` by its length when it was listed or added.
+    fn file_at(&self, offset: u64) -> Option<Arc<PooledFile>> {
         let files = self.files();
         let after = files.partition_point(|f| f.start <= offset);
-        let holder = after.checked_sub(1).and_then(|n| files.get(n)).cloned();
-        holder.filter(|f| offset < f.end())
+        let file = after.checked_sub(1).and_then(|n| files.get(n)).cloned();
+        file.filter(|f| offset < f.end())
     }
 
-    /// Lists the directory after a file was found to be missing, and leaves out every file that is.
+    /// Lists the directory after a file was found to be missing, and removes every missing file.
     fn note_missing(&self) -> Result<()> {
         let _one_at_a_time = self.relisting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Before the listing: a file that a writer of this process adds later is not in it.
+        // Taken before the listing, which may lack a file that a writer of this process adds later.
         let known = self.files().clone();
         let listing = Relisting::new(&known, || self.list())?;
-        self.leave_out_missing(&known, &listing);
+        self.remove_missing(&known, &listing);
         Ok(())
     }
 
-    /// Leaves out the `known` files that are not listed. Those that have expired stay known as such.
-    fn leave_out_missing(&self, known: &[Arc<PooledFile>], listing: &Relisting) {
+    /// Removes the `known` files that are not listed. Those that have expired stay known as such.
+    fn remove_missing(&self, known: &[Arc<PooledFile>], listing: &Relisting) {
         let mut has_expired = false;
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.retain(|file| {
-            let place = known.binary_search_by_key(&file.start, |known| known.start);
-            let is_known = place.is_ok_and(|n| known.get(n).is_some_and(|known| Arc::ptr_eq(known, file)));
+            let index = known.binary_search_by_key(&file.start, |known| known.start);
+            let is_known = index.is_ok_and(|n| known.get(n).is_some_and(|known| Arc::ptr_eq(known, file)));
             if !is_known || listing.has(file.start) {
                 return true;
             }
@@ -425,7 +428,7 @@ impl MappedFileQueue {
         }
     }
 
-    /// The files that are there now.
+    /// Returns the files that exist now.
     fn list(&self) -> Result<Vec<PooledFile>> {
         let (mut files, _) = segments(&self.dir, entries(self.env.as_ref(), &self.dir)?)?;
         self.fitted.clip(&mut files);

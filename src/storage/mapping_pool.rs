@@ -1,5 +1,5 @@
-//! Mappings that are dropped when there are too many: a store has tens of thousands of queue files, the system allows 65,530 mappings and
-//! the guard 8,192.
+//! A pool of file mappings with CLOCK replacement (second chance): a store has tens of thousands of queue files, the system allows
+//! 65,530 mappings and the guard 8,192.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,21 +18,21 @@ pub struct PooledFile {
     pub(super) start: u64,
     pub(super) len: u64,
     state: RwLock<State>,
-    /// Asked for since the pool last looked at it.
+    /// The reference bit of the CLOCK algorithm: set by each access, cleared by the pool.
     used: AtomicBool,
-    /// The file has expired.
+    /// Set once the file has expired.
     removed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     mapped: Option<Arc<MappedFile>>,
-    /// This process has opened the file for writing, so that a new mapping shows what is written.
+    /// Set once this process has opened the file for writing, so that a new mapping shows the written bytes.
     is_written: bool,
 }
 
 impl PooledFile {
-    /// The first `len` bytes of the file at `path`, which have the offsets from `start` on in their queue.
+    /// Creates the entry of the first `len` bytes of the file at `path`, whose first byte has the offset `start` in its queue.
     pub fn new(path: PathBuf, start: u64, len: u64) -> Self {
         Self {
             path,
@@ -44,7 +44,7 @@ impl PooledFile {
         }
     }
 
-    /// The file.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -53,13 +53,13 @@ impl PooledFile {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Notes that the file has expired, and drops its mapping: its bytes stay on the disk as long as they are mapped.
+    /// Marks the file as expired, and drops its mapping: its bytes occupy the disk as long as they are mapped.
     pub(super) fn set_removed(&self) {
         self.removed.store(true, Ordering::Release);
         self.forget_mapping();
     }
 
-    /// The mapping, if there is one now.
+    /// Returns the current mapping, if there is one.
     pub(super) fn mapping(&self) -> Option<Arc<MappedFile>> {
         self.state().mapped.clone()
     }
@@ -73,12 +73,12 @@ impl PooledFile {
         self.state_mut().mapped = None;
     }
 
-    /// Opens the file for writing. On overlayfs, the first opening for writing copies a file of a lower layer to the upper one, and
-    /// a mapping that was made before shows the lower file for ever, whatever device and inode `fstat` returns. So the first call here
-    /// also drops the mapping, and the next read maps the file that is written.
+    /// Opens the file for writing. On overlayfs, the first open for writing copies a file of a lower layer to the upper one, and an
+    /// older mapping shows the lower file for ever, although `fstat` returns the same device and inode. So the first call here also
+    /// drops the mapping, and the next read maps the file that is written.
     ///
     /// # Errors
-    /// As [`Env::open`].
+    /// Those of [`Env::open`].
     pub fn open_for_writing(&self, env: &dyn Env) -> io::Result<Arc<dyn File>> {
         if self.state().is_written {
             return env.open(&self.path, Access::ReadWrite);
@@ -102,7 +102,7 @@ impl PooledFile {
     }
 }
 
-/// The pool of a process, and that of the process forked from it.
+/// The pool of a process, linked to that of the process forked from it.
 #[derive(Debug)]
 struct ProcessPool {
     pid: u32,
@@ -120,22 +120,22 @@ impl ProcessPool {
     }
 }
 
-/// Keeps at most `capacity` files mapped. The file that was not asked for the longest is dropped first. A mapping that a caller still holds
-/// lives until the caller drops it.
+/// A pool that keeps at most `capacity` files mapped, and drops the least recently used one first (CLOCK). A mapping lives until
+/// the last caller that holds it drops it.
 #[derive(Debug)]
 pub struct MappingPool {
     capacity: usize,
     mapped: Mutex<VecDeque<Weak<PooledFile>>>,
 }
 
-/// Files that stay mapped in one process: the guard has 8,192 places, and those in use beside the pool need some.
+/// The most mapped files of a process: the guard has 8,192 slots, and mappings outside the pool need some of them.
 const MAX_MAPPED_FILES: usize = 3500;
-/// The limit while files stay open because they cannot be mapped: a process mostly has 1,024 descriptors.
+/// The most files that stay open because they cannot be mapped: a process usually has 1,024 descriptors.
 const MAX_OPEN_FILES: usize = 256;
 
 impl MappingPool {
-    /// The pool of this process: its limit is the process's, however many stores are open. A child of fork has a pool of its own: a
-    /// thread of the parent may hold the lock of the inherited pool.
+    /// Returns the pool of this process, shared by all of its open stores. A child of fork has a pool of its own, because a thread
+    /// of the parent may hold the lock of the inherited one.
     pub fn shared() -> Arc<Self> {
         static FIRST: OnceLock<ProcessPool> = OnceLock::new();
         let pid = std::process::id();
@@ -146,7 +146,7 @@ impl MappingPool {
         Arc::clone(&of_process.pool)
     }
 
-    /// A pool for `capacity` mappings.
+    /// Creates a pool for `capacity` mappings.
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity,
@@ -154,10 +154,10 @@ impl MappingPool {
         }
     }
 
-    /// The file's mapping, made if need be.
+    /// Returns the file's mapping, which is created if necessary.
     ///
     /// # Errors
-    /// As [`MappedFile::open`].
+    /// Those of [`MappedFile::open`].
     pub fn get(&self, env: &dyn Env, file: &Arc<PooledFile>) -> Result<Arc<MappedFile>> {
         file.used.store(true, Ordering::Relaxed);
         if let Some(mapped) = &file.state().mapped {
@@ -165,7 +165,7 @@ impl MappingPool {
         }
         let mapped = {
             let mut state = file.state_mut();
-            // Another thread may have mapped it in the meantime.
+            // Another thread may have mapped it since.
             if let Some(mapped) = &state.mapped {
                 return Ok(Arc::clone(mapped));
             }
@@ -182,10 +182,10 @@ impl MappingPool {
         Ok(mapped)
     }
 
-    /// Adds a newly mapped file, and drops the oldest unused ones for it (the clock rule: used ones get another round).
+    /// Adds a newly mapped file, and drops the oldest unused ones. Those with a reference bit get a second chance.
     fn admit(&self, file: &Arc<PooledFile>, capacity: usize) {
-        // Dropped after the lock: unmapping takes long, and a thread that maps a file would wait for it.
-        let mut let_go = Vec::new();
+        // Dropped after the lock is released: unmapping takes long, and a thread that maps a file would wait for it.
+        let mut evicted = Vec::new();
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         mapped.push_back(Arc::downgrade(file));
         while mapped.len() > capacity {
@@ -194,7 +194,7 @@ impl MappingPool {
             if file.used.swap(false, Ordering::Relaxed) {
                 mapped.push_back(oldest);
             } else {
-                let_go.extend(file.state_mut().mapped.take());
+                evicted.extend(file.state_mut().mapped.take());
             }
         }
         drop(mapped);

@@ -1,4 +1,4 @@
-//! Files, mappings and the clock: the seam to the operating system. Never interprets a byte.
+//! Files, mappings and the clock: the interface to the operating system. It never interprets a byte.
 
 /// The SIGBUS guard: a fault under a mapping becomes zeros and a count, and does not end the process.
 #[expect(unsafe_code, reason = "a signal handler and the slot table that it reads")]
@@ -6,12 +6,12 @@ mod guard;
 /// Mapped memory as bounds-checked reads and writes.
 #[expect(unsafe_code, reason = "memory that others may change is read through raw pointers")]
 mod region;
-/// The seam: what the operating system is asked for, and what each answer promises.
+/// The interface to the operating system, and the contract of each call.
 mod env;
 /// Fork handling: a child releases the locks of its parent.
 #[expect(unsafe_code, reason = "the system's fork handlers and the mutex that they share")]
 mod fork;
-/// The operating system itself.
+/// The implementation on Linux.
 #[expect(
     unsafe_code,
     reason = "calls that only libc has: open-file-description locks, the clock, sysconf"
@@ -19,17 +19,17 @@ mod fork;
 mod real_env;
 /// The identity of this process.
 mod origin;
-/// Directories and small files, made or replaced whole.
+/// Directories and small files, created or replaced atomically.
 mod replace_file;
-/// One file of a queue, mapped for reading, and slices of it that outlive the borrow.
+/// A file of a queue, mapped for reading, and ranges of it that keep the mapping alive.
 mod mapped_file;
-/// One file of a queue, open for a few reads that need no mapping.
+/// A file of a queue, open for a few reads that need no mapping.
 mod open_file;
-/// Memory that appended bytes wait in until they are written to their segments.
+/// The buffers in which appended bytes wait until they are written to their segments.
 mod transient_store_pool;
 /// A segment that is appended to.
 mod append_file;
-/// Files that are mapped while they are in use, and how many stay so.
+/// The pool of mappings, with CLOCK replacement.
 mod mapping_pool;
 /// The directory of a queue of files: listing and lengths.
 mod directory;

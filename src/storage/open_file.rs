@@ -1,5 +1,5 @@
-//! One file of a queue, open for a few reads that need no mapping. A mapping costs more than a read, and a fault in it reads 128 KiB
-//! around the byte that was asked for: of the ends of ten thousand files, that is a gigabyte.
+//! A file of a queue, open for a few reads that need no mapping. A mapping costs more than a read, and a fault in it reads 128 KiB
+//! around the accessed byte: for the ends of ten thousand files, that is a gigabyte.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    /// Opens the first `len` bytes of a file, and finds out which of them were ever written.
+    /// Opens the first `len` bytes of a file, and determines which of them were ever written.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -27,7 +27,7 @@ impl OpenFile {
         let file = env
             .open(&path, Access::Read)
             .map_err(|error| Error::io("open", &path, error))?;
-        // A refused hint costs only time.
+        // A refused hint only costs time.
         let _ = file.advise(0..len, Advice::Random);
         let written = file.written(0..len).map_err(|error| Error::io("look into", &path, error))?;
         Ok(Self {
@@ -39,12 +39,12 @@ impl OpenFile {
         })
     }
 
-    /// The queue offset of the first byte.
+    /// Returns the queue offset of the first byte.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Bytes of the file when the queue was listed.
+    /// Returns the size of the file when the queue was listed.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -54,12 +54,12 @@ impl OpenFile {
         self.len == 0
     }
 
-    /// The parts that were ever written, ascending: every byte beside them is zero, and costs no read.
+    /// Returns the parts that were ever written, ascending: every byte outside them is zero, and needs no read.
     pub fn written(&self) -> &[Range<u64>] {
         &self.written
     }
 
-    /// The smallest range that holds every byte of `range` that was ever written.
+    /// Returns the smallest range that contains every byte of `range` that was ever written.
     pub fn written_in(&self, range: &Range<u64>) -> Range<u64> {
         let first = self.written.partition_point(|part| part.end <= range.start);
         let after = self.written.partition_point(|part| part.start < range.end);
@@ -70,7 +70,7 @@ impl OpenFile {
         }
     }
 
-    /// Fills `into` from position `at` on, and says how many bytes there are: fewer only where the file ends.
+    /// Fills `into` from position `at` on, and returns the number of bytes: less than requested only at the end of the file.
     ///
     /// # Errors
     /// [`Error::Io`] for a block that cannot be read.

@@ -1,26 +1,26 @@
-//! The identity of this process, for keys that no other process makes.
+//! The identity of this process, from which globally unique keys are made.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// The identity of this process, among those of all machines.
+/// The identity of this process among those of all machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// The address that this machine sends from, the loopback address if it has no network.
+    /// The source address of this machine, or the loopback address without a network.
     pub address: IpAddr,
     /// The process id.
     pub process_id: u32,
-    /// Another number at each call.
+    /// A random number, new in each call.
     pub random: u32,
 }
 
 impl Origin {
-    /// The origin of this process, with a new random number.
+    /// Returns the origin of this process, with a new random number.
     pub fn draw() -> Self {
         let mut random = [0; 4];
-        // Without random numbers (Linux before 3.17) address, process id and time still differ.
+        // Without random numbers (Linux before 3.17), address, process id and time still differ.
         let _ = rustix::io::retry_on_intr(|| getrandom(&mut random, GetRandomFlags::empty()));
         Self {
             address: address(),
@@ -31,7 +31,7 @@ impl Origin {
 }
 
 /// Addresses that are reserved for documentation: the route to them is the default route.
-const FAR_AWAY: [(IpAddr, IpAddr); 2] = [
+const DOCUMENTATION: [(IpAddr, IpAddr); 2] = [
     (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))),
     (
         IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -39,13 +39,14 @@ const FAR_AWAY: [(IpAddr, IpAddr); 2] = [
     ),
 ];
 
-/// The address that a packet would leave from. Nothing is sent: connecting a datagram socket only chooses the address.
+/// Returns the source address of a packet to the default route. Nothing is sent: connecting a datagram socket only chooses the
+/// address.
 fn address() -> IpAddr {
     let source = |(any, target): &(IpAddr, IpAddr)| -> io::Result<IpAddr> {
         let socket = UdpSocket::bind((*any, 0))?;
         socket.connect((*target, 9))?;
         Ok(socket.local_addr()?.ip())
     };
-    let found = FAR_AWAY.iter().find_map(|route| source(route).ok());
+    let found = DOCUMENTATION.iter().find_map(|route| source(route).ok());
     found.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }

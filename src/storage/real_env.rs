@@ -1,4 +1,4 @@
-//! The operating system itself: Linux through std, rustix and libc, so that a preloaded library can see every call.
+//! The implementation on Linux, through std, rustix and libc, so that a preloaded library can see every call.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -23,13 +23,14 @@ use super::guard;
 use super::region::Region;
 use crate::error::is_short;
 
-/// The zeros that overwrite bytes. A commit writes them, so they need no memory: a process that has none left would end there.
+/// The zeros that overwrite bytes. They are static because a commit writes them, and a process without memory would end at an
+/// allocation.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-/// The time that the wall clock shows if it was stopped.
+/// The time of the stopped wall clock.
 static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNS);
-/// The wall clock was not stopped.
+/// The value of [`STOPPED_AT`] while the wall clock runs.
 const RUNS: i64 = i64::MIN;
-/// The bits of a mode with which the owner of a file reads and writes it.
+/// The mode bits that let the owner of a file read and write it.
 const OWNER_READS_AND_WRITES: u32 = 0o600;
 
 /// The files of this machine.
@@ -37,13 +38,13 @@ const OWNER_READS_AND_WRITES: u32 = 0o600;
 pub struct RealEnv;
 
 impl RealEnv {
-    /// The files of this machine.
+    /// Returns the files of this machine.
     pub fn new() -> Self {
         Self
     }
 
-    /// Stops the wall clock of every store of this process at this time, in ms since 1970; `None` lets it run again. The programs that test
-    /// with a store want the same times in each run.
+    /// Stops the wall clock of every store of this process at this time, in ms since 1970; `None` lets it run again. For tests that
+    /// need the same times in each run.
     pub fn stop_wall_clock(at: Option<i64>) {
         STOPPED_AT.store(at.unwrap_or(RUNS), Ordering::Relaxed);
     }
@@ -85,7 +86,7 @@ impl Env for RealEnv {
 
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // A file system or a kernel that does not know the flag. A link replaces nothing, either.
+            // The file system or the kernel does not support the flag. A hard link replaces no file, either.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 fs::hard_link(from, to)?;
                 fs::remove_file(from).inspect_err(|_| {
@@ -109,7 +110,7 @@ impl Env for RealEnv {
     }
 
     fn sync_dir(&self, dir: &Path, _step: Step) -> io::Result<()> {
-        begun(open_directory(dir)?.sync_all())
+        checked_sync(open_directory(dir)?.sync_all())
     }
 
     fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>> {
@@ -166,14 +167,14 @@ impl Env for RealEnv {
     }
 }
 
-/// A directory of it. Since Linux 5.8 the system notes for each open file which write errors of the file system it was told of; a new
-/// one counts as told of all that anybody else was.
+/// A directory of the file system. Since Linux 5.8 each open file records which write errors of the file system were reported to
+/// it; those before its open count as reported.
 #[derive(Debug)]
 struct RealFileSystem(fs::File);
 
 impl FileSystem for RealFileSystem {
     fn sync(&self, _step: Step) -> io::Result<()> {
-        begun(retry(|| Ok(syncfs(&self.0)?)))
+        checked_sync(retry(|| Ok(syncfs(&self.0)?)))
     }
 }
 
@@ -194,14 +195,14 @@ impl File for RealFile {
     }
 
     fn sync(&self, _step: Step) -> io::Result<()> {
-        // A writer that maps nothing new for hours syncs all the time.
+        // A writer may map nothing for hours, but it syncs regularly.
         guard::put_back()?;
-        begun(self.0.sync_data())
+        checked_sync(self.0.sync_data())
     }
 
-    /// `msync` of a mapping that is made for the call. `fdatasync` knows no range: it would write every page that was supplied ahead of the
-    /// writer. The mapping is one of this open file, so the system tells a write error to the two calls together once. Where no
-    /// mapping can be made the whole file is synced.
+    /// Syncs with `msync` of a temporary mapping. `fdatasync` has no range: it would write every page that was prefaulted ahead of
+    /// the writer. The mapping belongs to this open file, so the system reports a write error to one of the two calls. If the range
+    /// cannot be mapped, the whole file is synced.
     fn sync_range(&self, range: Range<u64>, step: Step) -> io::Result<()> {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         if len == 0 {
@@ -210,7 +211,7 @@ impl File for RealFile {
         match MmapOptions::new().offset(range.start).len(len).map_raw_read_only(&self.0) {
             Ok(mapping) => {
                 guard::put_back()?;
-                begun(retry(|| mapping.flush()))
+                checked_sync(retry(|| mapping.flush()))
             }
             Err(_) => self.sync(step),
         }
@@ -221,7 +222,7 @@ impl File for RealFile {
             return Ok(());
         };
         if self.len()? == 0 {
-            overwrite_in_place(&self.0);
+            disable_copy_on_write(&self.0);
         }
         match retry(|| Ok(fallocate(&self.0, FallocateFlags::empty(), 0, len.get())?)) {
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Err(io::Error::new(
@@ -239,7 +240,7 @@ impl File for RealFile {
                 format!("zeroing bytes {range:?} of a file of {} bytes", self.len()?),
             ));
         }
-        // Written, not punched: punched or converted extents need a journal commit at the next sync.
+        // Zeros are written, not punched: punched or converted extents need a journal commit at the next sync.
         let mut at = range.start;
         while at < range.end {
             let len = (range.end - at).min(ZEROS.len() as u64);
@@ -251,13 +252,13 @@ impl File for RealFile {
     }
 
     fn written(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
-        // The position that this sets is nobody's: every read and write names its own.
+        // This changes the file position, which no read or write uses.
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end {
             let start = match seek(&self.0, SeekFrom::Data(at)) {
                 Err(Errno::NXIO) => break,
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![range]), // a file system that keeps no account of it
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![range]), // the file system does not report holes
                 start => start?,
             };
             let end = seek(&self.0, SeekFrom::Hole(start))?;
@@ -301,8 +302,8 @@ impl File for RealFile {
     }
 }
 
-/// Bytes by which the address space of this process may grow (`RLIMIT_AS`). Half of it is left to others: a process without
-/// address space ends at the next allocation that fails.
+/// Returns the number of bytes by which the address space of this process may grow (`RLIMIT_AS`). The caller leaves half of it to
+/// others: a process without address space ends at the next allocation that fails.
 fn address_space_left() -> u64 {
     let Some(limit) = getrlimit(Resource::As).current else {
         return u64::MAX;
@@ -312,18 +313,18 @@ fn address_space_left() -> u64 {
         let pages: u64 = statm.split(' ').next()?.parse().ok()?;
         Some(pages * rustix::param::page_size() as u64)
     };
-    // If the limit is unknown, nothing is mapped: every read works without a mapping.
+    // If the usage is unknown, nothing is mapped: every read works without a mapping.
     used().map_or(0, |used| limit.saturating_sub(used))
 }
 
-/// Asks for blocks that are overwritten in place. btrfs writes each page that changes to a new block otherwise, so that a full disk would
-/// be found when a mapped page is written, as a SIGBUS, whatever was reserved. Other file systems overwrite in place anyway and refuse the
-/// flag; btrfs takes it for an empty file alone. A file that does not get it works until the disk is full.
-fn overwrite_in_place(file: &fs::File) {
+/// Disables copy-on-write for a file. btrfs otherwise writes each changed page to a new block, so that a full disk would be found
+/// when a mapped page is written, as a SIGBUS, in spite of the reservation. Other file systems overwrite in place anyway and refuse
+/// the flag; btrfs accepts it for empty files only. Without the flag a file works until the disk is full.
+fn disable_copy_on_write(file: &fs::File) {
     let _ = ioctl_getflags(file).and_then(|flags| ioctl_setflags(file, flags | IFlags::NOCOW));
 }
 
-/// Opens a regular file; anything else is refused, after an open that does not wait for a pipe's other end.
+/// Opens a regular file and refuses anything else. The open does not wait for the other end of a pipe.
 fn open_regular(options: &fs::OpenOptions, path: &Path) -> io::Result<fs::File> {
     let file = options.clone().custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let kind = file.metadata()?.file_type();
@@ -354,7 +355,7 @@ fn open_directory(dir: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(dir)
 }
 
-/// Returns the entry of a name, links followed; `None` if it was removed since the listing.
+/// Returns the entry of a name, following links; `None` if it was removed since the listing.
 fn describe(entry: &fs::DirEntry) -> io::Result<Option<DirEntry>> {
     let listed = match entry.file_type() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -374,30 +375,30 @@ fn describe(entry: &fs::DirEntry) -> io::Result<Option<DirEntry>> {
         Ok(found) if found.is_file() => described(EntryKind::File, found.len()),
         Ok(found) if found.is_dir() => described(EntryKind::Directory, 0),
         Ok(_) => described(EntryKind::Other, 0),
-        Err(e) if listed.is_symlink() && leads_nowhere(&e) => described(EntryKind::Other, 0),
+        Err(e) if listed.is_symlink() && is_dangling(&e) => described(EntryKind::Other, 0),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }
 }
 
-fn leads_nowhere(error: &io::Error) -> bool {
+fn is_dangling(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
-/// A lock file that is locked. Closing it does not release it while a child that is about to exec still has it open.
+/// A locked lock file. Closing it does not release the lock while a child that is about to exec still has it open.
 struct Locked(PrivateFile);
 
 impl Drop for Locked {
     fn drop(&mut self) {
         if let Some(file) = self.0.file() {
-            // What cannot be released is released when the last process that has it open ends.
+            // If the release fails, the lock ends with the last process that has the file open.
             let _ = set_lock(file, libc::F_UNLCK as libc::c_short);
         }
     }
 }
 
-/// Takes or releases an open-file-description lock on byte 0: it conflicts with the classic lock that a broker takes (flock would not),
-/// and is not lost when some other descriptor of the file is closed (a classic one would be).
+/// Takes or releases an open-file-description lock on byte 0. It conflicts with the classic lock that a broker takes (`flock` would
+/// not), and survives the close of another descriptor of the file (a classic lock would not).
 fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
     let wanted = lock_of(kind);
     // SAFETY: the descriptor is open, and `wanted` outlives the call.
@@ -411,7 +412,7 @@ fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
     }
 }
 
-/// Returns true if the lock of [`set_lock`] would be refused.
+/// Returns true if [`set_lock`] would be refused.
 fn is_lock_held(file: &fs::File) -> io::Result<bool> {
     let mut found = lock_of(libc::F_WRLCK as libc::c_short);
     // SAFETY: the descriptor is open, and `found` is a flock to be read and written.
@@ -421,7 +422,7 @@ fn is_lock_held(file: &fs::File) -> io::Result<bool> {
     Err(io::Error::last_os_error())
 }
 
-/// A lock on byte 0.
+/// Returns the description of a lock on byte 0.
 fn lock_of(kind: libc::c_short) -> libc::flock {
     // SAFETY: all-zero is a valid flock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -432,15 +433,15 @@ fn lock_of(kind: libc::c_short) -> libc::flock {
     lock
 }
 
-/// A sync that was begun and failed, even for want of memory, is not to be made again.
-fn begun(synced: io::Result<()>) -> io::Result<()> {
+/// Converts the result of a sync: a sync that was begun and failed, even for lack of memory, must not be retried.
+fn checked_sync(synced: io::Result<()>) -> io::Result<()> {
     match synced {
         Err(error) if is_short(&error) => Err(io::Error::other(format!("the sync failed: {error}"))),
         synced => synced,
     }
 }
 
-/// Repeats a call that a signal interrupted.
+/// Retries a call that a signal interrupted.
 fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -450,17 +451,17 @@ fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// The device and the mount in which a directory lies. The subvolumes of btrfs are devices of one mount, and one device may be mounted at
-/// several places; before Linux 5.8 the number of every mount is 0.
+/// Returns the device and the mount of a directory. The subvolumes of btrfs are devices of one mount, and one device may be mounted
+/// in several directories. Before Linux 5.8 the number of every mount is 0.
 pub(super) fn mount_of(dir: &Path) -> io::Result<(u32, u32, u64)> {
     let found = statx(CWD, dir, AtFlags::empty(), StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
     Ok((found.stx_dev_major, found.stx_dev_minor, found.stx_mnt_id))
 }
 
-/// See [`Env::copy_mode_and_owner`](super::env::Env::copy_mode_and_owner).
+/// Implements [`Env::copy_mode_and_owner`](super::env::Env::copy_mode_and_owner).
 pub(super) fn copy_mode_and_owner(original: &Path, copy: &Path) -> io::Result<()> {
     let found = fs::metadata(original)?;
-    // A process may not give files away, and a container may not know the owner: then the copy stays its own.
+    // A process may not give files away, and a container may not know the owner: then the copy keeps its own owner.
     let _ = chown(copy, Some(found.uid()), Some(found.gid()));
     fs::set_permissions(copy, fs::Permissions::from_mode(found.mode() | OWNER_READS_AND_WRITES))
 }

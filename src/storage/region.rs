@@ -12,9 +12,9 @@ use super::guard::{Registration, page_size};
 
 /// The first bytes of a file as memory, shared with every process that has the file mapped.
 ///
-/// No function panics or reaches past the end. Other threads and processes may write concurrently: a racing [`read`] returns a
-/// mix of old and new bytes, so what is being appended is ordered by the caller. A page that cannot be read (the file was
-/// cut short, the device failed) reads as zeros from there to the end once the guard is installed, and [`intact`] says so.
+/// No function panics or exceeds the region. Other threads and processes may write concurrently: a racing [`read`] returns a mix of
+/// old and new bytes, so the caller must order reads after appends. Once the guard is installed, a page that cannot be read (the
+/// file was cut short, the device failed) reads as zeros from there to the end, and [`intact`] reports it.
 ///
 /// [`read`]: Region::read
 /// [`intact`]: Region::intact
@@ -23,7 +23,8 @@ pub struct Region {
     len: usize,
     writable: bool,
     bytes_read: Option<Arc<AtomicU64>>,
-    // Declared before `memory`: the slot is given back before the addresses are, or the handler could map over strangers.
+    // Declared before `memory`, so that the slot is released before the mapping: otherwise the handler could map over memory of
+    // others.
     registration: Option<Registration>,
     memory: Memory,
 }
@@ -33,8 +34,8 @@ enum Memory {
     Heap { _words: Arc<[AtomicU64]> },
 }
 
-// SAFETY: `start` points into `memory`, which the region owns and never moves. It is accessed only by copies and atomics on
-// raw pointers; no reference to it is made except by `bytes`, whose contract excludes writers.
+// SAFETY: `start` points into `memory`, which the region owns and never moves. It is accessed only by copies and atomics on raw
+// pointers; no reference to it is created except by `bytes`, whose contract excludes writers.
 unsafe impl Send for Region {}
 // SAFETY: as above; no method needs exclusive access.
 unsafe impl Sync for Region {}
@@ -58,10 +59,10 @@ impl Region {
         })
     }
 
-    /// Makes `len` bytes of memory that belong to no file. A child of fork does not have them.
+    /// Allocates `len` bytes of memory without a file. A child of fork does not inherit them.
     ///
     /// # Errors
-    /// `OutOfMemory` and others, as the system gives them.
+    /// `OutOfMemory` and others of the system.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         let mapping = MmapRaw::from(MmapOptions::new().len(len).map_anon()?);
         mapping.advise(Advice::DontFork)?;
@@ -75,7 +76,7 @@ impl Region {
         })
     }
 
-    /// Keeps the pages in memory (`mlock`), which makes them ready to be written as well. Nothing happens on the heap.
+    /// Locks the pages in memory (`mlock`), which also prefaults them for writing. Does nothing on the heap.
     ///
     /// # Errors
     /// `PermissionDenied` or `OutOfMemory` if the limit of locked memory is exceeded (`RLIMIT_MEMLOCK`): nothing is locked.
@@ -98,7 +99,7 @@ impl Region {
         })
     }
 
-    /// Makes the region add the bytes that are read through it to `bytes_read`.
+    /// Adds the number of bytes read through the region to `bytes_read`.
     #[must_use]
     pub fn counted(self, bytes_read: Arc<AtomicU64>) -> Self {
         Self {
@@ -107,7 +108,7 @@ impl Region {
         }
     }
 
-    /// Bytes in the region.
+    /// Returns the size of the region.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -117,40 +118,40 @@ impl Region {
         self.len == 0
     }
 
-    /// Fills `into` from position `at` on. `false` if the region ends before, or if a byte could not be read
+    /// Fills `into` from position `at` on. Returns false if the region ends before, or if a byte could not be read
     /// ([`intact`](Self::intact) returns which); the contents of `into` are then undefined.
     #[inline]
     pub fn read(&self, at: usize, into: &mut [u8]) -> bool {
         let Some(from) = self.pointer(at, into.len()) else {
             return false;
         };
-        // SAFETY: `from` has `into.len()` readable bytes, and `into` is no part of the region: regions give out no `&mut`.
+        // SAFETY: `from` has `into.len()` readable bytes, and `into` does not overlap the region: regions return no `&mut`.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
-        // Some read only to learn whether the page is there: a copy that nobody looks at must not be optimized away.
+        // Some callers read only to learn whether the page is there: an unused copy must not be optimized away.
         std::hint::black_box(into.as_mut_ptr());
         self.count(into.len());
         self.intact(at..at + into.len())
     }
 
-    /// The bytes in place, `None` if the region ends before. Only for ranges that no process changes any more (sealed
-    /// segments, closed files). Ask [`intact`](Self::intact) after using them.
+    /// Returns the bytes in place; `None` if the region ends before. Only for ranges that no process changes any more (sealed
+    /// segments, closed files). Check [`intact`](Self::intact) after using them.
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         let len = range.end.checked_sub(range.start)?;
         let from = self.pointer(range.start, len)?;
         self.count(len);
-        // SAFETY: `from` has `len` readable bytes for as long as the region lives; the contract above excludes writers. If
-        // the file is cut short after all, the guard puts zeros there, which is what the caller asks `intact` for.
+        // SAFETY: `from` has `len` readable bytes as long as the region lives; the contract above excludes writers. If the file is
+        // cut short nevertheless, the guard puts zeros there, and the caller checks `intact`.
         Some(unsafe { std::slice::from_raw_parts(from, len) })
     }
 
-    /// Copies `bytes` to position `at`. `false` if the region ends before, was mapped for reading, or lost that page: the
+    /// Copies `bytes` to position `at`. Returns false if the region ends before, was mapped for reading, or lost that page: the
     /// bytes are then not in the file.
     pub fn write(&self, at: usize, bytes: &[u8]) -> bool {
         self.write_parts(at, &[bytes])
     }
 
-    /// Writes consecutive parts, as [`write`](Region::write) does. The first of them is copied last: a concurrent reader that finds it
-    /// finds the others, too.
+    /// Writes consecutive parts, as [`write`](Region::write) does. The first part is copied last: a concurrent reader that sees it
+    /// sees the others, too.
     #[inline]
     pub fn write_parts(&self, at: usize, parts: &[&[u8]]) -> bool {
         let len = parts.iter().fold(0_usize, |len, part| len.saturating_add(part.len()));
@@ -169,8 +170,8 @@ impl Region {
         self.intact(at..at + len)
     }
 
-    /// Stores a big-endian number at `at` in one access that releases what was written before. `false` as for `write`, or
-    /// if `at` is no multiple of 4.
+    /// Stores a big-endian number at `at` in one access with release ordering. Returns false as `write` does, or if `at` is not a
+    /// multiple of 4.
     pub fn store_be_u32(&self, at: usize, number: u32) -> bool {
         let Some(cell) = self.cell(at).filter(|_| self.writable) else {
             return false;
@@ -179,28 +180,27 @@ impl Region {
         self.intact(at..at + size_of::<u32>())
     }
 
-    /// Notes that the bytes are used in no order: a page that is read from disk brings no others with it.
-    pub fn expect_no_order(&self) {
+    /// Advises the system that the bytes are accessed in random order: no read-ahead.
+    pub fn advise_random_access(&self) {
         if let Memory::Mapping(mapping) = &self.memory {
-            // A refused hint costs only time.
+            // A refused hint only costs time.
             let _ = mapping.advise(Advice::Random);
         }
     }
 
-    /// Starts reading a range from disk, without waiting. A hint: a range outside does nothing.
+    /// Starts reading a range from disk without waiting (prefetch). A hint: a range outside the region does nothing.
     pub fn prefetch(&self, range: Range<usize>) {
         let Some(len) = range.end.checked_sub(range.start) else {
             return;
         };
         if let (Some(_), Memory::Mapping(mapping)) = (self.pointer(range.start, len), &self.memory) {
-            // A refused hint costs only time.
+            // A refused hint only costs time.
             let _ = mapping.advise_range(Advice::WillNeed, range.start, len);
         }
     }
 
-    /// Brings the byte at `at`, and those near it, into the cache of the processor. A hint: nothing happens outside of the
-    /// region. An x86-64 does not wait for them, and does nothing where the page is not mapped yet; another processor reads the
-    /// byte.
+    /// Brings the byte at `at`, and its cache line, into the processor's cache. A hint: nothing happens outside of the region. An
+    /// x86-64 processor does not wait, and does nothing if the page is not mapped yet; other processors read the byte.
     #[inline]
     pub fn touch(&self, at: usize) {
         let Some(byte) = self.pointer(at, 1) else { return };
@@ -214,8 +214,8 @@ impl Region {
         std::hint::black_box(unsafe { byte.read_volatile() });
     }
 
-    /// Returns true if a page of the range is in memory. Also true outside of the region, on the heap, and if the system does not report
-    /// it, as for a file that this user may not write.
+    /// Returns true if a page of the range is in the page cache. Also returns true outside of the region, on the heap, and if the
+    /// system does not report it, as for a file that this user may not write.
     pub fn is_cached(&self, range: Range<usize>) -> bool {
         let len = range.end.saturating_sub(range.start);
         let (Some(start), Memory::Mapping(_)) = (self.pointer(range.start, len), &self.memory) else {
@@ -224,16 +224,18 @@ impl Region {
         let page = start.map_addr(|address| address & !(page_size() - 1));
         let len = start.addr() - page.addr() + len;
         let mut states = vec![0_u8; len.div_ceil(page_size())];
-        // SAFETY: the pages lie in the mapping, which starts with a page, and one byte stands for each. No byte of the mapping is touched.
-        let told = unsafe { libc::mincore(page.cast(), len, states.as_mut_ptr()) };
-        told != 0 || states.iter().any(|state| state & 1 == 1)
+        // SAFETY: the pages lie in the mapping, which starts with a page, and each has one byte in `states`. No byte of the mapping
+        // is accessed.
+        let result = unsafe { libc::mincore(page.cast(), len, states.as_mut_ptr()) };
+        result != 0 || states.iter().any(|state| state & 1 == 1)
     }
 
-    /// Makes the pages of a range ready to be written, so that writing them asks nothing of the system. Their bytes stay, and
-    /// count as changed: a sync of the range writes them. Nothing happens on the heap, whose pages are.
+    /// Prefaults the pages of a range for writing (`MADV_POPULATE_WRITE`), so that writing them causes no page fault. Their bytes
+    /// are unchanged, but count as dirty: a sync of the range writes them. Does nothing on the heap.
     ///
     /// # Errors
-    /// `InvalidInput` before Linux 5.14, and for a range outside. Any error means that some pages are not ready, and changes nothing else.
+    /// `InvalidInput` before Linux 5.14, and for a range outside the region. Any error means that some pages are not ready, and has
+    /// no other effect.
     pub fn supply(&self, range: Range<usize>) -> io::Result<()> {
         let len = range.end.saturating_sub(range.start);
         match &self.memory {
@@ -242,32 +244,32 @@ impl Region {
         }
     }
 
-    /// Takes the pages of a range out of the mapping of a file, which keeps them in memory otherwise, whatever the file is
-    /// advised. Their bytes stay those of the file, and an access brings them back. A hint: nothing happens outside the region,
-    /// to other memory, or to pages that are locked.
-    pub fn let_go(&self, range: Range<usize>) {
+    /// Unmaps the pages of a range of a mapped file (`MADV_DONTNEED`). The system drops no page from the page cache while it is
+    /// mapped. An access maps the page again with the file's bytes. A hint: nothing happens outside the region, on other memory, or
+    /// to locked pages.
+    pub fn release_pages(&self, range: Range<usize>) {
         let Some(len) = range.end.checked_sub(range.start) else {
             return;
         };
         if let (Some(_), Some(_), Memory::Mapping(mapping)) = (self.pointer(range.start, len), &self.registration, &self.memory) {
-            // SAFETY: only the mapping of a file has a registration. It is shared, so that its bytes are the file's, whether or not its
-            // pages are mapped. The private pages that the guard puts into it are zeros, and are zeros again.
+            // SAFETY: only the mapping of a file has a registration. The mapping is shared, so its bytes are the file's, whether or
+            // not its pages are mapped. The private pages that the guard puts into it are zeros, and are zeros again.
             let _ = unsafe { mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, len) };
         }
     }
 
-    /// Returns how often a page of the region could not be read or written since it was mapped.
+    /// Returns the number of faults in the region since it was mapped.
     pub fn faults(&self) -> u32 {
         self.registration.as_ref().map_or(0, Registration::faults)
     }
 
-    /// Returns true if every byte read from `range` before this call was the file's (and every byte written went there): no page
-    /// up to its end was ever lost.
+    /// Returns true if every byte read from `range` before this call was the file's, and every byte written went there: no page up
+    /// to its end was ever lost.
     pub fn intact(&self, range: Range<usize>) -> bool {
         range.end <= self.intact_len()
     }
 
-    /// Bytes from the start of the region up to the first page that was ever lost, or to the end.
+    /// Returns the number of bytes from the start of the region up to the first page that was ever lost, or to the end.
     pub fn intact_len(&self) -> usize {
         self.registration.as_ref().map_or(self.len, Registration::intact_len)
     }

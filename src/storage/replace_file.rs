@@ -1,4 +1,4 @@
-//! Directories and small files. They are read whole, and made or replaced so that neither a crash nor a full disk leaves half of one.
+//! Directories and small files, read whole and replaced atomically: neither a crash nor a full disk leaves half of one.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,7 +8,7 @@ use super::env::{Access, Env, Step};
 use crate::error::{Error, Result};
 use crate::format::UNFINISHED_PREFIX;
 
-/// Makes a directory unless there is one, and says whether it was missing.
+/// Creates a directory unless it exists, and returns true if it was missing.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].
@@ -20,10 +20,10 @@ pub fn create_dir(env: &dyn Env, dir: &Path) -> Result<bool> {
     }
 }
 
-/// The first `most` bytes of the file at `path`, or all that there are; `None` if there is no file.
+/// Returns the first `most` bytes of the file at `path`, or all if there are fewer; `None` if there is no file.
 ///
 /// # Errors
-/// [`Error::Io`] when the file is there and cannot be read.
+/// [`Error::Io`] if the file exists and cannot be read.
 pub fn read_file(env: &dyn Env, path: &Path, most: usize) -> Result<Option<Vec<u8>>> {
     let file = match env.open(path, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -37,7 +37,7 @@ pub fn read_file(env: &dyn Env, path: &Path, most: usize) -> Result<Option<Vec<u
     Ok(Some(bytes))
 }
 
-/// Removes the file at `path`, if there is one.
+/// Removes the file at `path`, if it exists.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -48,20 +48,20 @@ pub fn remove_file(env: &dyn Env, path: &Path) -> Result<()> {
     }
 }
 
-/// Replaces the contents of the file at `path` by these bytes, durably: a process that looks, after a crash too, finds the old or the
-/// new file. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the step that syncs the name.
+/// Replaces the contents of the file at `path`, durably and atomically: any process, also after a crash, finds the old or the new
+/// file. `new_bytes` is the step that syncs the new file before it gets the name, `new_name` the step that syncs the name.
 ///
 /// # Errors
-/// [`Error::DiskFull`]: the old one stays. [`Error::Io`].
+/// [`Error::DiskFull`]: the old file remains. [`Error::Io`].
 pub fn replace_file(env: &dyn Env, path: &Path, bytes: &[u8], new_bytes: Step, new_name: Step) -> Result<()> {
     put(env, path, bytes, Some((new_bytes, new_name)))
 }
 
-/// Does the same as [`replace_file`], without a sync: a process that looks finds the old or the new file, but a power cut may leave the new
-/// one empty.
+/// Replaces a file as [`replace_file`] does, without a sync: any process finds the old or the new file, but a power cut may leave
+/// the new one empty.
 ///
 /// # Errors
-/// As [`replace_file`].
+/// Those of [`replace_file`].
 pub fn put_file(env: &dyn Env, path: &Path, bytes: &[u8]) -> Result<()> {
     put(env, path, bytes, None)
 }
@@ -70,7 +70,7 @@ fn put(env: &dyn Env, path: &Path, bytes: &[u8], steps: Option<(Step, Step)>) ->
     let dir = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or(OsStr::new(""));
     let new = dir.join(format!("{UNFINISHED_PREFIX}{}", name.display()));
-    // An earlier process may have died while it made this file.
+    // An earlier process may have died while it created this file.
     remove_file(env, &new)?;
     let made = || {
         let file = env.create(&new)?;

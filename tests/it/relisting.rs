@@ -106,7 +106,7 @@ fn look(queue: &MappedFileQueue, step: &Step) -> Option<(u64, Option<u8>)> {
             (*number, opened.map(|file| file.read(0, &mut byte).map(|_| byte[0]).unwrap()))
         }
         Step::ReadByName(number) => {
-            let read = queue.read_anew(number * SIZE, &mut byte).unwrap();
+            let read = queue.read_reopened(number * SIZE, &mut byte).unwrap();
             (*number, read.map(|_| byte[0]))
         }
         Step::Written(number) => {

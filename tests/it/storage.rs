@@ -115,8 +115,8 @@ fn pages_that_a_mapping_lets_go_are_the_same_when_they_are_asked_for_again() {
     let file = RealEnv::new().open(&path, Access::ReadWrite).unwrap();
     let region = file.map(16384, Access::ReadWrite).unwrap();
     assert!(region.write(5000, b"changed"));
-    region.let_go(4096..8192);
-    region.let_go(0..usize::MAX);
+    region.release_pages(4096..8192);
+    region.release_pages(0..usize::MAX);
     let mut found = [0; 7];
     assert!(region.read(5000, &mut found) && found == *b"changed" && region.faults() == 0);
     assert_eq!(&fs::read(&path).unwrap()[5000..5007], b"changed");
@@ -124,7 +124,7 @@ fn pages_that_a_mapping_lets_go_are_the_same_when_they_are_asked_for_again() {
     // Memory that belongs to no file would lose them.
     let memory = Region::anonymous(8192).unwrap();
     assert!(memory.write(0, b"waiting"));
-    memory.let_go(0..8192);
+    memory.release_pages(0..8192);
     assert!(memory.read(0, &mut found) && found == *b"waiting");
 }
 

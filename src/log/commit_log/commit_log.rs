@@ -711,7 +711,7 @@ impl CommitLog {
     /// As the system gives them; ignoring one is always right.
     pub fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
         // The segments that are mapped for writing.
-        self.unsynced.let_go(&stretch);
+        self.unsynced.release_pages(&stretch);
         self.files.drop_cached(stretch)
     }
 

@@ -119,13 +119,13 @@ impl UnsyncedSegments {
     }
 
     /// Takes the pages of a stretch in one segment out of the mapping: the system drops no page that is mapped.
-    pub(super) fn let_go(&self, stretch: &Range<u64>) {
+    pub(super) fn release_pages(&self, stretch: &Range<u64>) {
         let files = lock(&self.files).clone();
         for file in files
             .iter()
             .filter(|file| (file.start()..file.end()).contains(&stretch.start))
         {
-            file.let_go(stretch.clone());
+            file.release_pages(stretch.clone());
         }
     }
 }

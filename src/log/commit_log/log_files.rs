@@ -126,9 +126,9 @@ impl LogFiles {
         self.files.drop_cached(stretch)
     }
 
-    /// Unmaps pages, as [`MappedFileQueue::let_go`] does.
-    pub(super) fn let_go(&self, stretch: Range<i64>) {
-        self.files.let_go(stretch.start as u64..stretch.end as u64);
+    /// Unmaps pages, as [`MappedFileQueue::release_pages`] does.
+    pub(super) fn release_pages(&self, stretch: Range<i64>) {
+        self.files.release_pages(stretch.start as u64..stretch.end as u64);
     }
 
     /// Refuses a log if the device could not read a page of the segment that holds `offset`: the hidden records may be whole.
@@ -420,7 +420,7 @@ impl LogFiles {
     pub fn list_again(&self, end: i64) -> Result<()> {
         self.files.list_again()?;
         let mut head = [0; BLANK_SIZE];
-        let is_read = self.files.read_anew(end.cast_unsigned(), &mut head)?.is_some();
+        let is_read = self.files.read_reopened(end.cast_unsigned(), &mut head)?.is_some();
         if is_read && head != [0; BLANK_SIZE] && !self.may_go_on(end)? {
             self.files.forget_mappings(end.cast_unsigned());
         }
@@ -463,7 +463,7 @@ impl LogFiles {
     /// As [`LogFiles::load`].
     pub fn has_lost(&self, offset: i64, store_time: i64) -> Result<bool> {
         let mut head = [0; CLAIM_SIZE];
-        if self.files.read_anew(offset.cast_unsigned(), &mut head)?.is_some() {
+        if self.files.read_reopened(offset.cast_unsigned(), &mut head)?.is_some() {
             return Ok((claimed_offset(&head), claimed_store_time(&head)) != (Some(offset), Some(store_time)));
         }
         // The segment may have expired since the files were listed.

@@ -118,7 +118,7 @@ impl SequentialRead {
     pub fn drop_before(&mut self, log: &LogFiles, offset: i64) {
         let passed = offset.min(self.ahead);
         if passed.saturating_sub(self.mapped) >= MAPPED {
-            log.let_go(self.mapped..passed);
+            log.release_pages(self.mapped..passed);
             self.mapped = passed;
         }
         while self.brought.front().is_some_and(|piece| piece.end <= offset)

@@ -54,9 +54,9 @@ impl ConsumeQueue {
     /// Lists the queue's files in `dir` and finds its last entry.
     ///
     /// # Errors
-    /// As [`MappedFileQueue::load_with_misfits`].
+    /// As [`MappedFileQueue::load_derived`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Result<Self> {
-        let files = MappedFileQueue::load_with_misfits(env.clone(), dir, file_size, pool, CQ_UNIT_SIZE as u64)
+        let files = MappedFileQueue::load_derived(env.clone(), dir, file_size, pool, CQ_UNIT_SIZE as u64)
             .map_err(|error| error.of_option("mapped_file_size_consume_queue"))?;
         let start = files.first_offset().unwrap_or(0) as i64 / UNIT;
         let (end, ends) = find_end(&files)?;
@@ -431,11 +431,11 @@ impl ConsumeQueue {
     }
 
     /// Returns the files that are too long, or are cut short before others, the length that they have, and the one of a whole file.
-    pub fn misfits(&self) -> impl Iterator<Item = (&Path, u64, u64)> {
+    pub fn wrong_lengths(&self) -> impl Iterator<Item = (&Path, u64, u64)> {
         let expected = self.files.file_size();
         self.files
             .fitted()
-            .misfits()
+            .wrong_lengths()
             .map(move |(path, len)| (path.as_path(), *len, expected))
     }
 
@@ -444,7 +444,7 @@ impl ConsumeQueue {
     /// # Errors
     /// [`Error::Corrupt`].
     pub(super) fn expect_whole(&self, usual: u64) -> Result<()> {
-        if let Some((path, len, expected)) = self.misfits().next() {
+        if let Some((path, len, expected)) = self.wrong_lengths().next() {
             let reason = format!("expected {expected} bytes, found {len}: copy it again");
             return Err(Error::corrupt(path, len.min(expected), reason).with_remedy(Remedy::Rebuild));
         }

@@ -464,11 +464,11 @@ impl ConsumeQueueStore {
     /// Returns the size of a queue file below the store directory `root`: that of the first queue that has a file of a possible length.
     ///
     /// # Errors
-    /// As [`MappedFileQueue::load_with_misfits`].
+    /// As [`MappedFileQueue::load_derived`].
     pub fn find_file_size(env: &Arc<dyn Env>, root: &Path) -> Result<Option<u64>> {
         let unit = CQ_UNIT_SIZE as u64;
         first_in_queues(env.as_ref(), root, |dir| {
-            let files = MappedFileQueue::load_with_misfits(env.clone(), dir, None, MappingPool::shared(), unit)?;
+            let files = MappedFileQueue::load_derived(env.clone(), dir, None, MappingPool::shared(), unit)?;
             Ok(Some(files.file_size()).filter(|size| *size > 0 && size.is_multiple_of(unit)))
         })
     }

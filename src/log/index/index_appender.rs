@@ -54,7 +54,7 @@ impl IndexAppender {
             let handle = file.open_for_writing()?;
             handle.allocate(len)?;
             let region = handle.map(len as usize, Access::ReadWrite)?;
-            region.expect_no_order();
+            region.advise_random_access();
             Ok((handle, region))
         };
         let (handle, region) = opened().map_err(|error| Error::full_or_io("open", file.path(), error))?;

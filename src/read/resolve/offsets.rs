@@ -42,7 +42,7 @@ impl<'a> OffsetResolver<'a> {
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
     pub fn position(&mut self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
-        self.let_go();
+        self.release_pages();
         let place = self.place(topic, queue_id)?;
         self.position_in(place, (topic, queue_id, queue_offset))
     }
@@ -73,12 +73,12 @@ impl<'a> OffsetResolver<'a> {
                     _ => None,
                 });
             }
-            self.let_go();
+            self.release_pages();
         }
         Ok(())
     }
 
-    /// The place of the queue, until [`let_go`](Self::let_go) is called.
+    /// The place of the queue, until [`release_pages`](Self::release_pages) is called.
     #[inline]
     fn place(&mut self, topic: &str, queue_id: i32) -> Result<QueueHandle> {
         interrupt::check()?;
@@ -90,7 +90,7 @@ impl<'a> OffsetResolver<'a> {
     }
 
     /// Keeps nothing of any queue, if that is much.
-    fn let_go(&mut self) {
+    fn release_pages(&mut self) {
         if self.files > MOST_FILES {
             (self.queues, self.files) = (QueueTable::default(), 0);
         }
