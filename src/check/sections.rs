@@ -190,7 +190,7 @@ impl Worker for SectionReader<'_> {
             return None;
         }
         ahead.read.drop_before(self.log, ahead.taken_at.load(Ordering::Relaxed));
-        ahead.read.through(self.log, section.clone(), ahead.end);
+        ahead.read.at_range(self.log, section.clone(), ahead.end);
         ahead.at = section.end;
         Some(section)
     }

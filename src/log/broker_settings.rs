@@ -1,7 +1,7 @@
-//! The files of settings in `config` that a broker writes, read as a broker reads them.
+//! The settings files that a broker writes in `config`, read as a broker reads them.
 //!
-//! A broker of 4.9.x removes such a file for a moment while it replaces it, and one of 5.x writes it in place. Both keep the one
-//! before under the same name with `.bak`, and read that where the file is missing, empty or no JSON.
+//! A broker of 4.9.x removes such a file for a moment while it replaces it, and one of 5.x writes it in place. Both keep the
+//! previous version under the same name with `.bak`, and read that if the file is missing, empty or not JSON.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use crate::format::{BrokerFile, CONFIG_DIR, Malformed};
 use crate::log::rocksdb::database_at;
 use crate::storage::{Access, Env};
 
-/// Larger than any such file.
+/// A limit above the size of any such file.
 const MAX_LEN: u64 = 1 << 30;
 
-/// The contents of a file of settings.
+/// The contents of a settings file.
 #[derive(Debug)]
 pub struct BrokerSettings<T> {
-    /// Its content.
+    /// The decoded contents.
     pub content: T,
-    /// The reasons why it may be out of date, in words.
+    /// The reasons why they may be out of date, in words.
     pub doubts: Vec<String>,
 }
 
-/// Reads a file of settings of the store at `root`, or the one before it where it cannot be used. `None` if there is none of both.
+/// Reads a settings file of the store at `root`, or its previous version if the file cannot be used. `None` if neither exists.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if neither can be used, [`Error::Unsupported`] where there is only a `RocksDB` database, [`Error::Io`].
+/// [`Error::Corrupt`] if neither can be used, [`Error::Unsupported`] if there is only a `RocksDB` database, [`Error::Io`].
 pub fn load_broker_settings<T>(
     env: &dyn Env,
     root: &Path,
@@ -116,7 +116,7 @@ fn read_whole(env: &dyn Env, path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Returns the database in which a broker may keep what the file holds, if there is one.
+/// Returns the database in which a broker may keep the contents of the file, if there is one.
 pub(super) fn database_of(env: &dyn Env, root: &Path, file: BrokerFile) -> Result<Option<PathBuf>> {
     for name in file.rocksdb_dirs {
         let dir = root.join(CONFIG_DIR).join(name);

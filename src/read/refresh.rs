@@ -59,7 +59,7 @@ impl MessageReader {
         if log.segment_size() == 0 {
             return self.reopen(end);
         }
-        if !log.may_go_on(end)? {
+        if !log.may_continue(end)? {
             return Ok(unchanged);
         }
         log.prepare_growth(end)?;
@@ -89,7 +89,7 @@ impl MessageReader {
     /// # Errors
     /// [`Error::Io`].
     pub fn may_have_grown(&self) -> Result<bool> {
-        self.log().may_go_on(self.readable.get())
+        self.log().may_continue(self.readable.get())
     }
 
     /// Up to which physical offset a power cut takes nothing away, as the writer of the store says now; `None` if it was closed,
@@ -127,7 +127,7 @@ impl MessageReader {
 
     /// Refuses a log from which its last message was cut: other messages may stand where some were read.
     fn expect_last(&self, (last, store_time): (i64, i64)) -> Result<()> {
-        if store_time == 0 || !self.log().has_lost(last, store_time)? {
+        if store_time == 0 || !self.log().is_replaced(last, store_time)? {
             return Ok(());
         }
         Err(self.log().corrupt(

@@ -75,7 +75,7 @@ impl MessageReader {
         let mut unread = Vec::new();
         let (log, mut read) = (self.log(), SequentialRead::default());
         let mut walk = self.log_walk(covers.clone(), Check::Structure);
-        read.leave_for(log, covers.start, covers.end);
+        read.advance_to(log, covers.start, covers.end);
         while let Some(walked) = walk.advance()? {
             match walked {
                 Walked::Record => counts.add(&walk, &mut unread)?,
@@ -87,7 +87,7 @@ impl MessageReader {
                     add_unread(&mut unread, stretch);
                 }
             }
-            read.leave_for(log, walk.position(), covers.end);
+            read.advance_to(log, walk.position(), covers.end);
         }
         read.drop_before(log, i64::MAX);
         Ok(Usage {

@@ -94,7 +94,7 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
     (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
     report.missing = find_missing(&store, &report, cut_off)?;
     if report.clean_exit {
-        files.log.settle(report.log_end);
+        files.log.set_immutable_until(report.log_end);
     }
     Ok((recovered(store.last_writer(), files, report), removals))
 }

@@ -153,7 +153,7 @@ pub(super) fn scan_end(scan_start: i64, store: &StoreState<'_>) -> Result<i64> {
     if store.records.shutdown.is_clean() || store.intent.is_salvage() || store.is_for_writing() {
         return Ok(store.log.files_end());
     }
-    let last = store.log.last_seen(scan_start)?;
+    let last = store.log.newest_record(scan_start)?;
     // Looked at before the record is read: its end is written last, so what is read later is whole.
     let end = if is_half_written(store, &last)? {
         last.start
@@ -246,7 +246,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
 /// The records of a range. Nobody changes them beside the open of a writer.
 fn scan_of<'a>(store: &StoreState<'a>, range: Range<i64>) -> LogScan<'a> {
     let scan = store.log.scan(range.start, range.end, store.check);
-    if store.is_for_writing() { scan.of_settled() } else { scan }
+    if store.is_for_writing() { scan.of_immutable() } else { scan }
 }
 
 /// The last message that our stamp or a queue entry names, if it ends at or before the start of the scan.

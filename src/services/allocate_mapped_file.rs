@@ -41,12 +41,12 @@ impl Stepped for AllocateMappedFile {
         if self.log.watermarks.appended.poisoned().is_some() {
             return Ok(Next::Done);
         }
-        self.log.make_asked_segment();
+        self.log.create_requested_segment();
         Ok(Next::Idle { until: None })
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
-        self.log.segments_asked()
+        self.log.segments_requested()
     }
 
     fn fail(&self, cause: Error) {

@@ -318,7 +318,7 @@ impl Dispatcher {
         let mut scan = log
             .files()
             .scan(from, log.watermarks.readable.get(), Check::Structure)
-            .of_settled();
+            .of_immutable();
         let mut keys = index.put_keys(self.geometry);
         let dispatched = self.dispatch_some(&mut scan, &mut keys, now);
         // Also after a failure: some keys of the message that failed may be in the file.

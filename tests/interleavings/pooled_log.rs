@@ -20,7 +20,7 @@ pub(crate) fn byte_at(offset: u64) -> u8 {
 
 /// The wait of one append for room.
 #[derive(Debug, Default)]
-pub(crate) struct RoomWait {
+pub(crate) struct PoolWait {
     pub(crate) until: Option<Instant>,
 }
 
@@ -128,25 +128,25 @@ impl CommitLog {
 
     /// As `CommitLog::append`, of a message of so many bytes.
     pub(crate) fn append(&self, len: u64) -> Result<()> {
-        let mut room = RoomWait::default();
+        let mut room = PoolWait::default();
         while let Some(offset) = self.put(len, &room)? {
-            self.make_room(offset, &mut room)?;
+            self.wait_for_blocked(offset, &mut room)?;
             self.let_others_go_on(offset);
         }
         Ok(())
     }
 
-    /// Does what `CommitLog::make_room` does.
-    fn make_room(&self, offset: i64, room: &mut RoomWait) -> Result<()> {
+    /// Does what `CommitLog::wait_for_blocked` does.
+    fn wait_for_blocked(&self, offset: i64, room: &mut PoolWait) -> Result<()> {
         if let Some(patience) = self.patience {
-            return self.committer.wait_for_room(offset, room, patience);
+            return self.committer.wait_for_space(offset, room, patience);
         }
         self.committer.start_wait(room, Duration::ZERO);
         self.commit()
     }
 
     /// Does what `CommitLog::put` and the code around it do. Returns `None` if the message is appended.
-    fn put(&self, len: u64, room: &RoomWait) -> Result<Option<i64>> {
+    fn put(&self, len: u64, room: &PoolWait) -> Result<Option<i64>> {
         let mut state = lock(&self.state);
         if let Some(offset) = self.committer.must_be_committed(&state, len, room) {
             return Ok(Some(offset));
@@ -166,7 +166,7 @@ impl CommitLog {
         drop(state);
         drop(passing);
         self.watermarks.appended.advance(end as i64);
-        self.committer.ask_for_large_commit(end as i64);
+        self.committer.request_large_commit(end as i64);
         Ok(None)
     }
 

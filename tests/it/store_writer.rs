@@ -57,7 +57,7 @@ impl StoreWriter {
             .entry((message.topic.clone().into(), message.queue_id))
             .or_default();
         message.queue_offset = message.queue_offset.max(queue.last().map_or(0, |(offset, _)| offset + 1));
-        self.make_room(message.encoded_len());
+        self.wait_for_blocked(message.encoded_len());
         let physical_offset = self.log.len() as i64;
         message.physical_offset = physical_offset;
         let bytes = message.encode().unwrap();
@@ -91,7 +91,7 @@ impl StoreWriter {
     }
 
     /// Continues in the next segment if this one has no room for this many bytes.
-    pub fn make_room(&mut self, len: usize) {
+    pub fn wait_for_blocked(&mut self, len: usize) {
         let used = self.log.len() % self.segment_size;
         let remaining = self.segment_size - used;
         if !fits(len as u64, remaining as u64) {

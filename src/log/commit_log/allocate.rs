@@ -1,4 +1,4 @@
-//! Making the segments of the log, one at a time, and the requests for them.
+//! The allocator of segments: it creates one at a time, ahead of need, and serves the requests for them.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::storage::{AppendFile, Env, Step, WarmUp};
 use crate::sync::lock;
 use crate::watermark::{Wait, Watermark};
 
-/// Makes segments of one size in the directory of the log.
+/// Creates segments of one size in the directory of the log.
 #[derive(Debug)]
 pub(super) struct SegmentAllocator {
     env: Arc<dyn Env>,
@@ -20,9 +20,9 @@ pub(super) struct SegmentAllocator {
     segment_size: u64,
     /// The warm-up of the pages of a new segment.
     warm_up: Option<WarmUp>,
-    /// Held by the thread that makes a segment.
+    /// Held by the thread that creates a segment.
     allocating: Mutex<()>,
-    /// The start of the last segment that could not be made. Its unfinished file may still exist, and the removal of its name is not
+    /// The start of the last segment whose creation failed. Its unfinished file may still exist, and the removal of its name is not
     /// durable.
     unfinished: Mutex<Option<u64>>,
     requests: AtomicI64,
@@ -32,16 +32,16 @@ pub(super) struct SegmentAllocator {
     answered: Watermark,
     /// The reason why the last request was answered without a segment.
     refusal: Mutex<Option<Error>>,
-    /// Set once the allocator thread runs: the longest that an append waits for it.
+    /// Set once the allocator thread runs: the longest an append waits for it.
     patience: OnceLock<Duration>,
 }
 
-/// The reason why no new segment was made.
-pub(super) enum NotMade {
-    /// No file is left, and another try makes the segment again.
-    Gone(Error),
-    /// The file is there, and whether it survives a power cut is not known: no record in it can be acknowledged.
-    Left(Error),
+/// The failure to create a segment.
+pub(super) enum CreateError {
+    /// No file remains, and another try can create the segment.
+    Retryable(Error),
+    /// The file exists, and may not survive a power cut: no record in it can be acknowledged.
+    Uncertain(Error),
 }
 
 impl SegmentAllocator {
@@ -71,32 +71,32 @@ impl SegmentAllocator {
         self.segment_size
     }
 
-    /// Waits until no other thread makes a segment. No other thread begins one while the guard lives.
+    /// Waits until no other thread creates a segment. No other thread starts while the guard lives.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
         lock(&self.allocating)
     }
 
-    /// Makes the segment that starts at `start`, durably. The caller holds the lock.
-    pub(super) fn make(&self, start: u64) -> Result<Arc<AppendFile>, NotMade> {
+    /// Creates the segment that starts at `start`, durably. The caller holds the lock.
+    pub(super) fn create(&self, start: u64) -> Result<Arc<AppendFile>, CreateError> {
         let env = self.env.as_ref();
         let gone = |cause| {
             *lock(&self.unfinished) = Some(start);
-            NotMade::Gone(cause)
+            CreateError::Retryable(cause)
         };
         let file = AppendFile::create(env, &self.dir, start, self.segment_size, self.warm_up).map_err(gone)?;
         match file.sync_name(env) {
             Ok(()) => Ok(Arc::new(file)),
-            // The shortage came before the sync.
+            // A shortage means that the sync was not begun.
             Err(cause) if cause.is_shortage() && file.remove(env).is_ok() => Err(gone(cause)),
-            Err(cause) => Err(NotMade::Left(cause)),
+            Err(cause) => Err(CreateError::Uncertain(cause)),
         }
     }
 
-    /// Removes, durably, the segment that was made and not used, and the unfinished file of a segment that could not be made. The caller
-    /// holds the lock.
+    /// Removes, durably, the segment that was created and not used, and the unfinished file of a segment whose creation failed. The
+    /// caller holds the lock.
     ///
     /// # Errors
-    /// [`Error::Io`]; after a [shortage](Error::is_shortage) it may be called again.
+    /// [`Error::Io`]; after a [shortage](Error::is_shortage) the caller may retry.
     pub(super) fn remove(&self, unused: Option<&AppendFile>) -> Result<()> {
         let env = self.env.as_ref();
         let mut unfinished = lock(&self.unfinished);
@@ -114,29 +114,29 @@ impl SegmentAllocator {
         Ok(())
     }
 
-    /// Notes that a thread answers the requests from now on. An append waits for an answer for at most `patience`.
+    /// Declares that a thread answers the requests from now on. An append waits for an answer for at most `patience`.
     pub(super) fn serve(&self, patience: Duration) {
         let _ = self.patience.set(patience);
     }
 
-    /// Returns the longest wait for an answer; `None` if no thread answers.
+    /// Returns the longest wait for an answer; `None` if no thread answers requests.
     pub(super) fn patience(&self) -> Option<Duration> {
         self.patience.get().copied()
     }
 
-    /// Asks for the next segment. Returns the number of the request.
+    /// Requests the next segment. Returns the number of the request.
     pub(super) fn ask(&self) -> i64 {
         let request = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         self.asked.advance(request);
         request
     }
 
-    /// Returns the watermark of the requests, and the number of the first that is not answered: the thread that answers waits for it.
+    /// Returns the watermark of the requests and the number of the first unanswered one, for which the allocator thread waits.
     pub(super) fn awaited(&self) -> (Arc<Watermark>, i64) {
         (self.asked.clone(), self.answered.get() + 1)
     }
 
-    /// Answers every request that was made before the call, if there is one, by one call of `make`.
+    /// Answers all requests made before the call, if there are any, by one call of `make`.
     pub(super) fn answer(&self, make: impl FnOnce() -> Result<()>) {
         let request = self.asked.get();
         if self.answered.get() < request {
@@ -148,23 +148,23 @@ impl SegmentAllocator {
     /// Waits until the request is answered.
     ///
     /// # Errors
-    /// The reason in the last answer why no segment was made, or no answer within `patience`.
+    /// The reason in the last answer why no segment was created, or no answer within `patience`.
     pub(super) fn wait(&self, request: i64, patience: Duration, start: u64) -> Result<()> {
         match self.answered.wait(request, Some(Instant::now() + patience)) {
             Wait::Reached => lock(&self.refusal).clone().map_or(Ok(()), Err),
             Wait::Poisoned(cause) => Err(cause),
             Wait::TimedOut => {
                 let waited = format!(
-                    "it is not made after {} ms (wait_time_out): a later append may find it; warm-up and large segments take longer",
+                    "it was not created within {} ms (wait_time_out): a later append may find it; warm-up and large segments take longer",
                     patience.as_millis()
                 );
                 let path = self.dir.join(segment_name(start));
-                Err(Error::io("make", path, io::Error::new(io::ErrorKind::TimedOut, waited)))
+                Err(Error::io("create", path, io::Error::new(io::ErrorKind::TimedOut, waited)))
             }
         }
     }
 
-    /// Ends the requests: none is answered any more.
+    /// Ends the requests: no later one is answered.
     pub(super) fn end(&self, cause: &Error) {
         self.asked.poison(cause.clone());
         self.answered.poison(cause.clone());

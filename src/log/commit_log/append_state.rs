@@ -1,4 +1,4 @@
-//! The state of appending: where the log ends, and what the next message gets.
+//! The state under the append lock: the end of the log, and the offsets and times of the next message.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,44 +11,44 @@ use crate::format::{BLANK_SIZE, EncodedMessage, encode_blank, fits};
 use crate::log::commit_log::stats::{PutStats, SegmentStats};
 use crate::storage::AppendFile;
 
-/// The next offset of every queue that has one, by topic and queue id.
+/// The next offset of every queue, by topic and queue id.
 pub type QueueOffsets = HashMap<String, BTreeMap<i32, i64>>;
 
-/// The end of a log that was recovered, where it is appended to.
+/// The recovered end of a log, from which on it is appended to.
 #[derive(Debug)]
 pub(crate) struct LogEnd {
     /// The offset of the end.
     pub at: i64,
-    /// Past it every byte is zero.
+    /// The offset from which on every byte is zero.
     pub written_until: i64,
-    /// After a crash: from here on, the bytes of the log may be in memory alone.
+    /// After a crash: the offset from which on the bytes of the log may be in memory only.
     pub rewrite_from: Option<i64>,
-    /// Store time of its last message; 0 for none.
+    /// Store time of the last message; 0 without messages.
     pub last_store_time: i64,
-    /// The checkpoint covers messages up to this store time, so every new message gets a later one.
+    /// The store time up to which the checkpoint covers messages. Every new message gets a later one.
     pub covered_time: i64,
     /// The next queue offset of each queue.
     pub queue_offsets: QueueOffsets,
 }
 
-/// A topic, and what was appended to it since the open.
+/// A topic, and the counts of what was appended to it since the open.
 #[derive(Debug, Default)]
 struct TopicState {
-    /// The next offset of each queue that has one.
+    /// The next offset of each queue with messages.
     queues: BTreeMap<i32, i64>,
     puts: PutStats,
 }
 
-/// The place of an appended message.
+/// The offsets, size and time of an appended message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Appended {
-    /// The first byte of its record.
+    /// The start of its record.
     pub physical_offset: i64,
     /// Its queue offset.
     pub queue_offset: i64,
-    /// Its record's bytes.
+    /// The size of its record.
     pub wrote_bytes: i32,
-    /// When, in ms.
+    /// Its store time, in ms.
     pub store_time: i64,
 }
 
@@ -59,10 +59,10 @@ impl Appended {
     }
 }
 
-/// The wait of one append for room in the pool, which begins with the first attempt that finds none.
+/// The wait of one append for space in the pool, which starts with the first attempt that finds no space.
 #[derive(Debug, Default)]
-pub(super) struct RoomWait {
-    /// When it is over; `None` before it.
+pub(super) struct PoolWait {
+    /// The deadline; `None` before the wait.
     pub(super) until: Option<Instant>,
 }
 
@@ -73,20 +73,20 @@ pub(super) struct AppendState {
     pub(super) end: u64,
     /// The segment that is appended to.
     pub(super) current: Option<Arc<AppendFile>>,
-    /// The segment after it, once it is made.
+    /// The segment after it, once it is created.
     pub(super) next: Option<Arc<AppendFile>>,
-    /// The next segment was asked for when the first message since the open, or since the last roll, was appended.
-    is_next_asked: bool,
-    /// Store time of the last message; 0 for none.
+    /// Set once the next segment was requested, by the first append since the open or the last roll.
+    is_next_requested: bool,
+    /// Store time of the last message; 0 without messages.
     pub(super) last_store_time: i64,
-    /// Every new message gets a later store time.
+    /// The store time that every new message exceeds.
     pub(super) covered_time: i64,
     topics: HashMap<String, TopicState, RandomState>,
-    /// The segments since the open.
+    /// The counts of segments since the open.
     pub(super) segments: SegmentStats,
-    /// An append waits for the next segment.
+    /// Set while an append waits for the next segment.
     is_next_waited_for: bool,
-    /// The reason why nothing is appended any more.
+    /// The reason why appends have ended.
     pub(super) stopped: Option<Error>,
 }
 
@@ -98,13 +98,13 @@ impl TopicState {
 }
 
 impl AppendState {
-    /// At the end of the log, which lies in `current` unless the next segment has to be made.
+    /// Starts at the end of the log, which lies in `current` unless the next segment has to be created.
     pub(super) fn new(end: LogEnd, current: Option<Arc<AppendFile>>) -> Self {
         Self {
             end: end.at as u64,
             current,
             next: None,
-            is_next_asked: false,
+            is_next_requested: false,
             last_store_time: end.last_store_time,
             covered_time: end.covered_time,
             topics: end.queue_offsets.into_iter().map(TopicState::named).collect(),
@@ -120,8 +120,8 @@ impl AppendState {
         self.current.as_ref().map_or(0, |file| file.end().saturating_sub(self.end))
     }
 
-    /// Writes messages past the end, in the current segment, and passes the place of each to `done`; with `passes_pool` through its
-    /// mapping. The end moves when all of them are written.
+    /// Writes messages at the end, in the current segment, and passes the result of each to `done`. With `passes_pool` it writes
+    /// through the mapping. The end moves after all of them are written.
     ///
     /// # Errors
     /// The position of a page of the segment that could not be written.
@@ -165,7 +165,7 @@ impl AppendState {
     /// Writes a BLANK over the rest of the current segment.
     ///
     /// # Errors
-    /// As [`AppendState::write`].
+    /// Those of [`AppendState::write`].
     pub(super) fn fill_rest(&self) -> Result<(), usize> {
         let remaining = self.remaining();
         if let Some(full) = &self.current
@@ -180,27 +180,27 @@ impl AppendState {
         Ok(())
     }
 
-    /// Continues in the next segment, if that was made.
+    /// Continues in the next segment, if it was created.
     pub(super) fn move_to_next(&mut self) {
         if let Some(next) = self.next.take() {
             self.end = next.start();
             self.segments.locked += u64::from(next.is_locked());
             self.current = Some(next);
-            self.is_next_asked = false;
+            self.is_next_requested = false;
             self.segments.begun += 1;
             self.segments.made_ahead += u64::from(!std::mem::take(&mut self.is_next_waited_for));
         }
     }
 
-    /// Returns true if the next segment is to be asked for now that a message was appended: once for each segment.
+    /// Returns true if this append has to request the next segment: once for each segment.
     #[inline]
-    pub(super) fn asks_for_next(&mut self) -> bool {
-        let is_asked = std::mem::replace(&mut self.is_next_asked, true);
-        !is_asked && self.next.is_none()
+    pub(super) fn requests_next(&mut self) -> bool {
+        let is_requested = std::mem::replace(&mut self.is_next_requested, true);
+        !is_requested && self.next.is_none()
     }
 
-    /// Returns true if an append of `len` bytes finds room, in this segment or in the next one.
-    pub(super) fn has_room(&self, len: u64) -> bool {
+    /// Returns true if an append of `len` bytes fits into this segment or the next one.
+    pub(super) fn has_space(&self, len: u64) -> bool {
         self.next.is_some() || fits(len, self.remaining())
     }
 
@@ -215,7 +215,7 @@ impl AppendState {
         self.current.as_ref().map_or(self.end, |file| file.end())
     }
 
-    /// Counts the message, and takes the next queue offset of its queue; 0 for a message that has none.
+    /// Counts the message, and takes the next queue offset of its queue; 0 for a message without a queue offset.
     #[inline]
     pub(super) fn next_queue_offset(&mut self, message: &EncodedMessage<'_>) -> i64 {
         let topic = match self.topics.get_mut(message.topic()) {

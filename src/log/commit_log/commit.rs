@@ -1,5 +1,5 @@
-//! The commit: from the transient store pool to the segments. Appended bytes wait in the pool until a thread commits them: writes them to
-//! their segments, in the order of the log. Without a pool everything is committed as soon as it is appended.
+//! The commit: a write-back from the transient store pool to the segments, in the order of the log. Appended bytes wait in the pool
+//! until a thread commits them. Without a pool everything is committed as soon as it is appended.
 
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::commit_log::append_state::{AppendState, RoomWait};
+use crate::log::commit_log::append_state::{AppendState, PoolWait};
 use crate::log::commit_log::flush::UnsyncedSegments;
 use crate::log::commit_log::stats::PoolStats;
 use crate::log::commit_log::watermarks::Watermarks;
@@ -16,7 +16,7 @@ use crate::storage::TransientStorePool;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::watermark::{Wait, Watermark};
 
-/// From this many pending bytes on a commit is requested at once: large writes cost less for each byte.
+/// The number of pending bytes from which on a commit is requested at once: large writes cost less for each byte.
 const LARGE_WRITE: u64 = 256 << 10;
 /// The largest share of the pool that they may take, as a divisor.
 const PART_OF_POOL: u64 = 4;
@@ -30,11 +30,11 @@ pub(super) struct Committer {
     /// Held by the one thread that writes past *committed*: bytes from the pool and zeros after them, or a record that is larger
     /// than the pool.
     committing: Mutex<()>,
-    /// Up to here somebody asks for the log to be committed. Never past its end.
+    /// The offset up to which a commit is requested. Never past the end of the log.
     wanted: Arc<Watermark>,
     /// The shortage of disk space or memory that ended the last commit; `None` once one has succeeded.
     refusal: Mutex<Option<Error>>,
-    /// Appends that had to wait for room in the pool.
+    /// The number of appends that had to wait for space in the pool.
     waits: AtomicU64,
 }
 
@@ -56,7 +56,7 @@ impl Committer {
         self.pool.as_ref()
     }
 
-    /// Returns the watermark that is raised to the offset up to which somebody asks for a commit.
+    /// Returns the watermark of the offset up to which a commit is requested.
     pub(super) fn wanted(&self) -> &Arc<Watermark> {
         &self.wanted
     }
@@ -69,7 +69,7 @@ impl Committer {
     /// Commits everything appended so far. One thread commits at a time.
     ///
     /// # Errors
-    /// A [shortage](Error::is_shortage): it may be tried again. Otherwise a write failed, now or before.
+    /// A [shortage](Error::is_shortage): the caller may retry. Otherwise a write failed, now or before.
     pub(super) fn commit(&self, segments: &UnsyncedSegments) -> Result<()> {
         let appended = &self.watermarks.appended;
         if self.watermarks.committed.get() >= appended.get() {
@@ -91,7 +91,7 @@ impl Committer {
         let committed = &self.watermarks.committed;
         let written = segments.commit(committed.get() as u64..target as u64);
         written.inspect_err(|cause| {
-            // Under the lock: the next thread that commits must not write after a failure, nor succeed with the same bytes.
+            // Set under the lock: the next thread that commits must not write after a failure, nor succeed with the same bytes.
             if !cause.is_shortage() {
                 segments.fail(cause);
             }
@@ -114,21 +114,21 @@ impl Committer {
         }
     }
 
-    /// Starts the wait of an append for room, unless it has started, and returns its end.
-    pub(super) fn start_wait(&self, room: &mut RoomWait, patience: Duration) -> Instant {
-        *room.until.get_or_insert_with(|| {
+    /// Starts the wait of an append for space, unless it has started, and returns its deadline.
+    pub(super) fn start_wait(&self, wait: &mut PoolWait, patience: Duration) -> Instant {
+        *wait.until.get_or_insert_with(|| {
             self.waits.fetch_add(1, Ordering::Relaxed);
             Instant::now() + patience
         })
     }
 
-    /// Waits for the thread that commits until every byte before `offset` is committed.
+    /// Waits until the committing thread has committed every byte before `offset`.
     ///
     /// # Errors
-    /// [`Error::PoolFull`], or the [shortage](Error::is_shortage) that is the reason; [`Error::Poisoned`], [`Error::Closed`], and those of
-    /// [`interrupt::check`].
-    pub(super) fn wait_for_room(&self, offset: i64, room: &mut RoomWait, patience: Duration) -> Result<()> {
-        let until = self.start_wait(room, patience);
+    /// [`Error::PoolFull`], or the [shortage](Error::is_shortage) that is the reason; [`Error::Poisoned`], [`Error::Closed`], and
+    /// those of [`interrupt::check`].
+    pub(super) fn wait_for_space(&self, offset: i64, wait: &mut PoolWait, patience: Duration) -> Result<()> {
+        let until = self.start_wait(wait, patience);
         self.wanted.advance(offset);
         match self.wait(offset, until)? {
             Wait::Reached => Ok(()),
@@ -139,7 +139,7 @@ impl Committer {
 
     /// Requests a commit after an append up to `end`, if many bytes are pending.
     #[inline]
-    pub(super) fn ask_for_large_commit(&self, end: i64) {
+    pub(super) fn request_large_commit(&self, end: i64) {
         let Some(pool) = &self.pool else { return };
         let pending = (end - self.watermarks.committed.get()).cast_unsigned();
         if pending >= LARGE_WRITE.min(pool.capacity() / PART_OF_POOL) {
@@ -147,14 +147,15 @@ impl Committer {
         }
     }
 
-    /// Returns the offset before which everything must be committed before `len` bytes can be written; `None` if they can be now. Records
-    /// of more bytes than the pool has need an empty one. If others have filled it again, [`Committer::pass_pool`] commits the rest.
+    /// Returns the offset up to which the log must be committed before `len` bytes can be written; `None` if they can be written
+    /// now. Records larger than the pool need an empty one. If other appends have filled it again, [`Committer::pass_pool`] commits
+    /// the rest.
     #[inline]
-    pub(super) fn must_be_committed(&self, state: &AppendState, len: u64, room: &RoomWait) -> Option<i64> {
+    pub(super) fn must_be_committed(&self, state: &AppendState, len: u64, wait: &PoolWait) -> Option<i64> {
         let capacity = state.current.as_ref()?.pool()?.capacity();
         let offset = if len <= capacity {
             state.end.saturating_add(len).checked_sub(capacity)?
-        } else if room.until.is_none() {
+        } else if wait.until.is_none() {
             state.end
         } else {
             return None;
@@ -162,12 +163,12 @@ impl Committer {
         (self.watermarks.committed.get() < offset as i64).then_some(offset as i64)
     }
 
-    /// Lets records of `len` bytes, more than the pool has, pass it: they are written through the mapping of the segment, after all pending
-    /// bytes of the pool are committed, and no thread commits while the guard lives. `None` for fewer bytes. The caller holds the append
-    /// lock.
+    /// Lets records of `len` bytes bypass the pool if they exceed its capacity. After all pending bytes of the pool are committed,
+    /// the records are written through the mapping of the segment, and no thread commits while the guard lives. `None` for smaller
+    /// records. The caller holds the append lock.
     ///
     /// # Errors
-    /// As [`Committer::commit`].
+    /// Those of [`Committer::commit`].
     #[inline]
     pub(super) fn pass_pool(
         &self,

@@ -1,10 +1,11 @@
-//! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are made before the lock. Under the lock a
-//! message gets its queue offset, physical offset and store time, and is copied into the mapped segment or into the transient store pool.
+//! Appending to the commit log: one lock, one copy. Checks, checksum, property bytes and header are computed before the lock. Under
+//! the lock a message gets its queue offset, physical offset and store time, and is copied into the mapped segment or into the
+//! transient store pool.
 //!
-//! [`LogFiles::truncate`] is the only constructor of a log that can be appended to. It first removes everything past the end of the log,
-//! durably: a stale record there would look like the next one.
+//! [`LogFiles::truncate`] is the only constructor of an appendable log (typestate). It first removes everything past the end of the
+//! log, durably: a stale record there would look like the next one.
 //!
-//! Three states end a log. Each one also excludes what the one before it excludes:
+//! Three states end a log. Each one also excludes everything that the previous one excludes:
 //!
 //! ```text
 //!   open ---- stop ----------------> stopped   no append; a flush makes the rest durable and acknowledges it
@@ -26,8 +27,8 @@ use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::interrupt;
-use crate::log::commit_log::allocate::{NotMade, SegmentAllocator};
-use crate::log::commit_log::append_state::{AppendState, Appended, LogEnd, RoomWait};
+use crate::log::commit_log::allocate::{CreateError, SegmentAllocator};
+use crate::log::commit_log::append_state::{AppendState, Appended, LogEnd, PoolWait};
 use crate::log::commit_log::commit::Committer;
 use crate::log::commit_log::flush::{GroupCommitDelay, UnsyncedSegments};
 use crate::log::commit_log::log_files::LogFiles;
@@ -44,32 +45,32 @@ pub struct CommitLog {
     env: Arc<dyn Env>,
     files: Arc<LogFiles>,
     state: Mutex<AppendState>,
-    /// The thread that makes a segment holds `state` only to look and to hand the segment over.
+    /// Creates segments. The creating thread takes `state` only to read the end and to hand the segment over.
     allocator: SegmentAllocator,
     lock_time: LockTime,
     sync_counts: SyncCounts,
-    /// Held while the log is synced, by one thread.
+    /// Held by the one thread that syncs the log.
     flushing: Mutex<GroupCommitDelay>,
     unsynced: UnsyncedSegments,
     committer: Committer,
-    /// The ends of the log, by how far a byte has come.
+    /// The watermarks of the log.
     pub watermarks: Watermarks,
-    /// `None` until recovery has put it into the store.
+    /// `None` until recovery sets it.
     mark: Option<FlushedMarkFile>,
 }
 
-/// The reason why an attempt to append has to wait, outside the lock.
+/// The reason why an append has to wait, outside the lock.
 enum Blocked {
-    /// The next segment: this many bytes do not fit into the current one.
+    /// For the next segment: this many bytes do not fit into the current one.
     Segment(u64),
-    /// The commit of every byte before this offset: the pool has no room.
+    /// For the commit of every byte before this offset: the pool is full.
     Commit(i64),
 }
 
-/// The right to write one reserved range. With the guard, the range is written through the mapping of the segment, past the pool.
+/// A reservation to write one range. With the guard, the range is written through the mapping of the segment, bypassing the pool.
 type Reserved<'a> = Option<MutexGuard<'a, ()>>;
 
-/// The states in which nothing is appended any more; see the drawing at the top.
+/// The end states of a log; see the state diagram at the top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Stopped,
@@ -78,7 +79,7 @@ enum Ending {
 }
 
 impl CommitLog {
-    /// Creates a log that appends at the end of `files`, which lies in `current` unless the next segment has to be made. See
+    /// Creates a log that appends at the end of `files`, which lies in `current` unless the next segment has to be created. See
     /// [`LogFiles::truncate`].
     pub(super) fn new(
         env: Arc<dyn Env>,
@@ -109,12 +110,12 @@ impl CommitLog {
         self.mark = Some(mark);
     }
 
-    /// Sets the write mode of the options, before anything is appended. Appended bytes go through `pool`, if there is one.
+    /// Sets the write mode of the options, before the first append. Appended bytes go through `pool`, if there is one.
     #[must_use]
     pub fn with_mode(mut self, config: &StoreConfig, pool: Option<TransientStorePool>) -> Self {
         let callers_wait = config.flush_disk_type.waits_for_sync();
-        // Where there is a pool no append writes to the pages of a segment, so warm pages are of no use. Where callers wait for syncs,
-        // warmed blocks are of use: they were written and synced, and the sync of a record in them takes less time.
+        // With a pool no append writes to the pages of a segment, so warm pages are useless. If callers wait for syncs, warmed
+        // blocks are useful: they were written and synced, and the sync of a record in them takes less time.
         if config.warm_mapped_file_enable && (callers_wait || pool.is_none()) {
             let pages = config.flush_least_pages_when_warm_mapped_file;
             self.allocator.warm(WarmUp {
@@ -151,7 +152,7 @@ impl CommitLog {
         self.segment_size() - BLANK_SIZE as u64
     }
 
-    /// Returns the store time of the last message; 0 for none.
+    /// Returns the store time of the last message; 0 without messages.
     pub fn last_store_time(&self) -> i64 {
         lock(&self.state).last_store_time
     }
@@ -162,20 +163,21 @@ impl CommitLog {
         state.covered_time = state.covered_time.max(store_time);
         let end = state.end as i64;
         drop(state);
-        // A message that already has an older time is flushed with the rest, although its append may not have returned yet.
+        // A message with an older time is flushed with the rest, although its append may not have returned yet.
         self.watermarks.appended.advance(end);
     }
 
-    /// Appends a message unless it has to wait: for a segment, for a buffer, or for another thread. `None` then, and nothing was done.
+    /// Appends a message without waiting. Returns `None`, and does nothing, if it would have to wait for a segment, for a buffer,
+    /// or for another thread.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn try_append(&self, message: &EncodedMessage<'_>) -> Result<Option<Appended>> {
         let mut done = None;
-        let room = RoomWait::default();
+        let wait = PoolWait::default();
         if let Some(state) = try_lock(&self.state) {
             self.with_locked(state, |state, now| {
-                self.put(state, now, slice::from_ref(message), &room, |appended| done = Some(appended))
+                self.put(state, now, slice::from_ref(message), &wait, |appended| done = Some(appended))
             })?;
         }
         Ok(done)
@@ -184,36 +186,37 @@ impl CommitLog {
     /// Appends a message.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be made now, or no buffer comes free, and
-    /// nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be created now, or no buffer became free,
+    /// and nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
     #[inline]
     pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
-        let (mut done, mut room) = (None, RoomWait::default());
+        let (mut done, mut wait) = (None, PoolWait::default());
         loop {
             let blocked = self.with_state(|state, now| {
-                self.put(state, now, slice::from_ref(message), &room, |appended| done = Some(appended))
+                self.put(state, now, slice::from_ref(message), &wait, |appended| done = Some(appended))
             })?;
             if let Some(appended) = done {
                 return Ok(appended);
             }
-            self.make_room(blocked, &mut room)?;
+            self.wait_for_blocked(blocked, &mut wait)?;
         }
     }
 
-    /// Appends messages in order, in one hold of the lock as long as no segment has to be made. If they `are_dated`, each keeps
-    /// the store time that it states, unless that falls. What was appended is added to `done`, whatever happens.
+    /// Appends messages in order, holding the lock for as many as fit into the segment. If they `are_dated`, each keeps its own
+    /// store time, unless that is earlier than the last. Appended messages are added to `done`, also after an error.
     ///
-    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the messages in `done` are stored, the others are not.
+    /// [`Error::Poisoned`], [`Error::Closed`].
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: those in `done` are stored, the others not. [`Error::Poisoned`],
     /// [`Error::Closed`].
     pub fn append_all(&self, messages: &[EncodedMessage<'_>], are_dated: bool, done: &mut Vec<Appended>) -> Result<()> {
-        let (mut waiting, mut room) = (messages, RoomWait::default());
+        let (mut waiting, mut wait) = (messages, PoolWait::default());
         while !waiting.is_empty() {
             let before = done.len();
             let blocked = self.with_state(|state, now| {
                 for message in waiting {
                     let time = if are_dated { message.stated_store_time() } else { now };
-                    let blocked = self.put(state, time, slice::from_ref(message), &room, |appended| done.push(appended))?;
+                    let blocked = self.put(state, time, slice::from_ref(message), &wait, |appended| done.push(appended))?;
                     if blocked.is_some() {
                         return Ok(blocked);
                     }
@@ -222,38 +225,38 @@ impl CommitLog {
             })?;
             let appended = done.len() - before;
             if appended > 0 {
-                room = RoomWait::default();
+                wait = PoolWait::default();
             }
             waiting = waiting.get(appended..).unwrap_or_default();
-            self.make_room(blocked, &mut room)?;
+            self.wait_for_blocked(blocked, &mut wait)?;
         }
         Ok(())
     }
 
-    /// Appends all messages one after the other in one segment, in one hold of the lock, or none.
+    /// Appends all messages consecutively in one segment, in one hold of the lock, or none of them.
     ///
     /// # Errors
-    /// As [`CommitLog::append`].
+    /// Those of [`CommitLog::append`].
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
-        let (mut done, mut room) = (Vec::with_capacity(messages.len()), RoomWait::default());
+        let (mut done, mut wait) = (Vec::with_capacity(messages.len()), PoolWait::default());
         while done.is_empty() && !messages.is_empty() {
-            let blocked = self.with_state(|state, now| self.put(state, now, messages, &room, |appended| done.push(appended)))?;
-            self.make_room(blocked, &mut room)?;
+            let blocked = self.with_state(|state, now| self.put(state, now, messages, &wait, |appended| done.push(appended)))?;
+            self.wait_for_blocked(blocked, &mut wait)?;
         }
         Ok(done)
     }
 
-    /// Makes room for an attempt that was blocked, outside the lock. If no thread commits, the caller does.
+    /// Waits for the reason that blocked an append, outside the lock. Without a committing thread, the caller commits.
     ///
     /// # Errors
-    /// As [`CommitLog::append`], and those of [`interrupt::check`].
-    fn make_room(&self, blocked: Option<Blocked>, room: &mut RoomWait) -> Result<()> {
+    /// Those of [`CommitLog::append`], and of [`interrupt::check`].
+    fn wait_for_blocked(&self, blocked: Option<Blocked>, wait: &mut PoolWait) -> Result<()> {
         match (blocked, self.allocator.patience()) {
             (None, _) => Ok(()),
             (Some(Blocked::Segment(len)), _) => self.get_next_segment(len),
-            (Some(Blocked::Commit(offset)), Some(patience)) => self.committer.wait_for_room(offset, room, patience),
+            (Some(Blocked::Commit(offset)), Some(patience)) => self.committer.wait_for_space(offset, wait, patience),
             (Some(Blocked::Commit(_)), None) => {
-                self.committer.start_wait(room, Duration::ZERO);
+                self.committer.start_wait(wait, Duration::ZERO);
                 self.commit()
             }
         }
@@ -277,48 +280,48 @@ impl CommitLog {
         let hold = self.lock_time.begin(self.env.as_ref());
         let blocked = work(&mut state, self.env.now_ms());
         let end = state.end as i64;
-        let asks_for_next = matches!(blocked, Ok(None)) && state.asks_for_next();
+        let requests_next = matches!(blocked, Ok(None)) && state.requests_next();
         drop(hold);
         drop(state);
-        // Without the lock, so that a thread that this wakes does not wait for it. Of two raises the higher one counts.
+        // After the lock, so that a thread woken here does not wait for it. Of two concurrent raises the higher one counts.
         self.watermarks.appended.advance(end);
-        self.committer.ask_for_large_commit(end);
-        if asks_for_next {
+        self.committer.request_large_commit(end);
+        if requests_next {
             self.allocator.ask();
         }
         blocked
     }
 
-    /// Appends messages to one segment, and passes the place of each to `done`. Returns the reason to wait if nothing was written.
+    /// Appends messages to one segment, and passes the result of each to `done`. Returns the reason to wait if nothing was written.
     #[inline]
     fn put(
         &self,
         state: &mut AppendState,
         now: i64,
         messages: &[EncodedMessage<'_>],
-        room: &RoomWait,
+        wait: &PoolWait,
         done: impl FnMut(Appended),
     ) -> Result<Option<Blocked>> {
         let len = messages.iter().map(|message| message.len() as u64).sum();
-        match self.reserve(state, len, room)? {
+        match self.reserve(state, len, wait)? {
             ControlFlow::Break(blocked) => Ok(Some(blocked)),
             ControlFlow::Continue(reserved) => self.write(state, now, messages, &reserved, done).map(|()| None),
         }
     }
 
-    /// Reserves room for `len` bytes in one segment: rolls to the next one if they do not fit, and finds room in the pool.
+    /// Reserves space for `len` bytes in one segment and in the pool. Rolls to the next segment if they do not fit.
     #[inline]
-    fn reserve(&self, state: &mut AppendState, len: u64, room: &RoomWait) -> Result<ControlFlow<Blocked, Reserved<'_>>> {
+    fn reserve(&self, state: &mut AppendState, len: u64, wait: &PoolWait) -> Result<ControlFlow<Blocked, Reserved<'_>>> {
         if !fits(len, state.remaining()) {
             if state.next.is_none() {
                 return Ok(ControlFlow::Break(Blocked::Segment(len)));
             }
-            if let Some(offset) = self.committer.must_be_committed(state, BLANK_SIZE as u64, room) {
+            if let Some(offset) = self.committer.must_be_committed(state, BLANK_SIZE as u64, wait) {
                 return Ok(ControlFlow::Break(Blocked::Commit(offset)));
             }
             self.roll(state)?;
         }
-        if let Some(offset) = self.committer.must_be_committed(state, len, room) {
+        if let Some(offset) = self.committer.must_be_committed(state, len, wait) {
             return Ok(ControlFlow::Break(Blocked::Commit(offset)));
         }
         match self.committer.pass_pool(&self.unsynced, state, len) {
@@ -348,19 +351,20 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Ends appending, for the close of the store. Returns the failure that every later caller gets.
+    /// Ends appending, for the close of the store. Returns the error that every later caller gets.
     pub fn stop(&self, cause: Error) -> Error {
         self.end(&mut lock(&self.state), Ending::Stopped, cause)
     }
 
-    /// Ends appending and acknowledging, after a failure outside the log. [`CommitLog::flush_rest`] can still make the rest durable.
+    /// Ends appending and acknowledging, after a failure outside the log. [`CommitLog::flush_rest`] can still make the rest
+    /// durable.
     pub fn refuse(&self, cause: Error) -> Error {
         self.end(&mut lock(&self.state), Ending::Refused, cause)
     }
 
-    /// Ends appending and making durable, after a failure of the log.
+    /// Ends appending and syncing, after a failure of the log.
     pub fn poison(&self, cause: Error) -> Error {
-        // A failure that follows from another one says nothing about the log itself.
+        // A failure that follows from another one proves nothing about the log itself.
         let ending = if matches!(cause, Error::Poisoned { .. }) {
             Ending::Refused
         } else {
@@ -369,8 +373,8 @@ impl CommitLog {
         self.end(&mut lock(&self.state), ending, cause)
     }
 
-    /// Moves the log to an end state. The first cause stays. The caller holds the append lock: a caller whose append was refused finds that
-    /// a flush is refused, too.
+    /// Moves the log to an end state. The first cause stays. The caller holds the append lock, so that a caller whose append was
+    /// refused finds that a flush is refused, too.
     fn end(&self, state: &mut AppendState, ending: Ending, cause: Error) -> Error {
         if ending == Ending::Broken {
             self.unsynced.fail(&cause);
@@ -383,7 +387,7 @@ impl CommitLog {
             first.clone()
         };
         let watermarks = &self.watermarks;
-        // Before the poison, so that a thread that follows the log sees all of it.
+        // Raised before the poison, so that a thread that follows the log sees all of it.
         watermarks.appended.advance(state.end as i64);
         if ending != Ending::Stopped {
             watermarks.flushed.poison(failure.clone());
@@ -403,7 +407,7 @@ impl CommitLog {
         self.watermarks.poisoned(failure)
     }
 
-    /// Breaks the log after a page that could not be written. The caller holds the append lock.
+    /// Breaks the log after a failed write to a page. The caller holds the append lock.
     fn page_failed(&self, state: &mut AppendState, at: usize) -> Error {
         let path = state.current.as_ref().map(|file| file.path().to_owned()).unwrap_or_default();
         let cause = Error::corrupt(
@@ -423,13 +427,13 @@ impl CommitLog {
     /// Commits everything appended so far. One thread commits at a time.
     ///
     /// # Errors
-    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`]: a write failed, now or before.
+    /// A [shortage](Error::is_shortage): the caller may retry. [`Error::Poisoned`]: a write failed, now or before.
     pub fn commit(&self) -> Result<()> {
         let committed = self.committer.commit(&self.unsynced);
         committed.map_err(|cause| if cause.is_shortage() { cause } else { self.fail(cause) })
     }
 
-    /// Asks for everything appended so far to be committed. Where no thread commits, the caller does.
+    /// Requests a commit of everything appended so far. Without a committing thread, the caller commits.
     ///
     /// # Errors
     /// Those of [`CommitLog::commit`], if the caller commits.
@@ -441,7 +445,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Waits until everything appended so far is committed, for `patience` at most. Returns true if it is.
+    /// Waits until everything appended so far is committed, for at most `patience`. Returns true if it is.
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
@@ -450,19 +454,19 @@ impl CommitLog {
         if self.watermarks.committed.get() >= end {
             return Ok(true);
         }
-        // A failed commit is an error of the writers, and not of this reader.
+        // A failed commit is an error of the writers, not of this reader.
         let is_asked = self.ask_commit().is_ok();
         Ok(is_asked && matches!(self.committer.wait(end, Instant::now() + patience)?, Wait::Reached))
     }
 
-    /// Returns the watermark of the offset up to which somebody asks for a commit. It is never past the end of the log.
+    /// Returns the watermark of the offset up to which a commit is requested. It is never past the end of the log.
     pub fn commit_wanted(&self) -> &Arc<Watermark> {
         self.committer.wanted()
     }
 
     /// Returns the number of pending bytes in the pool.
     pub fn uncommitted(&self) -> u64 {
-        // In this order, so that the difference is not below zero.
+        // Read in this order, so that the difference is never negative.
         let committed = self.watermarks.committed.get();
         (self.watermarks.appended.get() - committed).unsigned_abs()
     }
@@ -472,16 +476,16 @@ impl CommitLog {
         self.committer.lock_refusal()
     }
 
-    /// Makes everything appended so far durable and says up to where. One thread syncs at a time. Threads that wait for it share the next
-    /// sync, which covers what was appended before it begins.
+    /// Syncs everything appended so far, and returns the offset up to which the log is durable. One thread syncs at a time. Threads
+    /// that wait for it share the next sync, which covers everything appended before it begins.
     ///
     /// # Errors
-    /// A [shortage](Error::is_shortage): it may be tried again. [`Error::Poisoned`]: a part of the store failed, now or before; a sync that
-    /// failed is never tried again.
+    /// A [shortage](Error::is_shortage): the caller may retry. [`Error::Poisoned`]: a part of the store failed, now or before; a
+    /// failed sync is never retried.
     pub fn flush(&self) -> Result<i64> {
         let wanted = self.watermarks.appended.get();
         match self.watermarks.flushed.poisoned() {
-            // A store that is being closed is flushed all the same.
+            // A store that is being closed is still flushed.
             None | Some(Error::Closed) => {}
             Some(cause) => return Err(self.watermarks.poisoned(cause)),
         }
@@ -496,8 +500,8 @@ impl CommitLog {
         }
     }
 
-    /// Flushes what was appended, also after a failure outside the log: for the close of the store, after [`CommitLog::stop`]. No later
-    /// byte becomes readable.
+    /// Flushes everything appended, also after a failure outside the log: for the close of the store, after [`CommitLog::stop`]. No
+    /// later byte becomes readable.
     ///
     /// # Errors
     /// [`Error::Poisoned`]: a write or sync of the log failed, now or before.
@@ -511,7 +515,7 @@ impl CommitLog {
         flushed
     }
 
-    /// Makes the mark of what was flushed durable.
+    /// Syncs the mark of the flushed offset.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -519,7 +523,7 @@ impl CommitLog {
         self.mark.as_ref().map_or(Ok(()), FlushedMarkFile::sync)
     }
 
-    /// Returns the number of pages that were begun since the last sync, as `RocketMQ` counts them.
+    /// Returns the number of pages started since the last sync, as `RocketMQ` counts them.
     pub fn unflushed_pages(&self) -> u64 {
         (self.watermarks.committed.get() as u64 / PAGE_SIZE).saturating_sub(self.watermarks.flushed.get() as u64 / PAGE_SIZE)
     }
@@ -536,8 +540,8 @@ impl CommitLog {
         Ok(self.watermarks.flushed.get())
     }
 
-    /// Waits until every byte before `end` is durable, or until the deadline. The threads that wait sync themselves, one for all. Only that
-    /// one may return later: it knows what became of the bytes.
+    /// Waits until every byte before `end` is durable, or until the deadline (group commit). The waiting threads sync themselves,
+    /// one for all. Only the syncing thread may return after the deadline, because it knows the outcome.
     ///
     /// # Errors
     /// A [shortage](Error::is_shortage): nothing was synced. Those of [`interrupt::check`].
@@ -563,7 +567,7 @@ impl CommitLog {
         }
     }
 
-    /// Syncs for all who wait.
+    /// Leads a group commit: syncs for all waiting threads.
     fn sync_group(&self, leading: Leading<'_>) -> Result<()> {
         let mut delay = lock(&self.flushing);
         let begun = Instant::now();
@@ -575,7 +579,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Commits and syncs the log, and returns the offset up to which it is durable then. The caller holds `flushing`.
+    /// Commits and syncs the log, and returns the offset up to which it is durable. The caller holds `flushing`.
     fn sync(&self) -> Result<i64> {
         if let Some(cause) = self.unsynced.failure() {
             return Err(self.watermarks.poisoned(cause.clone()));
@@ -584,8 +588,8 @@ impl CommitLog {
         let (from, target) = (self.watermarks.flushed.get(), self.watermarks.committed.get());
         let synced = self.unsynced.sync(&(from as u64..target as u64));
         synced.map_err(|cause| self.fail(cause))?;
-        // After the sync: the mark is never above what is on disk. Before the acknowledgement: it covers every message that was
-        // acknowledged.
+        // Written after the sync, so that the mark is never above the durable end, and before the acknowledgement, so that it
+        // covers every acknowledged message.
         if let Some(mark) = &self.mark {
             mark.write(target);
         }
@@ -593,36 +597,37 @@ impl CommitLog {
         Ok(target)
     }
 
-    /// Notes that a thread calls [`CommitLog::make_asked_segment`] from now on. Appending waits for it for at most `patience`.
+    /// Declares that a thread calls [`CommitLog::create_requested_segment`] from now on. Appends wait for it for at most
+    /// `patience`.
     pub fn serve_segments(&self, patience: Duration) {
         self.allocator.serve(patience);
     }
 
-    /// Makes the next segment if it was asked for: by the first message of the current one, or by a message that finds no room. Threads
-    /// that wait for the segment get the error if it could not be made.
-    pub fn make_asked_segment(&self) {
-        // No segment has room for a whole one and the BLANK after it.
+    /// Creates the next segment if it was requested, by the first message of the current one or by a message that does not fit.
+    /// Threads that wait for the segment get the error if its creation fails.
+    pub fn create_requested_segment(&self) {
+        // No segment has space for this many bytes and the BLANK after them.
         self.allocator.answer(|| self.make_next_segment(self.segment_size()));
     }
 
-    /// Returns the watermark of the requests, and the value at which [`CommitLog::make_asked_segment`] has work.
-    pub fn segments_asked(&self) -> (Arc<Watermark>, i64) {
+    /// Returns the watermark of the requests, and the value at which [`CommitLog::create_requested_segment`] has work.
+    pub fn segments_requested(&self) -> (Arc<Watermark>, i64) {
         self.allocator.awaited()
     }
 
-    /// Fills the rest of the segment and moves to the next one, which was made.
+    /// Fills the rest of the segment and moves to the next one, which exists.
     fn roll(&self, state: &mut AppendState) -> Result<()> {
         state.fill_rest().map_err(|at| self.page_failed(state, at))?;
         state.move_to_next();
         Ok(())
     }
 
-    /// Makes the segment after the current one, or waits for the thread that makes it, outside the lock. Does nothing if there is room for
-    /// `len` bytes by now.
+    /// Creates the segment after the current one, or waits for the thread that creates it, outside the lock. Does nothing if `len`
+    /// bytes fit by now.
     fn get_next_segment(&self, len: u64) -> Result<()> {
         let start = {
             let mut state = lock(&self.state);
-            if state.stopped.is_some() || state.has_room(len) {
+            if state.stopped.is_some() || state.has_space(len) {
                 return Ok(());
             }
             state.wait_for_next();
@@ -633,19 +638,19 @@ impl CommitLog {
         };
         let answered = self.allocator.wait(self.allocator.ask(), patience, start);
         let state = lock(&self.state);
-        // A later request may have been answered better, and a log that was stopped says why.
-        if state.stopped.is_some() || state.has_room(len) {
+        // A later request may have been answered with a segment, and a stopped log has its own error.
+        if state.stopped.is_some() || state.has_space(len) {
             return Ok(());
         }
         answered
     }
 
-    /// Makes the segment after the current one, outside the lock, unless another thread has made room for `len` bytes.
+    /// Creates the segment after the current one, outside the lock, unless `len` bytes fit because another thread has created it.
     fn make_next_segment(&self, len: u64) -> Result<()> {
         let _one_at_a_time = self.allocator.lock();
         let start = {
             let state = lock(&self.state);
-            if state.stopped.is_some() || state.has_room(len) {
+            if state.stopped.is_some() || state.has_space(len) {
                 return Ok(());
             }
             state.next_start()
@@ -653,9 +658,9 @@ impl CommitLog {
         if self.unsynced.is_full() {
             self.flush()?;
         }
-        let file = self.allocator.make(start).map_err(|not_made| match not_made {
-            NotMade::Gone(cause) => cause,
-            NotMade::Left(cause) => self.fail(cause),
+        let file = self.allocator.create(start).map_err(|error| match error {
+            CreateError::Retryable(cause) => cause,
+            CreateError::Uncertain(cause) => self.fail(cause),
         })?;
         if let Some(pool) = self.committer.pool() {
             file.use_pool(pool.clone());
@@ -666,13 +671,14 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Waits until no segment is being made. After [`CommitLog::stop`] no thread begins another, and the log's directory stays as it is.
+    /// Waits until no segment is being created. After [`CommitLog::stop`] no thread starts another one, and the directory of the
+    /// log does not change any more.
     pub fn end_allocation(&self) {
         drop(self.allocator.lock());
     }
 
-    /// Removes the segment that was made ahead, once the log is stopped, and the unfinished file of a segment that could not be made: a
-    /// closed store has no segment past its end.
+    /// Removes the segment that was created ahead, once the log is stopped, and the unfinished file of a segment whose creation
+    /// failed: a closed store has no segment past its end.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -684,20 +690,19 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Makes the pages of a stretch past the end of the log ready to be written, as far as segments are made. Gives the offset up to which
-    /// they are.
+    /// Prefaults pages past the end of the log for writing, in the segments that exist. Returns the offset up to which it did.
     ///
     /// # Errors
-    /// As [`Region::supply`](crate::storage::Region::supply). Writing works all the same.
-    pub fn supply(&self, stretch: Range<u64>) -> io::Result<u64> {
+    /// Those of [`Region::supply`](crate::storage::Region::supply). Writing works nevertheless.
+    pub fn supply(&self, range: Range<u64>) -> io::Result<u64> {
         let files = {
             let state = lock(&self.state);
             [state.current.clone(), state.next.clone()]
         };
-        let mut supplied = stretch.start;
+        let mut supplied = range.start;
         for file in files.iter().flatten() {
             if (file.start()..file.end()).contains(&supplied) {
-                let end = stretch.end.min(file.end());
+                let end = range.end.min(file.end());
                 file.supply(supplied..end)?;
                 supplied = end;
             }
@@ -705,17 +710,17 @@ impl CommitLog {
         Ok(supplied)
     }
 
-    /// Drops the cached pages of a stretch in one segment, all of which is flushed.
+    /// Drops a flushed range of one segment from the page cache.
     ///
     /// # Errors
-    /// As the system gives them; ignoring one is always right.
-    pub fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
-        // The segments that are mapped for writing.
-        self.unsynced.release_pages(&stretch);
-        self.files.drop_cached(stretch)
+    /// Those of the system; the caller can ignore any.
+    pub fn drop_cached(&self, range: Range<u64>) -> io::Result<()> {
+        // The mappings for writing are released first.
+        self.unsynced.release_pages(&range);
+        self.files.drop_cached(range)
     }
 
-    /// Refuses to append while another append holds the lock for more than `limit` ms. It does not wait for the lock.
+    /// Refuses an append while another one holds the lock for more than `limit` ms. Does not wait for the lock.
     ///
     /// # Errors
     /// [`Error::Busy`].
@@ -749,17 +754,17 @@ impl CommitLog {
         self.unsynced.failure().cloned()
     }
 
-    /// Takes the durations of the slow holds of the append lock that no earlier call has returned: of many, the newest.
+    /// Takes the durations of the slow holds of the append lock that no earlier call has returned, at most the newest 64.
     pub fn take_slow_puts(&self) -> Vec<Duration> {
         self.lock_time.take_slow()
     }
 }
 
 impl LogFiles {
-    /// Truncates the log at its end, where it can then be appended to.
+    /// Truncates the log at its end, so that it can be appended to.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] and [`Error::Io`] when a segment cannot be opened for writing, changed or synced.
+    /// [`Error::DiskFull`] and [`Error::Io`] if a segment cannot be opened for writing, changed or synced.
     pub(crate) fn truncate(self: Arc<Self>, env: Arc<dyn Env>, segment_size: u64, end: LogEnd) -> Result<CommitLog> {
         let at = end.at;
         self.remove_after(env.as_ref(), at)?;
@@ -775,7 +780,7 @@ impl LogFiles {
             let stale = at as u64..current.end().min(end.written_until.max(at) as u64);
             current.clear(stale)?;
             if end.rewrite_from.is_some() {
-                // The segment may have been made just before the crash.
+                // The segment may have been created just before the crash.
                 current.sync_name(env.as_ref())?;
             }
         }

@@ -1,4 +1,4 @@
-//! Damaged stretches of the log: the search for the next whole record, the sizes that damaged records claim, raw bytes, and salvage
+//! Damaged ranges of the log: the search for the next intact record, the sizes that damaged records claim, raw bytes, and salvage
 //! records, which make the log one chain of records again, for this crate and for a broker.
 
 use std::ops::Range;
@@ -13,27 +13,27 @@ use crate::interrupt;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_record::{LogRecord, StoredMessage};
 
-/// Bytes that are searched for a record at once.
+/// The bytes that are searched for a record at once.
 const SEARCHED_AT_ONCE: usize = 64 * 1024;
-/// A search for a record that is known elsewhere looks at this many places that look like one.
-const MAX_LOOKED_AT: usize = 64;
-/// One search reads at most this many bytes of false record starts. A damaged log has few of them. In a log made by an attacker every
+/// The most record heads that a search for a known record examines.
+const MAX_EXAMINED: usize = 64;
+/// The most bytes of false record heads that one search reads. A damaged log has few of them. In a log made by an attacker every
 /// byte may be one.
 const MAX_IMITATED: u64 = 4 << 30;
-/// Most bytes that are copied: a damaged length may claim a whole segment.
-const MOST: usize = 64 << 20;
+/// The most bytes that are copied: a damaged length may claim a whole segment.
+const MAX_RAW_BYTES: usize = 64 << 20;
 
 /// The end of a damaged record by its own lengths.
 #[derive(Debug)]
 pub(crate) enum ClaimedEnd {
     /// Its lengths agree.
     Known(i64),
-    /// They do not: ascending, at most one is right.
+    /// Its lengths do not agree: the ends that they claim, ascending. At most one is right.
     OneOf(Vec<i64>),
 }
 
 impl LogFiles {
-    /// A search for whole records that were stored at `since` or after: older ones are stale.
+    /// Starts a search for intact records that were stored at `since` or after: older ones are stale.
     pub(crate) fn search_records(&self, since: i64) -> RecordSearch<'_> {
         RecordSearch {
             log: self,
@@ -42,25 +42,25 @@ impl LogFiles {
         }
     }
 
-    /// Returns the first of these places of a segment at which a whole record starts that `is_known`; `None` if the first few places that
-    /// look like the start of a record have no such record.
+    /// Returns the first offset in a range of a segment at which an intact record starts that `is_known`; `None` if it is not among
+    /// the first [`MAX_EXAMINED`] record heads.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn find_known_record(&self, places: Range<i64>, is_known: impl Fn(&MessageView<'_>) -> bool) -> Result<Option<i64>> {
-        let Some((file, position)) = self.locate(places.start)? else {
+    pub fn find_known_record(&self, range: Range<i64>, is_known: impl Fn(&MessageView<'_>) -> bool) -> Result<Option<i64>> {
+        let Some((file, position)) = self.locate(range.start)? else {
             return Ok(None);
         };
-        let len = (places.end - places.start) as usize;
+        let len = (range.end - range.start) as usize;
         let mut bytes = vec![0; (len + CLAIM_SIZE).min(file.len() as usize - position)];
         if !file.read(position, &mut bytes) {
             return Ok(None);
         }
-        for head in record_heads(&bytes, places.start)
+        for head in record_heads(&bytes, range.start)
             .take_while(|head| *head < len)
-            .take(MAX_LOOKED_AT)
+            .take(MAX_EXAMINED)
         {
-            let found = places.start + head as i64;
+            let found = range.start + head as i64;
             if let LogRecord::Message(message) = self.read(found, Check::Structure)?
                 && is_known(&message.view())
             {
@@ -70,8 +70,8 @@ impl LogFiles {
         Ok(None)
     }
 
-    /// Returns where the record that starts at `at` ends: by its own lengths, if they agree; otherwise by the first of them that leads to a
-    /// record.
+    /// Returns the end of the record at `at`: by its own lengths, if they agree; otherwise the first claimed end at which a record
+    /// starts.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -88,7 +88,7 @@ impl LogFiles {
         Ok(None)
     }
 
-    /// Returns where the record that starts at `at` ends by its own lengths. They are known of a record of which one field is damaged.
+    /// Returns the end of the record at `at` by its own lengths. One end is known if only one header field is damaged.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -123,14 +123,14 @@ impl LogFiles {
         ))
     }
 
-    /// Writes salvage records over a lost stretch. They get the store time of the message after it, so that store times never fall. They
-    /// become durable with the rest of the log, which a salvage writes again from its start.
+    /// Overwrites a lost range with salvage records. They get the store time of the next message, so that store times never fall.
+    /// They become durable with the rest of the log, which a salvage rewrites from its start.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a stretch that no record fits into.
+    /// [`Error::DiskFull`], [`Error::Io`], [`Error::Corrupt`] for a range smaller than a record.
     pub fn write_salvage_records(&self, lost: &Range<i64>) -> Result<()> {
         let LogRecord::Message(after) = self.read(lost.end, Check::Structure)? else {
-            return Err(self.corrupt(lost.end, "expected the message after the lost stretch".to_owned()));
+            return Err(self.corrupt(lost.end, "expected the message after the lost range".to_owned()));
         };
         let store_time = after.view().store_time();
         for (start, part, at_end) in self.parts(lost) {
@@ -148,7 +148,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Returns the offset and the size of the first salvage record of a lost stretch. The end of a segment may have no room for a record.
+    /// Returns the offset and the size of the first salvage record of a lost range. The end of a segment may be smaller than a
+    /// record.
     pub fn first_salvage_record(&self, lost: &Range<i64>) -> Option<(i64, i32)> {
         let mut records = self.parts(lost).map(|(_, part, at_end)| {
             (
@@ -159,7 +160,8 @@ impl LogFiles {
         records.find(|(_, size)| *size > 0)
     }
 
-    /// A stretch divided at the ends of segments: the segment's start, the part in it, and whether that reaches its end.
+    /// Divides a range at the ends of segments. Returns the start of each segment, its part of the range, and true if that reaches
+    /// the segment's end.
     fn parts(&self, lost: &Range<i64>) -> impl Iterator<Item = (i64, Range<i64>, bool)> {
         let (lost, size) = (lost.clone(), self.segment_size() as i64);
         let parts = self.starts().map(move |start| {
@@ -170,10 +172,10 @@ impl LogFiles {
         parts.filter(|(_, part, _)| !part.is_empty())
     }
 
-    /// The bytes from a physical offset on; `None` if no segment has it.
+    /// Returns the bytes at a physical offset; `None` if no segment contains it.
     ///
     /// # Errors
-    /// [`crate::error::Error::Io`], and [`crate::error::Error::Corrupt`] for a page that the disk has lost.
+    /// [`crate::error::Error::Io`], and [`crate::error::Error::Corrupt`] for an unreadable page.
     pub(crate) fn raw(&self, offset: i64) -> Result<Option<RawBytes>> {
         let Some((file, position)) = self.locate(offset)? else {
             return Ok(None);
@@ -181,7 +183,7 @@ impl LogFiles {
         let remaining = (file.len() as usize).saturating_sub(position);
         let mut head = [0; BLANK_SIZE];
         let size = if remaining >= head.len() && file.read(position, &mut head) {
-            size_to_dump(head).min(remaining).min(MOST)
+            size_to_dump(head).min(remaining).min(MAX_RAW_BYTES)
         } else {
             remaining
         };
@@ -198,17 +200,17 @@ impl LogFiles {
     }
 }
 
-/// A search by every byte. It ends with an error where bytes imitate records too often.
+/// A search for records at every byte. It ends with an error if bytes imitate records too often.
 #[derive(Debug)]
 pub(crate) struct RecordSearch<'a> {
     log: &'a LogFiles,
     since: i64,
-    /// Bytes of the false record starts so far.
+    /// The bytes of the false record heads so far.
     imitated: u64,
 }
 
 impl RecordSearch<'_> {
-    /// Returns the first whole record that starts at `from` or after.
+    /// Returns the first intact record that starts at `from` or after.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Corrupt`] for bytes that imitate records so often that the search takes too long.
@@ -219,10 +221,10 @@ impl RecordSearch<'_> {
             if asked.is_empty() {
                 continue;
             }
-            // Most of a segment that was made ahead was never written.
+            // Most of a segment that was created ahead was never written.
             let asked = (asked.start - start) as u64..(asked.end - start) as u64;
             for part in log.files.written(start as u64, asked)? {
-                // A sparse copy may have left out a page of zeros, and the first bytes of a length with it.
+                // A sparse copy may have omitted a page of zeros, and with it the first bytes of a record's length.
                 let part = (start + part.start as i64 - 3).max(from).max(start)..start + part.end as i64;
                 if let Some(found) = self.find_whole(part)? {
                     return Ok(Some(found));
@@ -232,7 +234,7 @@ impl RecordSearch<'_> {
         Ok(None)
     }
 
-    /// Counts bytes of whole records that are part of a body.
+    /// Counts the bytes of intact records that are part of a body.
     ///
     /// # Errors
     /// [`Error::Corrupt`] as for [`next`](Self::next).
@@ -245,7 +247,7 @@ impl RecordSearch<'_> {
         Ok(())
     }
 
-    /// Searches a part of one segment; see [`next`](Self::next).
+    /// Searches a range of one segment; see [`next`](Self::next).
     fn find_whole(&mut self, part: Range<i64>) -> Result<Option<StoredMessage>> {
         let log = self.log;
         let mut at = part.start;
@@ -256,7 +258,7 @@ impl RecordSearch<'_> {
             let len = bytes.len().min(file.len() as usize - position);
             let window = bytes.get_mut(..len).unwrap_or_default();
             if !file.read(position, window) {
-                // A page that cannot be read hides its bytes and all later ones of this file.
+                // An unreadable page hides its bytes and all later ones of this file.
                 break;
             }
             for head in record_heads(window, at).filter(|head| *head < SEARCHED_AT_ONCE) {
@@ -278,12 +280,12 @@ impl RecordSearch<'_> {
     }
 }
 
-/// Bytes of a segment.
+/// The raw bytes of a record in a segment.
 #[derive(Debug)]
 pub(crate) struct RawBytes {
     /// The file.
     pub(crate) path: PathBuf,
-    /// The first of them in it.
+    /// The position in the file.
     pub(crate) offset: u64,
     /// The bytes that the record there claims, at most 64 MiB. If it claims an impossible size: those of the smallest record.
     pub(crate) bytes: Vec<u8>,

@@ -1,8 +1,8 @@
-//! The flush of the log: segments that no sync has covered, zeros written ahead of records, and the delay of a group commit.
+//! The flush of the log: the segments with unsynced bytes, zeros written ahead of records, and the delay of a group commit.
 //!
-//! The blocks of a new segment are allocated and not written. The sync of the first record in such a block waits for the journal
-//! of the file system, which takes 1.2 to 1.7 times as long. So a commit that comes to the end of the written blocks writes a
-//! stretch of zeros after its records. The next sync includes them, and waits for the journal once for all of them.
+//! The blocks of a new segment are allocated and not written. The sync of the first record in such a block waits for the journal of
+//! the file system, which takes 1.2 to 1.7 times as long. So a commit that reaches the end of the written blocks writes zeros after
+//! its records. The next sync includes them, and waits for the journal once for all of them.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,31 +13,31 @@ use crate::error::{Error, Result};
 use crate::storage::{AppendFile, Step};
 use crate::sync::lock;
 
-/// Segments that may wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.
+/// The most segments that wait for a sync; each holds a descriptor and a mapping. A thread that needs one more syncs first.
 const MAX_UNSYNCED: usize = 64;
-/// Bytes of zeros that are written at once.
-const STRETCH: u64 = 1 << 20;
-/// The longest wait is the time that a sync takes, divided by this.
+/// The bytes of zeros that are written at once.
+const ZEROS_AT_ONCE: u64 = 1 << 20;
+/// The divisor of the sync time that limits the delay.
 const PART_OF_SYNC: u32 = 2;
-/// The longest wait, however slow the disk is.
+/// The longest delay, however slow the disk is.
 const MAX_DELAY: Duration = Duration::from_millis(5);
 /// Weight of the newest sync in the moving average (1/4), as a divisor.
 const WEIGHT: u32 = 4;
 
-/// The segments with bytes that no sync has covered.
+/// The segments with unsynced bytes.
 #[derive(Debug)]
 pub(super) struct UnsyncedSegments {
     /// Oldest first.
     files: Mutex<Vec<Arc<AppendFile>>>,
-    /// Zeros are written ahead of records, because callers wait for syncs.
+    /// Set if zeros are written ahead of records, because callers wait for syncs.
     writes_ahead: bool,
-    /// The offset after the last zero that was written ahead; 0 for none.
+    /// The offset after the last zero written ahead; 0 before the first.
     zeros_until: AtomicU64,
     /// The failed write or sync after which no later byte is made durable.
     failure: OnceLock<Error>,
 }
 
-/// The delay of a group commit: a fraction of the moving average of the time that a sync takes.
+/// The delay of a group commit: a fraction of the moving average of the sync time.
 #[derive(Debug, Default)]
 pub(super) struct GroupCommitDelay {
     /// The moving average.
@@ -45,7 +45,7 @@ pub(super) struct GroupCommitDelay {
 }
 
 impl UnsyncedSegments {
-    /// Starts with the segment that is appended to, if it is made.
+    /// Starts with the current segment, if it exists.
     pub(super) fn new(current: Option<Arc<AppendFile>>) -> Self {
         Self {
             files: Mutex::new(current.into_iter().collect()),
@@ -55,12 +55,12 @@ impl UnsyncedSegments {
         }
     }
 
-    /// Writes zeros ahead of records from now on, if callers wait for syncs.
+    /// Enables writing zeros ahead of records, if callers wait for syncs.
     pub(super) fn write_ahead(&mut self, callers_wait: bool) {
         self.writes_ahead = callers_wait;
     }
 
-    /// Adds the segment that was just made.
+    /// Adds a segment that was just created.
     pub(super) fn add(&self, file: Arc<AppendFile>) {
         lock(&self.files).push(file);
     }
@@ -75,12 +75,12 @@ impl UnsyncedSegments {
         self.failure.get()
     }
 
-    /// Makes no later byte durable. The first failure stays.
+    /// Ends syncing after a failure. The first failure stays.
     pub(super) fn fail(&self, cause: &Error) {
         let _ = self.failure.set(cause.clone());
     }
 
-    /// Writes the pending bytes of a range from the pool to the segments. The caller is the only thread that does.
+    /// Writes the pending bytes of a range from the pool to the segments. Only one thread may call this at a time.
     pub(super) fn commit(&self, range: Range<u64>) -> Result<()> {
         let files = lock(&self.files).clone();
         for file in files
@@ -93,24 +93,24 @@ impl UnsyncedSegments {
         Ok(())
     }
 
-    /// Writes zeros to `file` from `end` on, if the records before it have come to the end of the written blocks. The caller has written
-    /// these records, and no other thread writes concurrently.
+    /// Writes zeros to `file` from `end` on, if the records have reached the end of the written blocks. The caller has written the
+    /// records up to `end`, and no other thread writes concurrently.
     fn zero_after(&self, end: u64, file: &AppendFile) {
         let is_written = end <= self.zeros_until.load(Ordering::Acquire);
         if !self.writes_ahead || file.is_warm() || is_written || end >= file.end() {
             return;
         }
-        let until = file.end().min(end + STRETCH);
-        // A sync without them is correct, too. The next sync reports the failure of a page that has records as well.
+        let until = file.end().min(end + ZEROS_AT_ONCE);
+        // A sync without the zeros is also correct. If a page with records fails as well, the next sync reports it.
         let _ = file.zero(end..until);
         self.zeros_until.store(until, Ordering::Release);
     }
 
-    /// Syncs the bytes of a range, all of which are committed. The caller is the only thread that syncs.
+    /// Syncs a committed range. Only one thread may call this at a time.
     pub(super) fn sync(&self, range: &Range<u64>) -> Result<()> {
         let files = lock(&self.files).clone();
         for file in files.iter().filter(|file| file.start() < range.end) {
-            // With the zeros that the commit has written after the records, so that this sync makes their blocks written ones.
+            // This sync includes the zeros after the records, which turns their blocks into written ones.
             let until = range.end.max(self.zeros_until.load(Ordering::Acquire)).min(file.end());
             file.sync(range.start.saturating_sub(file.start())..until - file.start(), Step::LogRange)?;
         }
@@ -118,14 +118,11 @@ impl UnsyncedSegments {
         Ok(())
     }
 
-    /// Takes the pages of a stretch in one segment out of the mapping: the system drops no page that is mapped.
-    pub(super) fn release_pages(&self, stretch: &Range<u64>) {
+    /// Unmaps the pages of a range in one segment: the system drops no mapped page from the page cache.
+    pub(super) fn release_pages(&self, range: &Range<u64>) {
         let files = lock(&self.files).clone();
-        for file in files
-            .iter()
-            .filter(|file| (file.start()..file.end()).contains(&stretch.start))
-        {
-            file.release_pages(stretch.clone());
+        for file in files.iter().filter(|file| (file.start()..file.end()).contains(&range.start)) {
+            file.release_pages(range.clone());
         }
     }
 }
@@ -136,7 +133,7 @@ impl GroupCommitDelay {
         (self.sync_time / PART_OF_SYNC).min(MAX_DELAY)
     }
 
-    /// Adds the time of a sync to the average.
+    /// Adds the time of a sync to the moving average.
     pub(super) fn add(&mut self, sync_time: Duration) {
         self.sync_time = (self.sync_time * (WEIGHT - 1) + sync_time) / WEIGHT;
     }

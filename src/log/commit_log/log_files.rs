@@ -1,5 +1,5 @@
-//! The segments of the commit log, read: all messages of all topics, in arrival order, in files of equal size named by their
-//! first byte's offset. Also the immutable prefix, which is read in place, and the changes that another process makes.
+//! The segments of the commit log, read: all messages of all topics, in the order of arrival, in files of equal size named by the
+//! offset of their first byte. Also the immutable prefix, which is read in place, and the detection of changes by another process.
 
 use std::io;
 use std::ops::Range;
@@ -13,27 +13,27 @@ use crate::format::{
     read_record, segment_name,
 };
 use crate::log::commit_log::log_record::{
-    LogRecord, StoredMessage, claimed_range, no_message_in, nothing_at, record_in, touch_record,
+    LogRecord, StoredMessage, claimed_range, no_message_in, record_in, touch_record, unreadable_at,
 };
 use crate::remedy::Remedy;
 use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, Step};
 
-/// Bytes that are copied at once.
+/// The bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
-/// Bytes that are compared with zero at once.
+/// The bytes that are compared with zero at once.
 const CHUNK: usize = 4096;
 
-/// The segments of a commit log as the files have them. Where the log ends in them is decided by `recovery::plan`.
+/// The segments of a commit log as the files contain them. `recovery::plan` decides where the log ends in them.
 #[derive(Debug)]
 pub struct LogFiles {
     dir: PathBuf,
     pub(super) files: MappedFileQueue,
-    /// See [`LogFiles::settle`].
-    pub(super) settled_until: OnceLock<i64>,
+    /// The end of the immutable prefix in the last segment; see [`LogFiles::set_immutable_until`].
+    pub(super) immutable_until: OnceLock<i64>,
 }
 
 impl LogFiles {
-    /// Lists the segments in `dir`; nothing is mapped yet.
+    /// Lists the segments in `dir`, without mapping any.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a segment that is too long, or at the wrong offset, [`Error::Invalid`] for a `segment_size` that the
@@ -43,7 +43,7 @@ impl LogFiles {
         Ok(Self {
             dir: dir.to_owned(),
             files: files.map_err(|error| error.of_option("mapped_file_size_commit_log"))?,
-            settled_until: OnceLock::new(),
+            immutable_until: OnceLock::new(),
         })
     }
 
@@ -97,8 +97,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Writes again what recovery has read, durably. Where a sync has failed, the bytes may be in memory alone, and the system
-    /// does not write them a second time by itself.
+    /// Rewrites the recovered range, durably. After a failed sync the bytes may be in memory only, and the system does not write
+    /// them again by itself.
     pub(super) fn rewrite(&self, recovered: Range<i64>) -> Result<()> {
         for start in self.starts() {
             let segment = recovered.start.max(start)..recovered.end.min(start + self.segment_size() as i64);
@@ -116,22 +116,22 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Adds the segment that a writer has just made at the log's end.
+    /// Adds the segment that a writer has just created at the log's end.
     pub(super) fn add(&self, start: u64) {
         self.files.add(start);
     }
 
-    /// Drops cached pages, as [`MappedFileQueue::drop_cached`] does.
-    pub(super) fn drop_cached(&self, stretch: Range<u64>) -> io::Result<()> {
-        self.files.drop_cached(stretch)
+    /// Drops pages from the page cache, as [`MappedFileQueue::drop_cached`] does.
+    pub(super) fn drop_cached(&self, range: Range<u64>) -> io::Result<()> {
+        self.files.drop_cached(range)
     }
 
     /// Unmaps pages, as [`MappedFileQueue::release_pages`] does.
-    pub(super) fn release_pages(&self, stretch: Range<i64>) {
-        self.files.release_pages(stretch.start as u64..stretch.end as u64);
+    pub(super) fn release_pages(&self, range: Range<i64>) {
+        self.files.release_pages(range.start as u64..range.end as u64);
     }
 
-    /// Refuses a log if the device could not read a page of the segment that holds `offset`: the hidden records may be whole.
+    /// Refuses a log if a page of the segment that contains `offset` is unreadable: the hidden records may be intact.
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Io`].
@@ -139,8 +139,8 @@ impl LogFiles {
         let Some((file, position)) = self.locate(offset)? else {
             return Ok(());
         };
-        let mut looked_at = [0];
-        if file.read(position, &mut looked_at) {
+        let mut byte = [0];
+        if file.read(position, &mut byte) {
             return file.check_intact(0..file.len() as usize);
         }
         file.check_intact(position..position + 1)
@@ -161,17 +161,17 @@ impl LogFiles {
         }
     }
 
-    /// Returns how often segments were found to be removed by another process.
+    /// Returns the number of times that another process was found to have removed segments.
     pub fn removals(&self) -> u64 {
         self.files.removals()
     }
 
-    /// Returns true if the segment that held `offset` was removed by another process: its messages have expired.
+    /// Returns true if another process has removed the segment that contained `offset`: its messages have expired.
     pub fn is_removed(&self, offset: i64) -> bool {
         u64::try_from(offset).is_ok_and(|offset| self.files.is_removed(offset))
     }
 
-    /// Returns true if the segment that holds `offset` exists.
+    /// Returns true if a segment contains `offset`.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -179,7 +179,7 @@ impl LogFiles {
         Ok(self.segment(offset)?.is_some())
     }
 
-    /// Returns the segment that holds `offset`, from its start to its end; `None` if it is missing.
+    /// Returns the range of the segment that contains `offset`; `None` if it is missing.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -193,7 +193,7 @@ impl LogFiles {
         self.files.first_offset().unwrap_or(0) as i64
     }
 
-    /// Reads the store time that the first record of the segment at `start` claims, and no more of it.
+    /// Reads the store time that the first record of the segment at `start` claims, and no more of the record.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -205,7 +205,7 @@ impl LogFiles {
         Ok(file.read(position, &mut head).then(|| claimed_store_time(&head)).flatten())
     }
 
-    /// Returns true if the segment that holds `offset` is cut short, and others follow it.
+    /// Returns true if the segment that contains `offset` is cut short, and others follow it.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -227,7 +227,7 @@ impl LogFiles {
         self.first_hole().is_some() || !self.cut_short().is_empty()
     }
 
-    /// Returns the offset after the last byte at or after `from` that is not zero; `from` if all are zero.
+    /// Returns the offset after the last non-zero byte at or after `from`; `from` if all are zero.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -247,8 +247,8 @@ impl LogFiles {
         Ok(from)
     }
 
-    /// Does the same as `written_until`, in the segment at `start`. No byte is read that was never written: a gigabyte of zeros would fill
-    /// the memory.
+    /// Finds the end as `written_until` does, in the segment at `start`. Bytes that were never written are not read: a gigabyte of
+    /// zeros would fill the memory.
     fn written_end(&self, start: i64, from: i64) -> Result<Option<i64>> {
         let Some(file) = self.files.open(start as u64)? else {
             return Ok(None);
@@ -288,13 +288,13 @@ impl LogFiles {
         starts.get(next).map(|start| *start as i64)
     }
 
-    /// Returns the end of the segment that holds `offset`, there or missing.
+    /// Returns the end of the segment that contains `offset`, whether it exists or not.
     pub fn end_of_segment(&self, offset: i64) -> i64 {
         let (start, _) = self.place(offset);
         start.saturating_add(self.segment_size()) as i64
     }
 
-    /// Returns the end of the stretch that starts at `from`, if it ends at the next multiple of `step` bytes in its segment, or with the
+    /// Returns the end of the range that starts at `from` and ends at the next multiple of `step` bytes in its segment, or with the
     /// segment.
     pub fn end_of_step(&self, from: u64, step: u64) -> u64 {
         let end = self.end_of_segment(from as i64) as u64;
@@ -302,15 +302,15 @@ impl LogFiles {
         end.min(start + (from.saturating_sub(start) / step + 1) * step)
     }
 
-    /// Returns the start of the segment that holds `offset`, there or missing, and the position in it. Segments start at multiples of their
-    /// size after the first one.
+    /// Returns the start of the segment that contains `offset`, whether it exists or not, and the position in it. Segments start at
+    /// multiples of their size after the first one.
     pub(super) fn place(&self, offset: i64) -> (u64, u64) {
         let (_, shift) = locate(self.first_offset() as u64, self.segment_size());
         let (start, position) = locate((offset.max(0) as u64).saturating_sub(shift), self.segment_size());
         (start + shift, position)
     }
 
-    /// Returns an error about the bytes at `offset`, with the segment, there or missing, and the position in it.
+    /// Returns an error about the bytes at `offset`, with the path of the segment and the position in it.
     pub fn corrupt(&self, offset: i64, reason: String) -> Error {
         let (path, offset) = self.path_of(offset);
         Error::corrupt(path, offset, reason)
@@ -319,7 +319,7 @@ impl LogFiles {
     /// Reads the record at `offset`, or the reason why there is no record.
     ///
     /// # Errors
-    /// [`Error::Io`] when the segment cannot be mapped. Damaged bytes are [`LogRecord::Corrupt`].
+    /// [`Error::Io`] if the segment cannot be mapped. Damaged bytes are [`LogRecord::Corrupt`].
     pub fn read(&self, offset: i64, check: Check) -> Result<LogRecord> {
         Ok(match self.locate(offset)? {
             Some((file, position)) => self.read_in(&file, position, check),
@@ -333,7 +333,7 @@ impl LogFiles {
         let is_sealed = self.is_sealed(file);
         let select = |range| if is_sealed { file.select(range) } else { file.copy(range) };
         let Some(buffer) = claimed_range(file, position).and_then(select) else {
-            return nothing_at(file, position);
+            return unreadable_at(file, position);
         };
         match record_in(file, position, buffer.bytes(), check) {
             Ok(layout) => LogRecord::Message(StoredMessage::new(buffer, layout)),
@@ -350,7 +350,7 @@ impl LogFiles {
         }))
     }
 
-    /// Returns the path of the segment that holds `offset`, there or missing, and the position in it.
+    /// Returns the path of the segment that contains `offset`, whether it exists or not, and the position in it.
     pub fn path_of(&self, offset: i64) -> (PathBuf, u64) {
         let (start, position) = self.place(offset);
         (self.dir().join(segment_name(start)), position)
@@ -361,17 +361,18 @@ impl LogFiles {
         self.files.ignored().iter().map(|name| self.dir().join(name))
     }
 
-    /// Returns the segments without a byte, after the others.
+    /// Returns the empty segments after the others.
     pub fn empty_files(&self) -> &[PathBuf] {
         self.files.empty_files()
     }
 
-    /// Returns the segments before others that are cut short, and the bytes that they have.
+    /// Returns the segments before others that are cut short, with their lengths.
     pub fn cut_short(&self) -> &[(PathBuf, u64)] {
         self.files.cut_short()
     }
 
-    /// Refuses a log whose last segment is cut short: nothing can be written after it. A single segment is recognized by its length.
+    /// Refuses a log whose last segment is cut short, because it cannot be appended to. A single segment is recognized by its
+    /// length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -391,48 +392,47 @@ impl LogFiles {
         }
     }
 
-    /// Notes that no byte before `end` changes any more, in the last segment, too: the writer that has appended them has closed the store.
-    pub(crate) fn settle(&self, end: i64) {
-        // What was settled first stays so.
-        let _ = self.settled_until.set(end);
+    /// Extends the immutable prefix up to `end` in the last segment: the writer of these bytes has closed the store.
+    pub(crate) fn set_immutable_until(&self, end: i64) {
+        // The first value stays.
+        let _ = self.immutable_until.set(end);
     }
 
-    /// Returns true if the segment never changes and is in memory, so that its bytes are used in place. The last one may be written or
+    /// Returns true if the segment is immutable and mapped, so that its bytes can be used in place. The last one may be written or
     /// cut by its owner, so its bytes are copied.
     pub(super) fn is_sealed(&self, file: &MappedFile) -> bool {
         file.is_in_memory() && file.end() as i64 != self.files_end()
     }
 
-    /// Returns the position in a segment up to which its bytes never change and are in memory.
-    pub(super) fn settled_in(&self, file: &MappedFile) -> usize {
+    /// Returns the number of bytes from the start of a segment that are immutable and mapped.
+    pub(super) fn immutable_len(&self, file: &MappedFile) -> usize {
         if self.is_sealed(file) {
             return file.len() as usize;
         }
-        let end = self.settled_until.get().filter(|_| file.is_in_memory());
+        let end = self.immutable_until.get().filter(|_| file.is_in_memory());
         end.map_or(0, |end| (end - file.start() as i64).clamp(0, file.len() as i64) as usize)
     }
 
-    /// Lists the segments again, and drops the mapping of the segment that holds `end`, where the log ended, if it does not show the bytes
-    /// of the file: a file in a lower layer of overlayfs that was opened for writing since.
+    /// Lists the segments again. Drops the mapping of the segment that contains `end`, where the log ended, if it differs from the
+    /// file: on overlayfs, a file in a lower layer that was opened for writing since.
     ///
     /// # Errors
-    /// As [`LogFiles::load`].
+    /// Those of [`LogFiles::load`].
     pub fn list_again(&self, end: i64) -> Result<()> {
         self.files.list_again()?;
         let mut head = [0; BLANK_SIZE];
         let is_read = self.files.read_reopened(end.cast_unsigned(), &mut head)?.is_some();
-        if is_read && head != [0; BLANK_SIZE] && !self.may_go_on(end)? {
+        if is_read && head != [0; BLANK_SIZE] && !self.may_continue(end)? {
             self.files.forget_mappings(end.cast_unsigned());
         }
         Ok(())
     }
 
-    /// Gets ready to read past `end`, where the log ended. If the log may continue after the last segment that is known, the
-    /// segments are listed again. Those after `end` may not be the same files any more, because a close removes them and the next
-    /// open makes others.
+    /// Prepares to read past `end`, where the log ended. If the log may continue after the last known segment, the segments are
+    /// listed again. Segments after `end` may have been replaced, because a close removes them and the next open creates others.
     ///
     /// # Errors
-    /// As [`LogFiles::load`].
+    /// Those of [`LogFiles::load`].
     pub fn prepare_growth(&self, end: i64) -> Result<()> {
         let next = self.end_of_segment(end);
         if next >= self.files_end() {
@@ -442,26 +442,26 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Returns true if a record may start at `end`, where the log ended. Returns false if mappings show zeros there. It is the cheapest
-    /// check.
+    /// Returns true if a record may start at `end`, where the log ended; false if the mapping has zeros there. This is the cheapest
+    /// check for growth.
     ///
     /// # Errors
-    /// As [`LogFiles::read`].
-    pub fn may_go_on(&self, end: i64) -> Result<bool> {
+    /// Those of [`LogFiles::read`].
+    pub fn may_continue(&self, end: i64) -> Result<bool> {
         let mut head = [0; BLANK_SIZE];
         Ok(match self.locate(end)? {
             Some((file, position)) => file.read(position, &mut head) && head != [0; BLANK_SIZE],
-            // The next segment may be there by now.
+            // The next segment may exist by now.
             None => true,
         })
     }
 
-    /// Returns true if the record that started at `offset`, and was stored at this time, has been replaced or removed, and not because it
-    /// expired: then its writer was killed, and the next one has cut the log. Lists the files again if the record's segment is gone.
+    /// Returns true if the record at `offset`, stored at this time, has been replaced, or removed without having expired: its
+    /// writer was killed, and the next one has cut the log. Lists the files again if the record's segment is missing.
     ///
     /// # Errors
-    /// As [`LogFiles::load`].
-    pub fn has_lost(&self, offset: i64, store_time: i64) -> Result<bool> {
+    /// Those of [`LogFiles::load`].
+    pub fn is_replaced(&self, offset: i64, store_time: i64) -> Result<bool> {
         let mut head = [0; CLAIM_SIZE];
         if self.files.read_reopened(offset.cast_unsigned(), &mut head)?.is_some() {
             return Ok((claimed_offset(&head), claimed_store_time(&head)) != (Some(offset), Some(store_time)));
@@ -471,13 +471,13 @@ impl LogFiles {
         Ok(!self.is_removed(offset) || self.next_start(offset).is_none())
     }
 
-    /// Returns the last record of the log at this moment, at `from` or after, by the lengths of records alone: from its start to the end of
-    /// the log. Empty if there is no record. A record is checked more slowly than a writer appends the next one, so a scan without this
-    /// bound would follow the writer for as long as its segment has room. `from` is where a record starts, or may start.
+    /// Returns the range of the newest record at this moment, at `from` or after, by the lengths of records alone. Empty if there
+    /// is no record. A scan without this bound could follow a live writer for a whole segment, because checking a record takes
+    /// longer than appending one. `from` is the start, or a possible start, of a record.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub fn last_seen(&self, from: i64) -> Result<Range<i64>> {
+    pub fn newest_record(&self, from: i64) -> Result<Range<i64>> {
         let mut at = self.newest_written_start(from)?;
         let mut last = None;
         while let Some((file, position)) = self.locate(at)? {
@@ -506,7 +506,7 @@ impl LogFiles {
         Ok(last.unwrap_or(at)..at)
     }
 
-    /// Returns the start of the newest segment after `from` in which something was written; `from` if no such segment exists.
+    /// Returns the start of the newest segment after `from` that has a record; `from` if no such segment exists.
     fn newest_written_start(&self, from: i64) -> Result<i64> {
         for start in self.starts().rev().take_while(|start| *start > from) {
             let mut head = [0; BLANK_SIZE];
@@ -521,7 +521,7 @@ impl LogFiles {
     }
 }
 
-/// Returns the position of the last byte that is not zero.
+/// Returns the position of the last non-zero byte.
 fn last_not_zero(bytes: &[u8]) -> Option<usize> {
     let (number, chunk) = bytes.chunks(CHUNK).enumerate().rev().find(|(_, chunk)| !is_zero(chunk))?;
     let last = chunk.iter().rposition(|byte| *byte != 0)?;
@@ -536,7 +536,7 @@ fn next_segment(head: &[u8], file: &MappedFile, position: u64) -> Option<i64> {
     }
 }
 
-/// Returns the size that the record with this head claims, if it names `at` as its physical offset.
+/// Returns the size that the record with this head claims, if it states `at` as its physical offset.
 fn size_of_record(head: &[u8], at: i64) -> Option<u64> {
     let claimed = head.first_chunk().map(|head| claimed_size(*head))?;
     (claimed >= MIN_RECORD_SIZE && claimed_offset(head) == Some(at)).then_some(claimed as u64)

@@ -6,12 +6,12 @@ use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, read_record};
 use crate::storage::{MappedFile, SelectedBuffer};
 
-/// Bytes of the processor's cache that are read from memory at once.
+/// The size of a line of the processor's cache.
 const LINE: usize = 64;
-/// Bytes of a record that are brought near: most are no longer.
-const NEAR: usize = 5 * LINE;
+/// The bytes of a record that are prefetched into the cache: most records are not longer.
+const PREFETCHED: usize = 5 * LINE;
 
-/// One message of the log: its record's bytes and where its parts lie in them.
+/// A message of the log: the bytes of its record, and their layout.
 #[derive(Debug, Clone)]
 pub struct StoredMessage {
     buffer: SelectedBuffer,
@@ -33,7 +33,7 @@ impl StoredMessage {
         self.buffer.is_mapped()
     }
 
-    /// Checks that the bytes that were read so far are the file's: a device error or a truncation under a mapping reads as zeros.
+    /// Checks that the bytes read so far are the file's: a device error or a truncation under a mapping reads as zeros.
     ///
     /// # Errors
     /// [`Error::Corrupt`] with the segment and the first lost position in it.
@@ -45,25 +45,25 @@ impl StoredMessage {
 /// The record at one offset of the log. `M` is the form of a message.
 #[derive(Debug)]
 pub enum LogRecord<M = StoredMessage> {
-    /// A whole record that names this very offset as its own.
+    /// An intact record that states this offset as its own.
     Message(M),
     /// The BLANK at a segment's end; the log continues at `next`.
     Blank {
-        /// Start of the next segment.
+        /// The start of the next segment.
         next: i64,
     },
-    /// Bytes that were never written: the log ends.
+    /// Free space: the log ends.
     End,
-    /// No segment holds this offset.
+    /// No segment contains this offset.
     Missing,
-    /// Bytes that no record starts with: where and why.
+    /// Bytes that are not the start of a record, with position and reason.
     NoRecord(Error),
-    /// A record that starts here by its own account, and is damaged: where and how.
+    /// A damaged record that states this offset as its own, with position and reason.
     Corrupt(Error),
 }
 
 impl<M> LogRecord<M> {
-    /// Returns the same without the message.
+    /// Returns the record without its message.
     pub fn kind(self) -> LogRecord<()> {
         match self {
             Self::Message(_) => LogRecord::Message(()),
@@ -76,32 +76,33 @@ impl<M> LogRecord<M> {
     }
 }
 
-/// Brings the first bytes of the record at `position` into the cache of the processor, which waits once for all of them.
+/// Prefetches the first bytes of the record at `position` into the processor's cache, so that it waits for memory once.
 #[inline]
 pub(super) fn touch_record(file: &MappedFile, position: usize) {
-    for line in (0..NEAR).step_by(LINE) {
+    for line in (0..PREFETCHED).step_by(LINE) {
         file.touch(position + line);
     }
 }
 
-/// Returns the positions of the bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
+/// Returns the range of the bytes that the record at `position` claims; `None` if fewer than eight remain or they cannot be read.
 pub(super) fn claimed_range(file: &MappedFile, position: usize) -> Option<Range<usize>> {
     let remaining = (file.len() as usize).checked_sub(position)?;
     let mut head = [0; BLANK_SIZE];
     if remaining < head.len() || !file.read(position, &mut head) {
         return None;
     }
-    // The length that the record claims is unchecked, so the segment bounds it.
+    // The claimed length is unchecked, so the segment bounds it.
     Some(position..position + claimed_size(head).min(remaining))
 }
 
 /// Returns the record at a position whose bytes could not be read.
-pub(super) fn nothing_at<M>(file: &MappedFile, position: usize) -> LogRecord<M> {
+pub(super) fn unreadable_at<M>(file: &MappedFile, position: usize) -> LogRecord<M> {
     let lost = file.check_intact(position..file.len() as usize);
     lost.map_or_else(LogRecord::Corrupt, |()| LogRecord::End)
 }
 
-/// Returns the layout of the record at a position of a segment; else what its bytes are instead. `bytes` are those that it claims, or more.
+/// Returns the layout of the record at a position of a segment, or the parsed bytes if they are not a record. `bytes` are at least
+/// those that it claims.
 #[expect(
     clippy::inline_always,
     reason = "handing a record over in memory takes half as long as reading it"
@@ -124,13 +125,13 @@ pub(super) fn record_in<'a>(
     }
 }
 
-/// Returns the reason why [`record_in`] has found no record of this place, or a record that was lost under the mapping.
+/// Explains a failure of [`record_in`]: the bytes are not a record with this offset, or the record was lost under the mapping.
 #[cold]
 pub(super) fn no_message_in<M>(file: &MappedFile, position: usize, bytes: &[u8], found: Record<'_>) -> LogRecord<M> {
     let offset = file.start() as i64 + position as i64;
     let remaining = file.len() as usize - position;
     let size = claimed_size(*bytes.first_chunk().unwrap_or(&[0; BLANK_SIZE])).min(bytes.len());
-    // Zeros that the guard put in place of a lost page parse as an end, or as damage somewhere else.
+    // Zeros that the guard put over a lost page parse as free space, or as damage elsewhere.
     if let Err(lost) = file.check_intact(position..position + size) {
         return LogRecord::Corrupt(lost);
     }
@@ -138,7 +139,7 @@ pub(super) fn no_message_in<M>(file: &MappedFile, position: usize, bytes: &[u8],
     match found {
         Record::Message(view) => {
             let own = view.physical_offset();
-            let reason = format!("the record names {own} as its physical offset, not {offset}: stale bytes, no message");
+            let reason = format!("the record names {own} as its physical offset, not {offset}: stale bytes, not a message");
             LogRecord::NoRecord(error(0, reason))
         }
         Record::Blank { size } if size as usize == remaining => LogRecord::Blank { next: file.end() as i64 },

@@ -8,7 +8,7 @@ use crate::log::commit_log::log_record::{LogRecord, StoredMessage};
 use crate::log::commit_log::record_cursor::RecordCursor;
 
 impl LogFiles {
-    /// Scans the whole records from `from` up to `until`, in order; stops at the first bytes that are not a record.
+    /// Scans the intact records from `from` up to `until`, in order; stops at the first bytes that are not a record.
     pub fn scan(&self, from: i64, until: i64, check: Check) -> LogScan<'_> {
         LogScan {
             log: self,
@@ -20,10 +20,10 @@ impl LogFiles {
         }
     }
 
-    /// Returns where the whole records from `from` on end: at the first bytes that are not a record, or at `until`.
+    /// Returns the end of the intact records from `from` on: the first bytes that are not a record, or `until`.
     ///
     /// # Errors
-    /// As [`LogScan::advance`], and those of [`interrupt::check`].
+    /// Those of [`LogScan::advance`] and [`interrupt::check`].
     pub(crate) fn end_of_records(&self, from: i64, until: i64) -> Result<i64> {
         let mut scan = self.scan(from, until, Check::Structure);
         while interrupt::check().and_then(|()| scan.advance())? {}
@@ -31,8 +31,8 @@ impl LogFiles {
     }
 }
 
-/// A pass over whole records; see [`LogFiles::scan`]. Moving it on allocates nothing and gives views. As an iterator it gives messages
-/// that outlive it.
+/// A scan of intact records; see [`LogFiles::scan`]. `advance` allocates nothing, and `view` returns a view. As an iterator it
+/// returns messages that are independent of the scan.
 #[derive(Debug)]
 pub struct LogScan<'a> {
     log: &'a LogFiles,
@@ -44,11 +44,11 @@ pub struct LogScan<'a> {
 }
 
 impl LogScan<'_> {
-    /// Treats the bytes as immutable, in the last segment, too: for a writer those below *readable*, and all of them while it opens the
-    /// log.
+    /// Treats the bytes as immutable, also in the last segment. A writer may do so for those below *readable*, and for all of them
+    /// while it opens the log.
     #[must_use]
-    pub(crate) fn of_settled(mut self) -> Self {
-        self.cursor = RecordCursor::of_settled();
+    pub(crate) fn of_immutable(mut self) -> Self {
+        self.cursor = RecordCursor::of_immutable();
         self
     }
 
@@ -57,15 +57,15 @@ impl LogScan<'_> {
         self.at
     }
 
-    /// Returns the bytes that ended the scan; `None` while it runs and when it reached its bound.
+    /// Returns the bytes that ended the scan; `None` while it runs, and after it reached its bound.
     pub fn stopped_by(&self) -> Option<&LogRecord<()>> {
         self.stopped_by.as_ref()
     }
 
-    /// Reads the next record, which [`view`](Self::view) then shows; `false` at the end of the scan.
+    /// Reads the next record, which [`view`](Self::view) then returns; false at the end of the scan.
     ///
     /// # Errors
-    /// As [`LogFiles::read`].
+    /// Those of [`LogFiles::read`].
     pub fn advance(&mut self) -> Result<bool> {
         while self.at < self.until && self.stopped_by.is_none() {
             let read = self.cursor.read(self.log, self.at, self.check);
@@ -83,15 +83,15 @@ impl LogScan<'_> {
         Ok(false)
     }
 
-    /// Returns the record that was read last. Ask [`check_intact`](Self::check_intact) after using it.
+    /// Returns the current record. Call [`check_intact`](Self::check_intact) after using it.
     pub fn view(&self) -> Option<MessageView<'_>> {
         self.cursor.view()
     }
 
-    /// Checks that the bytes of the last record that were read so far are the file's.
+    /// Checks that the bytes of the current record that were read so far are the file's.
     ///
     /// # Errors
-    /// As [`StoredMessage::intact`].
+    /// Those of [`StoredMessage::intact`].
     pub fn check_intact(&self) -> Result<()> {
         self.cursor.check_intact()
     }

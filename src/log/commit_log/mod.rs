@@ -4,13 +4,13 @@
 mod log_record;
 /// The segments, read.
 mod log_files;
-/// A cursor over records, wherever they lie.
+/// A cursor over records at any offset.
 mod record_cursor;
-/// Read-ahead, and the release of pages after a pass.
+/// Read-ahead, and the release of pages after a scan.
 mod page_cache;
 /// A scan, record by record.
 mod log_scan;
-/// The search for whole records after damage, and salvage records over lost stretches.
+/// The search for intact records after damage, and salvage records over lost ranges.
 mod damage;
 /// The allocator of segments.
 mod allocate;
@@ -18,9 +18,9 @@ mod allocate;
 mod stats;
 /// The state under the append lock.
 mod append_state;
-/// Appended, committed, readable, flushed: which of them are the same in each write mode.
+/// Appended, committed, readable and flushed, and which of them coincide in each write mode.
 mod watermarks;
-/// The flush: segments that no sync has covered, and the delay of a group commit.
+/// The flush: segments with unsynced bytes, and the delay of a group commit.
 mod flush;
 /// The commit: from the transient store pool to the segments.
 mod commit;

@@ -1,5 +1,5 @@
-//! The page cache during reads: read-ahead for a pass over the log and for scattered records, and the release of pages after a pass.
-//! Pages that were cached before a pass stay cached: a broker that runs beside may need them.
+//! The page cache during reads: read-ahead for scans of the log and for scattered records, and the release of pages after a scan.
+//! Pages that were cached before a scan stay cached, because a running broker may need them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,72 +9,72 @@ use crate::error::Result;
 use crate::log::commit_log::log_files::LogFiles;
 use crate::storage::MappedFile;
 
-/// Bytes that are looked at together, and that one request to read ahead names. A longer request may be cut off at what the disk takes at
-/// once.
+/// The bytes of one block, for which the page cache is queried and a prefetch is requested. The system may cut off a longer request
+/// at the disk's limit.
 const BLOCK: usize = 128 * 1024;
-/// Bytes that are read ahead at most.
+/// The largest read-ahead window.
 const MAX_WINDOW: i64 = 4 << 20;
-/// Bytes that are dropped at once, about.
+/// The approximate number of bytes that are dropped at once.
 const PIECE: i64 = 1 << 20;
-/// Bytes before a pass that stay mapped at most: what a process has mapped counts as its memory.
+/// The most bytes behind a scan that stay mapped: mapped pages count as the memory of the process.
 const MAPPED: i64 = 32 << 20;
-/// Bytes that are read of a record. Those of a longer one follow when they are asked for.
+/// The bytes of a record that are prefetched. The rest of a longer one is read on access.
 const RECORD: usize = 4096;
-/// Records or places with less between them are read in one piece.
+/// Two records with a smaller distance are read in one piece.
 const GAP: usize = 16 * 1024;
-/// The number of records that are examined, to learn whether the others are in memory.
+/// The number of records that are sampled to estimate whether the others are cached.
 const SAMPLES: usize = 8;
 
-/// The read-ahead of a pass that reads records one after the other.
+/// The read-ahead of a scan that reads records in ascending order.
 #[derive(Debug, Default)]
 pub struct SequentialRead {
-    /// The offset of the pass at the last look.
+    /// The offset of the scan at the last update.
     from: i64,
-    /// The offset at which the next look is due.
+    /// The offset at which the next update is due.
     due: i64,
-    /// The end of the stretch whose pages were looked up in the page cache.
+    /// The end of the range whose pages were looked up in the page cache.
     ahead: i64,
-    /// Bytes to look ahead; 0 before the first look. It grows as long as the pass continues without a leap.
+    /// The read-ahead window in bytes; 0 before the first read. It doubles while the scan is sequential.
     window: i64,
-    /// The start of the stretch that the pass has read and that may be mapped.
+    /// The start of the range that the scan has read and that may be mapped.
     mapped: i64,
-    /// The pieces that the pass has brought into the page cache, ascending.
-    brought: VecDeque<Range<i64>>,
+    /// The pieces that the scan has brought into the page cache, ascending.
+    loaded: VecDeque<Range<i64>>,
 }
 
 impl SequentialRead {
-    /// The pass is about to read at `offset`, and goes up to `end`. Costs a comparison most times. A place far from the one before is left
-    /// to be read by itself.
+    /// Announces a read at `offset` by a scan that ends at `end`. Usually costs one comparison. A read far from the last one causes
+    /// no read-ahead.
     #[inline]
     pub fn at(&mut self, log: &LogFiles, offset: i64, end: i64) {
         if !(self.from..self.due).contains(&offset) {
-            self.look(log, offset, end);
+            self.update(log, offset, end);
         }
     }
 
-    /// The pass is about to read all of a stretch, which comes after the last one, and goes up to `end`. A pass that looks ahead only as it
-    /// goes waits for the disk with less asked for.
-    pub fn through(&mut self, log: &LogFiles, stretch: Range<i64>, end: i64) {
-        for offset in stretch.step_by(BLOCK) {
+    /// Announces the read of a whole range, which follows the last one, by a scan that ends at `end`. Announcing it in advance
+    /// keeps more requests in the queue of the disk.
+    pub fn at_range(&mut self, log: &LogFiles, range: Range<i64>, end: i64) {
+        for offset in range.step_by(BLOCK) {
             self.at(log, offset, end);
         }
     }
 
-    /// Does the same as [`at`](Self::at), and drops the pages before `offset`, which the pass needs no more.
+    /// Announces a read, as [`at`](Self::at) does, and drops the pages before `offset`, which the scan does not need any more.
     #[inline]
-    pub fn leave_for(&mut self, log: &LogFiles, offset: i64, end: i64) {
+    pub fn advance_to(&mut self, log: &LogFiles, offset: i64, end: i64) {
         self.drop_before(log, offset);
         self.at(log, offset, end);
     }
 
-    fn look(&mut self, log: &LogFiles, offset: i64, end: i64) {
+    fn update(&mut self, log: &LogFiles, offset: i64, end: i64) {
         let is_first = self.window == 0;
-        let goes_on = (self.from..=self.ahead.max(self.due)).contains(&offset);
+        let is_sequential = (self.from..=self.ahead.max(self.due)).contains(&offset);
         self.from = offset;
         if is_first || offset < self.mapped {
             self.mapped = offset;
         }
-        if !is_first && !goes_on {
+        if !is_first && !is_sequential {
             self.window = BLOCK as i64;
             self.ahead = offset;
             self.due = offset.saturating_add(GAP as i64);
@@ -84,7 +84,7 @@ impl SequentialRead {
         self.ahead = self.ahead.max(offset);
         let until = end.min(offset.saturating_add(self.window));
         while self.ahead < until {
-            self.ahead = self.look_at_block(log, self.ahead);
+            self.ahead = self.prefetch_block(log, self.ahead);
         }
         self.due = if self.ahead < end {
             self.ahead - self.window / 2
@@ -93,9 +93,9 @@ impl SequentialRead {
         };
     }
 
-    /// Reads the block that holds `offset`, if its first page is not in the page cache, and gives its end. What cannot be read is
-    /// left to the pass, which says why.
-    fn look_at_block(&mut self, log: &LogFiles, offset: i64) -> i64 {
+    /// Prefetches the block that contains `offset`, if its first page is not in the page cache, and returns the end of the block. A
+    /// failure is left to the scan, which reports it.
+    fn prefetch_block(&mut self, log: &LogFiles, offset: i64) -> i64 {
         let Ok(Some((file, position))) = log.locate(offset) else {
             return log.end_of_segment(offset);
         };
@@ -105,39 +105,39 @@ impl SequentialRead {
         if !file.is_cached(start..start + 1) {
             let is_new = !file.is_cached(start..end);
             file.prefetch(start..end);
-            match self.brought.back_mut() {
+            match self.loaded.back_mut() {
                 _ if !is_new => {}
                 Some(last) if last.end == block.start && start > 0 && last.end - last.start < PIECE => last.end = block.end,
-                _ => self.brought.push_back(block.clone()),
+                _ => self.loaded.push_back(block.clone()),
             }
         }
         block.end
     }
 
-    /// The pass needs nothing before `offset` any more: what it has brought into the page cache there is dropped.
+    /// Drops the pages before `offset` that the scan has brought into the page cache.
     pub fn drop_before(&mut self, log: &LogFiles, offset: i64) {
         let passed = offset.min(self.ahead);
         if passed.saturating_sub(self.mapped) >= MAPPED {
             log.release_pages(self.mapped..passed);
             self.mapped = passed;
         }
-        while self.brought.front().is_some_and(|piece| piece.end <= offset)
-            && let Some(piece) = self.brought.pop_front()
+        while self.loaded.front().is_some_and(|piece| piece.end <= offset)
+            && let Some(piece) = self.loaded.pop_front()
         {
-            // What cannot be dropped costs memory and nothing else.
+            // Pages that cannot be dropped only cost memory.
             let _ = log.drop_cached(piece.start as u64..piece.end as u64);
         }
     }
 
-    /// Leaves the pages of the pass in the page cache.
+    /// Leaves the pages of the scan in the page cache.
     pub fn keep(&mut self) {
-        self.brought.clear();
+        self.loaded.clear();
     }
 }
 
 impl LogFiles {
-    /// Starts reading the records at these offsets, ascending, from disk, without waiting, unless they seem to be in memory: to ask for one
-    /// takes longer than reading it there.
+    /// Prefetches the records at these ascending offsets, without waiting, unless they seem to be cached: a request costs more than
+    /// a read from memory.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).

@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::storage::Env;
 
 const MS: i64 = 1_000_000;
-/// An append that holds the lock for longer is slow. `RocketMQ` logs it.
+/// The hold time from which on an append is slow. `RocketMQ` logs it.
 const SLOW: i64 = 500 * MS;
-/// `RocketMQ` treats a lock that is held for longer as free.
+/// The hold time after which `RocketMQ` treats the lock as free.
 const FORGOTTEN: i64 = 10_000_000 * MS;
-/// Slow appends that are remembered for [`LockTime::take_slow`]; of more, the newest.
+/// The most slow appends that are remembered for [`LockTime::take_slow`], the newest ones.
 const MOST_REMEMBERED: usize = 64;
 
 /// The appended messages of one topic, or of all.
@@ -27,24 +27,24 @@ pub struct PutStats {
 /// The segments that appends have gone into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SegmentStats {
-    /// Segments that were made, and begun by an append.
+    /// Segments that were created and then appended to.
     pub begun: u64,
-    /// Segments of `begun` that were made before an append needed them.
+    /// Segments of `begun` that were created before an append needed them.
     pub made_ahead: u64,
     /// Segments of `begun` whose pages the warm-up has locked in memory.
     pub locked: u64,
-    /// Appends that had to wait for a segment, or make it.
+    /// Appends that had to wait for a segment, or create it.
     pub waits: u64,
 }
 
 /// The transient store pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PoolStats {
-    /// Its buffers.
+    /// The number of its buffers.
     pub count: u64,
     /// Buffers without a pending byte: `RocketMQ`'s `availableBufferNums`.
     pub available: u64,
-    /// Set if they are locked in memory, as the option asks.
+    /// Set if they are locked in memory, as the option requests.
     pub is_locked: bool,
     /// Appends that had to wait for a buffer.
     pub waits: u64,
@@ -60,7 +60,7 @@ impl PoolStats {
 /// The statistics of a log since it was opened for writing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LogStats {
-    /// Topic by topic, of those that anything was appended to.
+    /// The counts of each topic that was appended to.
     pub topics: BTreeMap<String, PutStats>,
     /// The longest time for which an append has held the append lock, to some ms.
     pub in_lock_time_max: Duration,
@@ -107,19 +107,19 @@ pub(super) struct SyncCounts {
 /// Append-lock timing. Only the thread that holds the lock changes it.
 #[derive(Debug, Default)]
 pub(super) struct LockTime {
-    /// When the lock was taken, in ns of [`Env::monotonic_ns`], and 1 more; 0 while no append holds it.
+    /// The time at which the lock was taken, in ns of [`Env::monotonic_ns`], plus 1; 0 while no append holds it.
     since: AtomicI64,
     /// The longest hold, in ns.
     max: AtomicI64,
-    /// Holds that were slow.
+    /// The number of slow holds.
     slow: AtomicU64,
-    /// Slow holds that [`LockTime::take_slow`] has returned.
-    told: AtomicU64,
-    /// The durations of the last of the others.
+    /// The number of slow holds that [`LockTime::take_slow`] has returned.
+    reported: AtomicU64,
+    /// The durations of the newest of the others.
     remembered: Mutex<VecDeque<Duration>>,
 }
 
-/// One hold of the append lock by an append. It ends before the lock is released, also in a panic.
+/// A hold of the append lock by an append. It ends before the lock is released, also in a panic.
 pub(super) struct Hold<'a> {
     times: &'a LockTime,
     env: &'a dyn Env,
@@ -135,7 +135,7 @@ impl LockTime {
         Hold { times: self, env, begun }
     }
 
-    /// Returns the time for which an append has held the lock, if that is more than `limit` ms: `RocketMQ`'s `isOSPageCacheBusy`.
+    /// Returns the time for which an append has held the lock, if it exceeds `limit` ms: `RocketMQ`'s `isOSPageCacheBusy`.
     #[inline]
     pub(super) fn busy(&self, env: &dyn Env, limit: u64) -> Option<Duration> {
         let since = self.since.load(Ordering::Relaxed);
@@ -160,10 +160,10 @@ impl LockTime {
     /// Takes the durations of the slow holds that no earlier call has returned.
     pub(super) fn take_slow(&self) -> Vec<Duration> {
         let slow = self.slow();
-        if self.told.load(Ordering::Relaxed) == slow {
+        if self.reported.load(Ordering::Relaxed) == slow {
             return Vec::new();
         }
-        self.told.store(slow, Ordering::Relaxed);
+        self.reported.store(slow, Ordering::Relaxed);
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.drain(..).collect()
     }

@@ -1,4 +1,4 @@
-//! The watermarks of a log that is appended to, and which of them are the same one in each write mode.
+//! The watermarks of an appendable log, and which of them coincide in each write mode.
 //!
 //! | write mode | an append copies its record to | *committed* | *readable* |
 //! |-|-|-|-|
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::watermark::Watermark;
 
-/// The way of an appended record to the disk.
+/// The path of an appended record to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteMode {
     /// `ASYNC_FLUSH` without a transient store pool.
@@ -27,13 +27,13 @@ pub enum WriteMode {
 /// The four watermarks of a log. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Watermarks {
-    /// Every byte below is written: to the pool, or to its segment.
+    /// Every byte below it is written: to the pool, or to its segment.
     pub appended: Arc<Watermark>,
-    /// Every byte below is written to its segment.
+    /// Every byte below it is written to its segment.
     pub committed: Arc<Watermark>,
-    /// Every byte below may be read and dispatched.
+    /// Every byte below it may be read and dispatched.
     pub readable: Arc<Watermark>,
-    /// Every byte below survives a power cut. Poisoned when no later byte is acknowledged any more.
+    /// Every byte below it survives a power cut. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
 }
 

@@ -232,7 +232,7 @@ impl<'a> KeySearch<'a> {
                 Ok(self.has_hash(candidate, &view))
             };
         }
-        self.found.make_room();
+        self.found.wait_for_blocked();
         match message.intact() {
             Ok(()) => self.found.push(candidate.key, KeyHit::of(&view)),
             Err(lost) => self.note(at, Unreadable::Damaged(lost))?,
@@ -252,7 +252,7 @@ impl<'a> KeySearch<'a> {
             (LogRecord::Message(()), Some(view)) if !is_salvage_record(&view) => view,
             _ => return self.note_unread(at, found),
         };
-        self.found.make_room();
+        self.found.wait_for_blocked();
         let before = self.found.len();
         if !self.add(&view, of_record) {
             return Ok(false);
@@ -349,7 +349,7 @@ impl<'a> KeySearch<'a> {
         let numbers = self.numbers.get_or_init(|| wanted.numbers());
         let (mut unchecked, checks_bodies) = (Vec::new(), self.unread.is_some());
         let mut add = |view: &MessageView<'_>| {
-            found.make_room();
+            found.wait_for_blocked();
             let physical_offset = view.physical_offset();
             if bounds.physical.contains(&physical_offset) {
                 wanted.each_of(view, numbers, |key| {

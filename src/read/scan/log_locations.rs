@@ -130,7 +130,7 @@ impl LogLocations {
         let log = reader.log();
         let (mut at, until) = (self.at, self.end.min(self.at.saturating_add_unsigned(bytes)));
         if let Some(read) = &mut self.read {
-            read.through(log, at..until, self.end);
+            read.at_range(log, at..until, self.end);
         }
         while at < until {
             interrupt::check()?;

@@ -58,7 +58,7 @@ impl Carriers {
         let mut writer = StoreWriter::small(dir.path());
         let mut offsets = Vec::new();
         for n in 0..MESSAGES {
-            writer.make_room(1500);
+            writer.wait_for_blocked(1500);
             let mut body = vec![b'x'; 60];
             for record in 0..=n % 3 {
                 let topic = ["forged", "orders"][record % 2];

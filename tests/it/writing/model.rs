@@ -142,7 +142,7 @@ impl Script {
                 // The model appends one by one; a batch that moved to the next segment as a whole leaves it a BLANK to write
                 // first.
                 self.model
-                    .make_room(done.iter().map(|done| done.appended.wrote_bytes as usize).sum());
+                    .wait_for_blocked(done.iter().map(|done| done.appended.wrote_bytes as usize).sum());
                 let records = bodies.into_iter().map(|body| Message {
                     flag: 3,
                     body: body.into(),
