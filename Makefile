@@ -25,7 +25,7 @@ SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
 SLOW_RUST := crashes::every_step_is_needed
 # The versions of RocketMQ in one half of the tests against it.
 RECENT := 5.3.3 or 5.5.1
-HAVE := $(wildcard python tests/conftest.py tests/data tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
+HAVE := $(wildcard python docs/site docs/figures tests/conftest.py tests/data tests/docs tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(VENV)/bin:$(PATH)
@@ -35,7 +35,7 @@ export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONPATH PYTHONHOME SPARK_HOME
 
-.PHONY: help run test slowtest sparktest torture interleavings check interop mutants bench fuzz wheel wheeltest clean
+.PHONY: help run test slowtest sparktest torture interleavings check interop mutants bench fuzz wheel wheeltest docs docstest clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
@@ -71,7 +71,7 @@ torture: $(VENV)/dev.stamp $(NATIVE) ## crash, fill and break stores for half an
 interleavings: ## run the models of threads with one more preemption than the tests; MORE_PREEMPTIONS=1
 	@MORE_PREEMPTIONS=$(MORE_PREEMPTIONS) cargo test --test interleavings -- --nocapture
 
-check: $(VENV)/dev.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
+check: $(VENV)/dev.stamp $(VENV)/docs.stamp $(NATIVE) ## formatting, lints and types: rustfmt, clippy, ruff, mypy, pyright, stubtest
 	@echo "== rustfmt";    cargo fmt --check
 	@echo "== clippy";     cargo clippy --quiet --all-targets -- -D warnings
 	@echo "== clippy, with the Python face"; cargo clippy --quiet --all-targets --features python -- -D warnings
@@ -114,8 +114,14 @@ wheeltest: java wheel ## run a Spark job from that wheel in a fresh environment 
 	cd /; env -i HOME="$$fresh" JAVA_HOME="$${JAVA_HOME:-}" PATH="$$fresh/bin:$$(dirname "$$(command -v java)"):/usr/bin:/bin" \
 		"$$fresh/bin/python" $(CURDIR)/spark_examples/map_partitions.py
 
+docs: $(VENV)/docs.stamp ## build the site of the documentation, in build/site
+	@$(PY) docs/site/build_site.py
+
+docstest: $(VENV)/dev.stamp docs ## open each page of the site in Chromium, narrow and wide, light and dark
+	@$(PY) -m pytest tests/docs
+
 clean: ## forget the environment and what was built
-	rm -rf .venv target $(NATIVE)
+	rm -rf .venv target build $(NATIVE)
 
 .PHONY: java
 java:
@@ -126,10 +132,8 @@ java:
 
 # What `make run` needs: maturin and the extras `spark` and `cli`.
 $(VENV)/run.stamp: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with 'make PYTHON=python3.12 ...'" >&2; exit 1; }
+	@$(environment)
 	@command -v cargo >/dev/null || { echo "Rust is missing: install it from https://rustup.rs" >&2; exit 1; }
-	@$(PY) -m pip --version >/dev/null 2>&1 || { echo "creating .venv ..."; rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
 	@echo "installing maturin, pyspark, pyarrow and the command line into .venv (500 MB, once) ..."
 	@$(call install,["build-system"]["requires"])
 	@$(call install,["project"]["optional-dependencies"]["spark"],pyspark==4.3.*)
@@ -139,6 +143,13 @@ $(VENV)/run.stamp: pyproject.toml
 $(VENV)/dev.stamp: $(VENV)/run.stamp
 	@echo "installing the tools of tests and checks into .venv ..."
 	@$(call install,["project"]["optional-dependencies"]["dev"])
+	@touch $@
+
+# The site needs neither Rust nor Spark.
+$(VENV)/docs.stamp: pyproject.toml
+	@$(environment)
+	@echo "installing the tools of the documentation into .venv ..."
+	@$(call install,["project"]["optional-dependencies"]["docs"])
 	@touch $@
 
 # pyspark 4.0 does not know what pandas 3 makes of strings.
@@ -152,6 +163,11 @@ $(VENV)/pyspark-%/stamp: pyproject.toml
 $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	@$(call install,["project"]["optional-dependencies"]["bench"])
 	@touch $@
+
+# Makes .venv if it is absent.
+environment = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with 'make PYTHON=python3.12 ...'" >&2; exit 1; }; \
+	$(PY) -m pip --version >/dev/null 2>&1 || { echo "creating .venv ..."; rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
 
 # Runs $(1) and $(2) at the same time: each uses one processor most of the time. The output of $(2) follows that of $(1).
 side_by_side = log=$$(mktemp); $(2) > $$log 2>&1 & second=$$!; trap 'kill $$second 2> /dev/null || true; rm -f $$log' EXIT; \
