@@ -30,7 +30,7 @@ impl Served {
         Arc::new(Self { allocator, made, make })
     }
 
-    /// Answers as `services::AllocateMappedFile` does, until so many requests are answered, or until the end.
+    /// Answers as `services::AllocateMappedFile` does, until the given number of requests is answered, or until the end.
     fn answer(&self, requests: i64) {
         loop {
             self.allocator.answer(|| {

@@ -27,7 +27,7 @@ fn commits(log: &Arc<CommitLog>) -> JoinHandle<()> {
     spawn(move || log.run_committer())
 }
 
-/// Ends the log as a close does. So many bytes were appended.
+/// Ends the log as a close does, after `appended` bytes.
 fn close(log: &CommitLog, committer: Option<JoinHandle<()>>, len: i64) {
     log.stop();
     if let Some(committer) = committer {

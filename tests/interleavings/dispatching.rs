@@ -19,7 +19,7 @@ struct Store {
 }
 
 impl Store {
-    /// What a step does. The caller holds `dispatcher`.
+    /// Performs one step. The caller holds `dispatcher`.
     fn dispatch(&self) {
         self.dispatched.advance(self.readable.get());
     }

@@ -72,7 +72,7 @@ fn appends(log: &Arc<Log>, patience: Duration) -> JoinHandle<Wait> {
     spawn(move || log.append_and_wait(patience))
 }
 
-/// So many threads append one message each; this thread is one of them.
+/// The number of threads that append one message each; this thread is one of them.
 fn commit(threads: usize, log: &Arc<Log>) -> Vec<Wait> {
     let others: Vec<_> = (1..threads).map(|_| appends(log, FOR_EVER)).collect();
     let own = log.append_and_wait(FOR_EVER);

@@ -4,7 +4,7 @@
 //! store pool with its commits. What they import from `crate::sync` is in `sync.rs` here, and made of what loom has. Each test is a model: a
 //! closure that starts up to four threads.
 //! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
-//! where an assertion fails, and where no thread can go on ("deadlock").
+//! where an assertion fails, and where no thread can continue ("deadlock").
 //!
 //! `LOOM_LOCATION=1` makes loom say where each thread stands that cannot go on. `LOOM_LOG=trace LOOM_MAX_PREEMPTIONS=2` makes it print
 //! each step of each order; the order that failed is the last one.
@@ -89,7 +89,7 @@ mod interrupt {
     }
 }
 
-/// Runs a model in every order in which a thread that could go on is stopped at most `preemptions` times. The environment variable
+/// Runs a model in every order in which a runnable thread is preempted at most `preemptions` times. The environment variable
 /// `MORE_PREEMPTIONS` adds to that number.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let more = std::env::var("MORE_PREEMPTIONS").map_or(0, |more| more.parse().expect("MORE_PREEMPTIONS is a number"));

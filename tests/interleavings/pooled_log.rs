@@ -1,4 +1,4 @@
-//! What `src/log/commit_log/commit.rs` needs of the rest of the log, over one segment in memory.
+//! The rest of the log as `src/log/commit_log/commit.rs` needs it, over one segment in memory.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ pub(crate) struct PoolWait {
     pub(crate) until: Option<Instant>,
 }
 
-/// What the append lock protects.
+/// The state under the append lock.
 #[derive(Debug)]
 pub(crate) struct AppendState {
     pub(crate) end: u64,
@@ -55,7 +55,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Not by way of the pool.
+    /// Bypasses the pool.
     pub(crate) fn write_file(&self, at: u64, bytes: &[u8]) {
         let mut file = self.file.lock().unwrap();
         let end = at as usize + bytes.len();
@@ -102,7 +102,7 @@ pub(crate) struct CommitLog {
 }
 
 impl CommitLog {
-    /// Over a ring of so many buffers of two bytes. Each commit calls `write`. Without patience nobody runs a committer.
+    /// Creates a log over a ring of two-byte buffers. Each commit calls `write`. Without patience nobody runs a committer.
     pub(crate) fn new(buffers: usize, patience: Option<Duration>, write: fn() -> Result<()>) -> Arc<Self> {
         let pool = Arc::new(TransientStorePool::new(buffers, 2).unwrap());
         let segment = Arc::new(Segment {
@@ -126,7 +126,7 @@ impl CommitLog {
         })
     }
 
-    /// As `CommitLog::append`, of a message of so many bytes.
+    /// Appends as `CommitLog::append` does, a message of `size` bytes.
     pub(crate) fn append(&self, len: u64) -> Result<()> {
         let mut room = PoolWait::default();
         while let Some(offset) = self.put(len, &room)? {
@@ -182,7 +182,7 @@ impl CommitLog {
         committed.map_err(|cause| if cause.is_shortage() { cause } else { self.fail(cause) })
     }
 
-    /// As the committer does: commits whenever somebody asks, until the log is stopped.
+    /// Acts as the committer: commits whenever somebody asks, until the log is stopped.
     pub(crate) fn run_committer(&self) {
         while self.watermarks.appended.poisoned().is_none() {
             if self.committer.wanted().get() > self.watermarks.committed.get() {
@@ -196,15 +196,16 @@ impl CommitLog {
         }
     }
 
-    /// Somebody may ask for a commit of what was written a moment before, and is not yet told to be appended. Who commits then tries again
-    /// and again. loom has to know that another thread must go on first.
+    /// A thread may ask for a commit of bytes that were just written and do not count as appended yet. The committer then
+    /// retries.
+    /// loom has to know that another thread must run first.
     fn let_others_go_on(&self, wanted: i64) {
         if self.watermarks.committed.get() < wanted {
             yield_now();
         }
     }
 
-    /// As `CommitLog::flush`, by one thread.
+    /// Flushes as `CommitLog::flush` does, by one thread.
     pub(crate) fn flush(&self) -> Result<()> {
         self.commit()?;
         let committed = self.expect_committed();
@@ -212,7 +213,7 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Everything before *committed* is in the file, as it was appended.
+    /// Checks that everything before *committed* is in the file, as it was appended.
     pub(crate) fn expect_committed(&self) -> i64 {
         let committed = self.watermarks.committed.get();
         let expected: Vec<u8> = (0..committed as u64).map(byte_at).collect();
@@ -221,7 +222,7 @@ impl CommitLog {
         committed
     }
 
-    /// As `CommitLog::stop`.
+    /// Stops as `CommitLog::stop` does.
     pub(crate) fn stop(&self) {
         self.committer.wanted().poison(Error::Closed);
         self.watermarks.appended.poison(Error::Closed);

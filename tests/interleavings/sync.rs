@@ -1,11 +1,11 @@
-//! What `src/sync.rs` gives the library, made of what loom has. Each call is a place at which loom may let another thread go on.
+//! The items of `src/sync.rs`, implemented with loom. At each call loom may switch to another thread.
 //!
 //! Three things differ from loom's own.
 //!
 //! - For loom a sequentially consistent access is one that acquires and releases. What it leaves out is the order between a write and a
 //!   later read of another atomic by the same thread. A fence before the read, if both are sequentially consistent, makes that order.
 //! - loom has no time. Here each thread has a clock of its own, which moves only in [`park_timeout`]. A deadline that is less than an hour
-//!   away comes in the first timed park, and the thread goes on at any moment after that. A deadline further away never comes.
+//!   away comes in the first timed park, and the thread continues at any moment after that. A deadline further away never comes.
 //! - A thread that is unparked while it waits for a lock makes loom fail. A [`Notify`] for each thread does not.
 
 use std::cell::Cell;
@@ -26,17 +26,17 @@ pub(crate) const SOON: Duration = Duration::from_millis(1);
 /// Until a deadline that never comes, however long the tests take.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 3600);
 
-/// What a thread has of its own.
+/// The state of one thread.
 #[derive(Debug, Default)]
 struct Own {
     token: Notify,
-    /// What passed on the clock of the thread. Only the thread itself reads and moves it.
+    /// The time that passed on the clock of the thread. Only the thread itself reads and moves it.
     passed: std::sync::Mutex<Duration>,
 }
 
 loom::thread_local! {
     static OWN: Thread = Thread::default();
-    /// Whether the last write of the thread to an atomic was sequentially consistent.
+    /// True if the last write of the thread to an atomic was sequentially consistent.
     static WROTE_SEQ_CST: Cell<bool> = Cell::new(false);
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn park_timeout(left: Duration) {
     }
 }
 
-/// Time passes, and other threads go on.
+/// Lets time pass and other threads run.
 pub(crate) fn sleep(_time: Duration) {
     *current().0.passed.lock().unwrap() += SOON;
     loom::thread::yield_now();
@@ -157,7 +157,7 @@ impl AtomicI64 {
     }
 }
 
-/// As the real one. The system checks the number and lets the thread sleep under one lock, which wakes take, too.
+/// Parks as the real one does. The system checks the number and lets the thread sleep under one lock, which wakes take, too.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     number: AtomicUsize,

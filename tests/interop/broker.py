@@ -28,7 +28,7 @@ Told: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where a message is stored."""
+    """The place of a message in the store."""
 
     physical_offset: int
     topic: str
@@ -37,7 +37,7 @@ class Place:
 
     @classmethod
     def of(cls, told: Told) -> Place:
-        """From what the clients tell of a message."""
+        """Builds a message from the report of a client."""
         return cls(**{field.name: told[field.name] for field in fields(cls)})
 
 
@@ -52,7 +52,7 @@ class Broker:
         version: str = VERSION,
         options: Mapping[str, object] | None = None,
     ) -> None:
-        """Starts it. `on_acked` is called in another thread with what the producer was told of a message."""
+        """Starts it. `on_acked` is called in another thread with the producer's report of a message."""
         #: By its number, what the producer was told of a message.
         self.acked: dict[int, Told] = {}
         self._on_acked = on_acked
@@ -146,7 +146,7 @@ def configuration(store: Path, geometry: Geometry, more: Mapping[str, object]) -
         "mappedFileSizeConsumeQueue": geometry.queue,
         "maxHashSlotNum": geometry.slots,
         "maxIndexNum": geometry.items,
-        # A file may go once it is an hour old, or at once: then only so many at a time.
+        # A file may go once it is an hour old, or at once: then only this many at a time.
         "fileReservedTime": 0,
         "deleteFileBatchMax": 3,
         "deleteCommitLogFilesInterval": 10,

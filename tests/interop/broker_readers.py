@@ -1,6 +1,6 @@
-"""What reads a store beside a broker in test_beside_a_broker.py: one kind of reader in a process of its own.
+"""Readers of a store beside a broker, for test_beside_a_broker.py: one kind of reader in a process of its own.
 
-The standard input tells what the producers were told of their messages, a line of JSON each; its end ends the reader. Each
+The standard input has the producers' reports of their messages, a line of JSON each; its end ends the reader. Each
 message that was read is examined, and its number and place go to a file, a line of JSON each.
 """
 
@@ -110,7 +110,7 @@ def tail_victim(path: Path) -> Iterator[Row]:
 
 
 def scan(path: Path) -> Iterator[Row]:
-    """What each refresh has brought."""
+    """Counts the messages of each refresh."""
     with mqstore.open(path) as store:
         seen, is_over = 0, False
         while not is_over:
@@ -122,7 +122,7 @@ def scan(path: Path) -> Iterator[Row]:
 
 
 def reopen(path: Path) -> Iterator[Row]:
-    """The newest messages, by a store that is opened anew each time."""
+    """Reads the newest messages, each time from a store that is opened again."""
     while not over.wait(0.05):
         with mqstore.open(path) as store:
             yield from rows_of(store.scan(reverse=True, limit=50, decode_body=True))
@@ -157,7 +157,7 @@ def look_up(ask: Callable[[mqstore.Store, list[Told]], Iterator[Row | None]]) ->
 
 
 def some_told() -> list[Told]:
-    """What was told since the last call; nothing at the end."""
+    """Returns the reports since the last call; nothing at the end."""
     found: list[Told] = []
     while not found and not (over.wait(0.01) and heard.empty()):
         try:
@@ -202,7 +202,7 @@ def by_resolving(store: mqstore.Store, wanted: list[Told]) -> Iterator[Row | Non
         rows[row["physical_offset"]] = row | {"body": zlib.decompress(row["body"])} if is_compressed else row
     for told, *found, hits in zip(wanted, by_offset, by_id, by_key, strict=True):
         found.append(hits[0]["physical_offset"] if hits else None)
-        # Of a message that expires or is deleted meanwhile, and of no other, some references lead nowhere.
+        # Only references to a message that expires or is deleted during the read lead nowhere.
         yield rows.get(found[0]) if found == [told["physical_offset"]] * 3 else None
 
 

@@ -82,7 +82,7 @@ def plans(plan: list[Step], stored: list[Record], dump: Dump, *, batch_propertie
 
 
 def places(results: list[Record]) -> tuple[list[Record], list[list[int]]]:
-    """Where each message is, and where those of each put are, from what the harness says of puts: a line for a batch."""
+    """Returns the place of each message, and the places of each put, from the harness's report of puts: a line for a batch."""
     stored, puts = [], []
     for result in results:
         if result["status"] != "PUT_OK":
@@ -102,7 +102,7 @@ def places(results: list[Record]) -> tuple[list[Record], list[list[int]]]:
 
 
 def results(plan: list[Step], ours: list[Record], theirs: list[Record], segment: int, *, separator_at_end: bool) -> Iterator[str]:
-    """What both sides say of the same single puts into empty stores, the time aside: each has its own clock.
+    """Compares both reports of the same single puts into empty stores, the time aside: each has its own clock.
 
     Until 5.2 RocketMQ puts no separator after the last property: its record is one byte shorter than ours.
     """
@@ -196,11 +196,11 @@ class Asker:
         }
         every = [record["store_time"] for _, record in sorted(dump.records.items()) if index_keys(record, tags=False)]
         self.begin, self.end = every[0], every[-1]
-        # The first item of a file counts its time from the end of the file before, and so stands too late by what lay between.
+        # The first item of a file counts its time from the end of the file before, and so is late by the time between.
         self.gap = INDEX_STEP_MS + max(after - before for before, after in pairwise(every))
 
     def questions(self, keys: int, times: int, gets: int) -> list[Question]:
-        """So many of each kind; every key that shares a hash or has none of its own is among them."""
+        """Draws this many of each kind; every key that shares a hash or has no hash of its own is among them."""
         special = [(topic, key) for topic in sorted({topic for topic, _ in self.queues}) for key in COLLIDING]
         special.append((UNLUCKY_TOPIC, UNLUCKY_KEY))
         asked = [self.always(topic, key) for topic, key in special]

@@ -40,7 +40,7 @@ def rocketmq(request: pytest.FixtureRequest) -> RocketMQ:
 
 @pytest.fixture
 def proof(rocketmq: RocketMQ) -> Proof:
-    """Where a test writes down what it compared."""
+    """Returns the file to which a test writes what it compared."""
     made = Proof(rocketmq.version)
     PROOFS.append(made)
     return made
@@ -53,12 +53,12 @@ def geometry(rocketmq: RocketMQ) -> Geometry:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where to keep what each side recovered."""
+    """Returns the directory for the images that each side recovered."""
     parser.addoption("--record-images", type=Path, help="write who recovered what from RocketMQ's crash images, as JSON Lines")
 
 
 def recovered() -> list[dict[str, str | int]]:
-    """How much each side recovered, of all images of a kind."""
+    """Counts what each side recovered, of all images of a kind."""
     kinds: dict[tuple[str, str], Counter[str]] = {}
     for row in RECOVERED:
         counts = {"rocketmq": row.rocketmq, "mqstore": row.mqstore, "of": row.of}

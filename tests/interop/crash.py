@@ -63,7 +63,7 @@ class Image:
     kept: list[Record]
 
     def copy(self, name: str) -> Path:
-        """The same bytes once more."""
+        """Returns a copy of the same bytes."""
         return Path(shutil.copytree(self.path, self.path.with_name(f"{self.path.name}-{name}")))
 
 
@@ -85,7 +85,7 @@ def crash(rocketmq: RocketMQ, geometry: Geometry, plan: list[Step], folder: Path
 
 
 def wanted(plan: list[Step], rocketmq: RocketMQ) -> list[Record]:
-    """What the messages of a plan must hold."""
+    """Returns the expected content of the messages of a plan."""
     steps = (step for step in plan if step["op"] != "sleep")
     records = [record for step in steps for record in asked(step, batch_properties=rocketmq.batch_properties)]
     for record in records:
@@ -121,7 +121,7 @@ def cut(image: Image, geometry: Geometry, offset: int, drawn: random.Random) -> 
     for file in later:
         os.truncate(file, 0)
     for file in (last, *later):
-        os.truncate(file, geometry.segment)  # what it lacks is zeros
+        os.truncate(file, geometry.segment)  # the missing bytes are zeros
 
 
 class Examiner:
@@ -156,7 +156,7 @@ class Examiner:
         self.differences += [f"{self.image.kind}: {difference}" for difference in differences]
 
     def dump(self, store: mqstore.Store) -> tuple[Dump, list[list[int]]]:
-        """Everything in a store, and where it finds the keys."""
+        """Returns everything in a store, and the places of the keys."""
         found = [[message.physical_offset for message in store.query(*key, limit=None)] for key in self.keys]
         return embedded.dump(store, self.geometry.segment), found
 
@@ -194,27 +194,27 @@ class Examiner:
             self.differences.append(f"{self.image.kind}: mqstore brings back {ours} of {of} {what}")
 
     def led_to(self, survey: Survey) -> int:
-        """How many of the messages in queues their own queue offset leads to."""
+        """Counts the messages in queues to which their own queue offset leads."""
         return sum(place(record) in survey.served for record in self.in_queues)
 
     def found(self, answers: list[list[int]]) -> int:
-        """How many of the messages with the keys are among the answers."""
+        """Counts the messages with the keys among the answers."""
         return sum(len({*answer} & {*offsets}) for answer, offsets in zip(answers, self.keys.values(), strict=True))
 
 
 def place(record: Record) -> tuple[str, int, int, int]:
-    """Where a queue must lead to a message, and where that is."""
+    """A place of a queue that must lead to a message, and that message's place."""
     return record["topic"], record["queue_id"], record["queue_offset"], record["physical_offset"]
 
 
 def as_survey(dump: Dump) -> Survey:
-    """What the queues of a dump lead to."""
+    """Returns the places to which the queues of a dump lead."""
     served = {(*queue, at, entry[0]) for queue, (low, _, entries) in dump.queues.items() for at, entry in enumerate(entries, low)}
     return Survey(dump.records, served)
 
 
 def lost(survey: Survey, dump: Dump, wanted: list[Record]) -> Iterator[str]:
-    """What RocketMQ recovers and we do not: every field, and the place in the queue.
+    """Returns what RocketMQ recovers and we do not: every field, and the place in the queue.
 
     RocketMQ's check covers the body alone: a record whose properties were cut off passes, and is served though it was never put.
     """
@@ -230,9 +230,9 @@ def lost(survey: Survey, dump: Dump, wanted: list[Record]) -> Iterator[str]:
 
 
 def invented(dump: Dump, wanted: list[Record], survey: Survey) -> Iterator[str]:
-    """What we recover but nobody put: the log must hold a prefix of the puts, in their order.
+    """Returns what we recover and nobody put: the log must hold a prefix of the puts, in their order.
 
-    The last record of a broker may have lost the end of its properties. Nothing tells that, so we keep it as RocketMQ does.
+    The last record of a broker may have lost the end of its properties. Nothing shows that, so we keep it as RocketMQ does.
     """
     found = [record for _, record in sorted(dump.records.items())]
     if len(found) > len(wanted):

@@ -1,4 +1,4 @@
-"""The same as `rocketmq.py`, done by mqstore."""
+"""The operations of `rocketmq.py`, done by mqstore."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def batch_rows(step: Step) -> Iterator[dict[str, Any]]:
 
 
 def dump(store: mqstore.Store, segment: int) -> Dump:
-    """Everything in a store."""
+    """Returns everything in a store."""
     begin, end = store.min_physical_offset, store.max_physical_offset
     found = Dump(bounds=(begin, end))
     while begin < end:

@@ -63,13 +63,13 @@ def java_hash(text: str) -> int:
 
 
 def encode_properties(properties: dict[str, str], *, separator_at_end: bool = True) -> bytes:
-    """As a record holds them."""
+    """Returns the properties as a record holds them."""
     encoded = b"".join(f"{name}\x01{value}\x02".encode() for name, value in properties.items())
     return encoded if separator_at_end else encoded[:-1]
 
 
 def decode_properties(encoded: bytes) -> dict[str, str]:
-    """What was encoded."""
+    """Returns what was encoded."""
     pairs = (pair.partition("\x01") for pair in encoded.decode().split("\x02") if pair)
     return {name: value for name, _, value in pairs}
 
@@ -92,7 +92,7 @@ def decode_units(batch: bytes) -> Iterable[tuple[int, bytes, dict[str, str]]]:
 
 
 def asked(step: Step, *, batch_properties: bool) -> list[Record]:
-    """What the records of a step must hold, except what the store adds. `batch_properties`: a batch's own reach its records."""
+    """Returns the expected records of a step, except what the store adds. `batch_properties`: a batch's own reach its records."""
     common = {name: step[name] for name in ("topic", "sys_flag", "born_time", "born_host", "store_host", "reconsume_times")}
     common["queue_id"] = step["queue"]
     common["prepared_transaction_offset"] = step["prepared_transaction_offset"]
@@ -109,7 +109,7 @@ def asked(step: Step, *, batch_properties: bool) -> list[Record]:
 
 
 def is_visible(sys_flag: int) -> bool:
-    """Whether a message of that transaction type gets into its queue."""
+    """Returns true if a message of that transaction type gets into its queue."""
     return sys_flag & 0xC in (0, COMMIT)
 
 
@@ -143,7 +143,7 @@ def index_keys(record: Record, *, tags: bool) -> list[str]:
 
 
 def index_hash(topic: str, key: str) -> int:
-    """What the index keeps of a key."""
+    """Returns the form of a key in the index."""
     return abs(java_hash(f"{topic}#{key}")) % (1 << 31)
 
 
@@ -159,7 +159,7 @@ class Generator:
         self.drawn = 0
 
     def plan(self, messages: int) -> list[Step]:
-        """Steps that store at least so many messages. Two pauses of more than a second part their times."""
+        """Draws steps that store at least this many messages. Two pauses of more than a second separate their times."""
         rare = [self.longest_properties, self.full_segment, self.unlucky_key] * RARE
         rare_at = dict(zip(self.random.sample(range(messages // 2), len(rare)), rare, strict=True))
         pauses = [messages // 3, messages * 2 // 3]
@@ -279,12 +279,12 @@ class Generator:
 
 
 def encoded(body: bytes) -> str:
-    """As a plan holds a body."""
+    """Returns a body in the form of a plan."""
     return base64.b64encode(body).decode()
 
 
 def count_messages(step: Step) -> int:
-    """How many messages a step stores."""
+    """Counts the messages that a step stores."""
     if step["op"] == "batch":
         return len(list(decode_units(base64.b64decode(step["body"]))))
     return 1 if step["op"] == "put" else 0
@@ -338,7 +338,7 @@ KINDS: dict[str, Callable[[Step, Record], bool]] = {
 
 
 def count_kinds(plan: list[Step], *, longest_topic: bool) -> Counter[str]:
-    """How many messages of each kind a plan stores; every kind is there, even with none."""
+    """Counts the messages of each kind that a plan stores; every kind is there, even with 0."""
     counts: Counter[str] = Counter({kind: 0 for kind in KINDS if longest_topic or kind != "topic of 255 bytes"})
     for step in plan:
         if step["op"] == "sleep":

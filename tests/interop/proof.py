@@ -1,4 +1,4 @@
-"""What the tests compared, for the summary at the end of the run."""
+"""A record of what the tests compared, for the summary at the end of the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Recovered:
-    """How many of an image's messages, or keys of messages, are found again on each side after recovery."""
+    """Counts an image's messages, or keys of messages, that each side finds again after recovery."""
 
     version: str
     image: str

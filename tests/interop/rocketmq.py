@@ -31,7 +31,7 @@ HELD = '{"command":"hold"}\n'
 
 @dataclass
 class Dump:
-    """What one side reads of a store."""
+    """The content of a store as one side reads it."""
 
     #: By physical offset, every record of the log.
     records: dict[int, Record] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class RocketMQ:
 
     @contextmanager
     def held(self, store: Path, geometry: Geometry, plan: list[Step]) -> Iterator[list[Record]]:
-        """Carries out a plan and keeps the store open meanwhile; gives what the store said of each put."""
+        """Executes a plan and keeps the store open during it; returns the store's report of each put."""
         file = save_lines(store.with_name(f"{store.name}.plan"), plan)
         arguments = self.arguments(store, geometry, f"write={file}", "hold")
         with subprocess.Popen(
@@ -117,7 +117,7 @@ class RocketMQ:
         return self.run(store, geometry, f"write={file}")["write"]
 
     def killed(self, store: Path, geometry: Geometry, plan: list[Step], after: int) -> list[Record]:
-        """Carries out a plan until so many puts are reported, and kills the process; gives what the store said of each put."""
+        """Executes a plan until this many puts are reported, and kills the process; returns the store's report of each put."""
         file = save_lines(store.with_name(f"{store.name}.plan"), plan)
         arguments = self.arguments(store, geometry, f"write={file}", "hold")
         lines: list[str] = []
@@ -133,7 +133,7 @@ class RocketMQ:
         return by_command(lines)["write"]
 
     def survey(self, store: Path, geometry: Geometry, questions: list[dict[str, Any]]) -> tuple[Survey, list[Any]]:
-        """What RocketMQ recovers of a store, and its answers to questions; nothing if it refuses it. The store is not closed."""
+        """Returns what RocketMQ recovers of a store, and its answers; nothing if it refuses it. The store is not closed."""
         file = save_lines(store.with_name(f"{store.name}.questions"), questions)
         try:
             answers = self.run(store, geometry, "survey", f"query={file}", "halt")
@@ -171,7 +171,7 @@ class RocketMQ:
         return [surveyed(lines) for lines in printed]
 
     def ask(self, store: Path, geometry: Geometry | None, questions: list[dict[str, Any]]) -> tuple[Dump, list[Any]]:
-        """Everything in a store, and the answers to questions."""
+        """Returns everything in a store, and the answers to questions."""
         file = save_lines(store.with_name(f"{store.name}.questions"), questions)
         answers = self.run(store, geometry, "dump", f"query={file}")
         return read_dump(answers["dump"]), answers["query"]

@@ -49,10 +49,10 @@ class Reader:
         assert self._process.stdout.readline() == "ready\n"
 
     def tell(self, told: Told) -> None:
-        """Hands it what a producer was told."""
+        """Passes it the report of a producer."""
         if self.role.startswith("by_"):
             assert self._process.stdin is not None
-            # One that has failed is found at the end.
+            # A reader that has failed is found at the end.
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(json.dumps(told) + "\n")
                 self._process.stdin.flush()
@@ -165,7 +165,7 @@ def test_readers_beside_a_broker_read_what_its_clients_were_told_of_and_nothing_
 
 
 def consume(broker: Broker, tags: str = "*") -> list[Told]:
-    """What a consumer gets of each queue."""
+    """Returns what a consumer gets of each queue."""
     return [told for topic in TOPICS if topic != VICTIM for told in broker.ask("consume", topic, tags)]
 
 
@@ -178,12 +178,12 @@ def expect_consumed(store: mqstore.Store, consumed: Iterable[Told], tags: tuple[
 
 
 def own_properties(properties: dict[str, str]) -> dict[str, str]:
-    """Those of the stored message, without what a client adds to one that it gets."""
+    """Returns the properties of the stored message, without what a client adds to a message that it gets."""
     return {name: properties[name] for name in ("TAGS", "KEYS", "UNIQ_KEY", "check", "long")}
 
 
 def as_consumed(row: Row) -> Told:
-    """A message as the consumer tells it."""
+    """Returns a message in the form of the consumer's report."""
     number_of(row)
     names = ("topic", "queue_id", "queue_offset", "physical_offset", "store_size")
     return {name: row[name] for name in names} | {

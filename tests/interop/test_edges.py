@@ -1,4 +1,4 @@
-"""What a random plan does not reach: expired files, the caps of an answer, files of full size, defaults."""
+"""Cases that a random plan does not reach: expired files, the caps of an answer, files of full size, defaults."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def make_plan(
 
 @contextmanager
 def opened(path: Path, geometry: Geometry) -> Iterator[tuple[mqstore.Store, mqstore.Store]]:
-    """The store with the sizes that its files tell, and again with nothing counted as cached."""
+    """Opens the store with the sizes that its files show, and again with nothing counted as cached."""
     sizes = embedded.options(geometry)
     with mqstore.open(path) as store, mqstore.open(path, access_message_in_memory_max_ratio=0, **sizes) as cold:
         yield store, cold
@@ -62,7 +62,7 @@ def opened(path: Path, geometry: Geometry) -> Iterator[tuple[mqstore.Store, mqst
 
 @dataclass(frozen=True)
 class Written:
-    """What one side was asked to write, and what it reports."""
+    """A request to write, and the report of one side."""
 
     writer: str
     plan: list[Step]
@@ -244,7 +244,7 @@ def test_rocketmq_reads_and_extends_a_copy_of_its_store(
 ) -> None:
     proof.way = "a copy that mqstore makes of RocketMQ's store, in files of other sizes"
     origin, copy = tmp_path / "origin", tmp_path / "copy"
-    # Where RocketMQ writes no separator at the end, the longest properties leave room for the one that the copy gets.
+    # Where RocketMQ writes no separator at the end, the longest properties leave room for the separator of the copy.
     plan = make_plan(rocketmq, geometry, "copy", proof, MESSAGES, separator_at_end=True)
     rocketmq.write(origin, geometry, plan)
     other = Geometry(2 * geometry.segment, geometry.queue, 2 * geometry.slots + 1, geometry.items)

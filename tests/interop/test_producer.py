@@ -1,4 +1,4 @@
-"""What a producer's client does before it sends, and the checksum of a whole record."""
+"""The work of a producer's client before it sends, and the checksum of a whole record."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def mended(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def geometry_of(store: Path) -> Geometry:
-    """What mqstore has recorded of it."""
+    """Returns what mqstore has recorded of it."""
     sizes = json.loads((store / "config" / "mqstore.json").read_text())
     return Geometry(
         segment=sizes["mapped_file_size_commit_log"],

@@ -45,7 +45,7 @@ MEMORY = 4 << 30
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a store without one step or check."""
+    """The verdict on a store without one step or check."""
 
     mutant: str
     is_step: bool
@@ -64,7 +64,7 @@ class Verdict:
 
 @dataclass
 class Run:
-    """What the test binary did: tests by outcome in the order of their ends, and all that was printed."""
+    """The outcome of the test binary: tests by outcome in the order of their ends, and all that was printed."""
 
     passed: list[str]
     failed: str | None
@@ -168,7 +168,7 @@ def build(target: str, profile: dict[str, str] = QUICK) -> Path:
 
 
 def expect_pass(binary: Path, mutants: list[Mutant]) -> None:
-    """A test that fails anyway kills nothing, nor does one that is not there."""
+    """Raises for a test that fails anyway or does not exist: it would kill nothing."""
     filters = sorted({test for mutant in mutants for test in mutant.tests})
     tested = run(binary, filters, LONG_TIMEOUT_S)
     if tested.failed or tested.timed_out:

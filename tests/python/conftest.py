@@ -105,7 +105,7 @@ def stamp_as_broker(path: Path) -> Path:
 
 @pytest.fixture
 def lets_others_run() -> Iterator[Callable[[Callable[[], object]], bool]]:
-    """Whether a call lets go of the interpreter: another thread runs only when this one does so by itself."""
+    """Returns true if a call releases the interpreter: another thread runs only when this one does so by itself."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000)
 

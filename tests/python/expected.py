@@ -1,4 +1,4 @@
-"""What RocketMQ reads back from the golden stores."""
+"""The messages that RocketMQ reads from the golden stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "golden" / "expected"
 
 
 class Expected:
-    """What RocketMQ reads back from a store."""
+    """The messages that RocketMQ reads from a store."""
 
     def __init__(self, name: str) -> None:
         lines = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]

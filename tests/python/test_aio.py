@@ -339,7 +339,7 @@ assert not waits.done()
 assert bodies(store) == [b"first", b"abandoned", b"x"]
 store.close()
 import logging
-logging.disable()  # asyncio tells of the task that was never finished
+logging.disable()  # asyncio reports the task that was never finished
 """
     sync_test(slow_sync, path, AIO + code)
 

@@ -1,4 +1,4 @@
-"""What `append` stores, what it says of it, and what it refuses."""
+"""The records of `append`, its reports and its refusals."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_table_of_any_kind_copies_its_messages(store: mqstore.Store, golden: P
         messages = list(queue)
         assert len(messages) > 10
         copies = read(store, store.append_batch(FORMS[form](queue[:].batches().to_arrow())))
-        if form == "pandas":  # the fields of its structs stand in their own order, the same in each row
+        if form == "pandas":  # the fields of its structs have their own order, the same in each row
             for message, copy in zip(messages, copies, strict=True):
                 assert copy.properties == message.properties
                 assert {**kept(copy), "properties": None} == {**kept(message), "properties": None}

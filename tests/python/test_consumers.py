@@ -1,4 +1,4 @@
-"""How far a broker's consumers have come, what is left for them, and the broker's other settings."""
+"""The progress of a broker's consumers, their lag, and the broker's other settings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rows(batch: mqstore.RecordBatch) -> list[dict[str, object]]:
 
 
 def said() -> list[dict[str, object]]:
-    """The progress that the clients of the broker saw, by group, topic and queue. Its own group went on until it stopped."""
+    """Returns the progress that the clients of the broker saw, by group, topic and queue. Its own group ran until it stopped."""
     lines = (GOLDEN / "expected" / "533_broker.said.jsonl").read_text().splitlines()
     progress = [line for line in map(json.loads, lines) if line.get("progress")]
     progress = [line for line in progress if not line["topic_group"].endswith(f"@{OWN_GROUP}")]
@@ -196,7 +196,7 @@ def test_the_file_before_is_read_as_a_broker_reads_it_and_told(store_with: Calla
         store = store_with(**{"consumerOffset_json": broken, "consumerOffset_json_bak": before})
         with pytest.warns(RuntimeWarning, match="bak says is older"):
             assert rows(store.broker.consumer_offsets())[0]["offset"] == 3
-        # With warnings as errors the doubtful answer is none.
+        # With warnings as errors the doubtful answer raises.
         with pytest.raises(RuntimeWarning):
             store.broker.lag()
 

@@ -24,7 +24,7 @@ OF_TRANSACTIONS = ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
 
 
 def kept(store: Store, **conditions: Any) -> list[dict[str, Any]]:
-    """Everything in the messages but where they are. A checksum of a record is that of its place."""
+    """Returns everything in the messages but their places. A checksum of a record is that of its place."""
     rows = store.scan(**conditions).to_arrow().drop_columns(NEW).to_pylist()
     return [row | {"properties": [pair for pair in row["properties"] if pair[0] != "__CRC32#"]} for row in rows]
 

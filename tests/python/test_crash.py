@@ -119,7 +119,7 @@ def test_a_reader_warns_of_a_crashed_store_that_lacks_what_its_own_checkpoint_vo
     (path / "abort").touch()
     with warnings.catch_warnings(action="error"), mqstore.open(path) as store:
         assert (store.recovery.complete, store.recovery.refused) == (True, 0)
-    # With the mark of what was flushed, the reader would tell of that.
+    # With the mark of what was flushed, the reader would report that instead.
     (path / "config" / "mqstore.flushed").unlink()
     with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
         segment.seek(offsets[99] + 88)

@@ -1,7 +1,7 @@
 """Random stores, damaged, with files removed and salvaged: every reading call is compared with a full list of what was stored.
 
-A result may lack what is gone. It never holds anything else, and one that says that it is complete lacks nothing.
-`MQSTORE_DIFFERENTIAL=1000` tries so many stores.
+A result may have gaps where something is gone. It never holds anything else, and a complete result has no gap.
+`MQSTORE_DIFFERENTIAL=1000` tries that many stores.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Model:
         return sorted(file for file in (self.path / name).rglob("*") if file.is_file())
 
     def remove(self) -> None:
-        """As retention and the deletion of a topic do, or a copy that lacks files."""
+        """Removes files as retention and the deletion of a topic do, or a partial copy."""
         kind = self.dice.randrange(6)
         if kind == 0:
             for segment in self.segments()[:-1][: self.dice.randrange(1, 4)]:
@@ -107,7 +107,7 @@ class Model:
                 file.write(damage)
 
     def readable(self, store: mqstore.Store) -> list[dict[str, Any]]:
-        """What can be read at its place, which is all that was not damaged or removed."""
+        """Returns what can be read at its place, which is all that was not damaged or removed."""
         found = []
         for row in self.rows:
             try:
@@ -120,7 +120,7 @@ class Model:
 
 
 def attempt(read: Callable[[], Any]) -> Any:
-    """What was read, or None where it is gone."""
+    """Returns what was read, or None where it is gone."""
     try:
         return read()
     except (*GONE, IndexError):
@@ -157,7 +157,7 @@ def check_queries(model: Model, store: mqstore.Store, readable: list[dict[str, A
 
 
 def pulled(store: mqstore.Store, queue: mqstore.Queue, tags: str | None) -> Iterator[dict[str, Any]]:
-    """What a consumer reads who asks from the first message on until nothing is left."""
+    """Reads as a consumer does that asks from the first message until nothing is left."""
     offset = queue.min_offset
     while offset < queue.max_offset:
         result = store.get(queue.topic, queue.queue_id, offset, 7, tags=tags, errors="skip")
@@ -234,7 +234,7 @@ def check_beside_retention(model: Model) -> None:
 
 def check_salvaged(model: Model) -> None:
     segments = model.segments()
-    os.truncate(segments[-1], SEGMENT)  # what the error about a file that is cut short tells to do
+    os.truncate(segments[-1], SEGMENT)  # the remedy in the error about a file that is cut short
     if int(segments[-1].name) - int(segments[0].name) >= SEGMENT * len(segments):
         with pytest.raises(mqstore.CorruptError, match="put it back"):
             mqstore.open(model.path, mode="r+", recovery="salvage", **model.options)

@@ -1,4 +1,4 @@
-"""What is exported comes in again as it was, and a file is there only when it is whole."""
+"""An export is imported as it was, and a file exists only once it is whole."""
 
 from __future__ import annotations
 

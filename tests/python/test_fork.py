@@ -142,7 +142,7 @@ def test_a_fork_while_another_thread_opens_a_store_does_not_keep_its_lock(tmp_pa
 
 
 def passes(reader: mqstore.Store) -> dict[str, Callable[[], Callable[[], object]]]:
-    """Ways to go through messages, each begun and ready to go on."""
+    """Ways to iterate over messages, each begun and ready to continue."""
     queue = reader.topics["orders"].queues[0]
     everything = queue[:]
 
@@ -252,7 +252,7 @@ def test_forked_workers_share_a_reader_of_their_parent(reader: mqstore.Store) ->
 
 
 class Forks:
-    """Forks at its first call; the child goes on with what the call is part of."""
+    """Forks at its first call; the child continues what the call is part of."""
 
     def __init__(self) -> None:
         self.child: int | None = None
@@ -297,7 +297,7 @@ class Forks:
         return pa.RecordBatchReader.from_batches(whole.schema, batches())
 
     def refused_in_child(self, call: Callable[[], object]) -> object:
-        """Runs `call`, which forks. The child must be told that the store is its parent's; gives what the parent gets."""
+        """Runs `call`, which forks. The child must get the error that the store is its parent's; returns what the parent gets."""
         done: object = None
         try:
             done = call()

@@ -59,7 +59,7 @@ def fields(message: mqstore.Message) -> dict[str, Any]:
 
 
 def listed(store: mqstore.Store) -> list[dict[str, Any]]:
-    """All that a store holds, in the order and form of the expected files."""
+    """Returns all that a store holds, in the order and form of the expected files."""
     lines: list[dict[str, Any]] = []
     for topic in store.topics.values():
         for queue in topic.queues:
@@ -76,7 +76,7 @@ def with_our_hosts(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def by_queue(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same lines, topics ascending as Python sorts text."""
+    """Returns the same lines, topics ascending as Python sorts text."""
     return sorted(lines, key=lambda line: json.dumps(line, sort_keys=True))
 
 

@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).with_name("hostile_arrow.py")
 
 
 class Worker:
-    """A process that hands cases to a store; one that crashed is replaced."""
+    """A process that passes cases to a store; a process that crashed is replaced."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
@@ -280,7 +280,7 @@ def test_more_rows_than_memory_holds_are_refused(store: mqstore.Store) -> None:
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary", "list"])
 def test_under_a_null_there_may_be_any_text(store: mqstore.Store, kind: str) -> None:
-    """Arrow leaves to the producer what stands there: it reads as a null, and what is no UTF-8 elsewhere is refused as ever."""
+    """Arrow leaves these bytes to the producer: they read as a null, and text elsewhere that is not UTF-8 is refused as ever."""
     validity = pa.py_buffer(b"\x05")  # the second of three is null
     long = kind == "large_string"
     offsets = pa.py_buffer(struct.pack("4q" if long else "4i", 0, 1, 3, 4))

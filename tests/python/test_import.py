@@ -1,4 +1,4 @@
-"""What `import mqstore` costs, and what is installed with it."""
+"""The cost of `import mqstore`, and the files that are installed with it."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ for _ in range(30):
         store.append_batch(rows, "orders")
         time.sleep(60)
     except KeyboardInterrupt as error:
-        # One that came before the call or after it tells nothing.
+        # A read before the call or after it shows nothing.
         stored, offsets = getattr(error, "stored", None), getattr(error, "offsets", None)
     store.wait_dispatched()
     if stored is not None:

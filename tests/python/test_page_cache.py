@@ -1,4 +1,4 @@
-"""What a writer and a scan leave in the page cache of the log."""
+"""The page cache of the log after a writer and after a scan."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def resident(file: Path) -> int:
 
 
 def is_dropped_from_memory(directory: Path) -> bool:
-    """Whether this file system has its pages on a disk, too."""
+    """Returns true if this file system has its pages on a disk, too."""
     file = directory / "probe"
     file.write_bytes(bytes(MIB))
     drop(file)
@@ -72,7 +72,7 @@ def cached(log: Path) -> int:
 
 
 def is_dropped(log: Path, most: int) -> bool:
-    """Waits until no more than so many bytes of the log are in memory: the flusher looks every 500 ms."""
+    """Waits until at most this many bytes of the log are in memory: the flusher looks every 500 ms."""
     deadline = time.monotonic() + 60
     while cached(log) > most:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What pickles, and where it comes back: a reader and its parts as recipe and place, answers by value."""
+"""Pickling: a reader and its parts as recipe and place, answers by value."""
 
 from __future__ import annotations
 

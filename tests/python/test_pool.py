@@ -56,7 +56,7 @@ def store(path: Path) -> Iterator[mqstore.Store]:
 
 
 def read_by_another_process(path: Path) -> list[str]:
-    """The bodies of queue 0 of `orders`; a reader that is warned, or finds a store that lacks something, fails."""
+    """Returns the bodies of queue 0 of `orders`; a reader that warns, or finds a store with gaps, fails."""
     code = """
 import json, mqstore, sys
 with mqstore.open(sys.argv[1]) as store:
@@ -483,7 +483,7 @@ COMMITTED_AFTER = 0.2 + 1.5
 
 @pytest.mark.parametrize(("pause", "kills", "most"), [(0.0, 6, 0.4), (0.005, 4, 0.5), (0.005, 1, 3.0)])
 def test_a_kill_loses_only_the_end_that_waited_in_the_pool(path: Path, pause: float, kills: int, most: float) -> None:
-    """What is asserted: the messages found are the first of those that were appended, in their order. All that `durable=True` or
+    """Asserts that the messages found are the first of those that were appended, in their order. All that `durable=True` or
     `flush` acknowledged is there. What is missing fits into the pool, and was appended within the last moments."""
     chance, journal = random.Random(int(most * 10 + pause * 1000)), path.with_name("journal")
     mqstore.open(path, "x", mapped_file_size_commit_log=262_144).close()

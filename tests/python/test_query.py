@@ -263,7 +263,7 @@ CHANGES: dict[str, Callable[[bytearray, int], None]] = {
 
 @pytest.fixture(params=[*CHANGES, "size"])
 def changed(request: pytest.FixtureRequest, encoder: Encoder, tmp_path: Path) -> tuple[Path, int]:
-    """A store of three messages with the key "k", and the number of one that `change` replaces."""
+    """A store of three messages with the key "k", and the number of the message that `change` replaces."""
     for number in range(3):
         encoder.append("orders", b"body %d" % number, keys=["k"])
     return encoder.write(), 2 if request.param == "size" else 1

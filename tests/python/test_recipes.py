@@ -1,4 +1,4 @@
-"""The programs of docs/RECIPES.md run as they stand there, and the examples of docstrings."""
+"""The programs of docs/RECIPES.md run as printed, and the examples of docstrings."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def encoder(path: Path) -> Encoder:
 
 
 def grow(encoder: Encoder, cut: int = 0) -> bytes:
-    """What the encoder has appended since it was written goes to the log, but for the last bytes; those."""
+    """Writes to the log what the encoder has appended since, but for the last bytes, and returns those."""
     name = encoder.path / "commitlog" / f"{len(encoder.log) // SEGMENT * SEGMENT:020}"
     assert name.exists()
     whole = bytes(encoder.log[int(name.name) :])

@@ -1,4 +1,4 @@
-"""Repairing and rebuilding a store from Python. What is mended is in tests/it/repairing."""
+"""Repairing and rebuilding a store from Python. The repairs themselves are in tests/it/repairing."""
 
 from __future__ import annotations
 

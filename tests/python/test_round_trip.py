@@ -1,4 +1,4 @@
-"""What pandas, polars, pyarrow and duckdb make of messages goes in again."""
+"""Round trips of messages through pandas, polars, pyarrow and duckdb."""
 
 from __future__ import annotations
 

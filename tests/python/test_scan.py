@@ -43,7 +43,7 @@ def records(store: Store, segment: int) -> Iterator[Message]:
 
 
 def committed(store: Store, segment: int) -> list[Message]:
-    """What consumers see, in the order of the log."""
+    """Returns the messages of consumers, in the order of the log."""
     queued = {m.physical_offset for topic in store.topics.values() for queue in topic.queues for m in queue}
     return [
         m
@@ -468,7 +468,7 @@ def test_a_time_is_looked_for_in_every_segment_that_may_hold_it(tmp_path: Path) 
 
 @pytest.mark.parametrize("arguments", [{}, {"order": "queue"}])
 def test_scans_beside_appends_miss_nothing_of_what_they_cover(tmp_path: Path, arguments: dict[str, Any]) -> None:
-    """Each scan goes on where the one before ended."""
+    """Each scan continues where the one before ended."""
     with mqstore.open(tmp_path / "s", mode="x") as store:
         appended: list[int] = []
         is_over = threading.Event()
@@ -602,7 +602,7 @@ def test_a_record_that_names_another_place_in_its_queues_is_damage_on_every_way(
 
 @contextmanager
 def rings_after(seconds: float) -> Iterator[None]:
-    """A signal comes after so long, whose handler raises; what it interrupts ends soon."""
+    """Sends a signal after a delay, whose handler raises; the call that it interrupts ends soon."""
 
     def ring(signum: int, frame: object) -> None:
         raise TimeoutError("rung")

@@ -1,4 +1,4 @@
-"""What a store counts, the warnings of slow appends, and appends that are refused while another one stalls."""
+"""The counters of a store, the warnings of slow appends, and appends that are refused while another one stalls."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ with mqstore.open(sys.argv[1], "x", **options) as store:
     store.flush()
     stats = store.stats()
     assert stats.segments_locked == stats.segments_begun == 3, stats
-    # The current segment, and the one that is made ahead, or is about to be.
+    # The current segment, and the segment that is made ahead, or is about to be.
     assert locked() - before in (1 << 10, 2 << 10), (before, locked())
 assert locked() == before
 """

@@ -533,7 +533,7 @@ def in_memory() -> Iterator[Path]:
 
 
 def test_a_fork_opens_stores_whatever_its_parent_was_doing(path: Path, in_memory: Path) -> None:
-    """More files than stay mapped: the parent's thread maps and lets go of them all the time."""
+    """Opens more files than stay mapped: the parent's thread maps and releases them all the time."""
     with mqstore.open(in_memory / "many", "x", mapped_file_size_commit_log=4096) as many:
         offsets = list(many.append_batch([b"x" * 3500] * 4000, "orders"))
     reader, over = mqstore.open(in_memory / "many"), threading.Event()
@@ -549,7 +549,7 @@ def test_a_fork_opens_stores_whatever_its_parent_was_doing(path: Path, in_memory
         for _ in range(50):
             child = os.fork()
             if child == 0:
-                signal.alarm(60)  # only a hang lasts so long
+                signal.alarm(60)  # only a hang lasts this long
                 with mqstore.open(path) as store:
                     os._exit(0 if len(list(store.topics["orders"].queues[0])) == 100 else 1)
             assert os.waitpid(child, 0)[1] == 0

@@ -1,4 +1,4 @@
-"""What an editor and `help` say of the package."""
+"""The texts of an editor and of `help` about the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stores of `mqstore.testing`, held against the directory of a real broker."""
+"""The stores of `mqstore.testing`, compared with the directory of a real broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mqstore.testing._config import fastjson
 
 
 def config(folder: Path, name: str) -> Any:
-    """A file of `config`. The names of a map that are numbers stand without quotes, as fastjson writes them."""
+    """Reads a file of `config`. Names of a map that are numbers have no quotes, as fastjson writes them."""
     return json.loads(re.sub(r"([{,])(\d+):", r'\1"\2":', (folder / "config" / name).read_text()))
 
 
@@ -39,7 +39,7 @@ def forms(folder: Path) -> dict[str, set[tuple[int, bool, tuple[str, ...]]]]:
 
 
 def story(broker: Broker) -> None:
-    """What the clients of the golden broker did, a few messages of each kind."""
+    """Repeats the actions of the golden broker's clients, a few messages of each kind."""
     for number in range(4):
         broker.send("orders", b"%d" % number, tags="paid", keys=[f"o-{number}"], properties={"region": "eu"})
     for level in (1, 3, 25):

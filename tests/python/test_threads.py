@@ -77,7 +77,7 @@ READS: dict[str, Callable[[mqstore.Store, int], object]] = {
 
 
 def at_once(work: Callable[[int], _T]) -> list[_T]:
-    """What the work gives in each thread; they begin together. What one raises is raised."""
+    """Returns the result of the work in each thread; they begin together. An exception of one is raised."""
     barrier, results, errors = threading.Barrier(THREADS), {}, []
 
     def run(thread: int) -> None:

@@ -20,7 +20,7 @@ def make() -> list[str]:
 
 
 def in_forks(count: int) -> list[str]:
-    """Of so many children that run at the same time."""
+    """The number of children that run at the same time."""
     pipes = []
     for _ in range(count):
         reads, writes = os.pipe()

@@ -1,4 +1,4 @@
-"""What takes the room in a store: equal to a count by hand, whatever is in it. And its files, one by one."""
+"""Log usage, equal to a count by hand for any content, and the files of a store one by one."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import mqstore
 
 @pytest.fixture
 def incomplete(tmp_path: Path) -> Path:
-    """A store whose log lacks a message that a queue names."""
+    """A store with a message in a queue that is missing in the log."""
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_commit_log=4096) as store:
         for _ in range(20):

@@ -547,7 +547,7 @@ def test_a_store_that_failed_is_unclean(failing: mqstore.Store, path: Path) -> N
 
 def test_a_segment_that_cannot_be_made_tells_how_many_were_stored(store: mqstore.Store, path: Path) -> None:
     store.append("orders", b"x")
-    # The second segment is made ahead. A directory stands where the third would be made.
+    # The second segment is made ahead. A directory has the name of the third.
     while len(list((path / "commitlog").iterdir())) < 2:
         time.sleep(0.001)
     in_the_way = path / f"mqstore-new-{2 * 65_536:020}"

@@ -1,4 +1,4 @@
-"""What runs beside each other in test_readers.py: a writer, and readers of several kinds. Each runs until its input ends."""
+"""Concurrent processes of test_readers.py: a writer, and readers of several kinds. Each runs until its input ends."""
 
 from __future__ import annotations
 

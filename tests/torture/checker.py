@@ -84,7 +84,7 @@ def keys_miss(store: mqstore.Store, place: int, number: int) -> str:
 
 
 def sizes(path: Path, new: Options) -> Options:
-    """The options for a store: none if it has files, which tell the sizes."""
+    """Returns the options for a store: empty if it has files, which show the sizes."""
     return {} if any((path / "commitlog").glob("*")) or (path / "config" / "mqstore.json").exists() else new
 
 

@@ -41,7 +41,7 @@ def layer() -> Iterator[Callable[[str], results.Layer]]:
 
 @pytest.fixture
 def windows() -> list[Window]:
-    """What failures took of the end of a log, of all tests."""
+    """What failures removed of the end of a log, of all tests."""
     return measured
 
 

@@ -174,7 +174,7 @@ class Pluggable:
 
 @contextmanager
 def pluggable(size: int, place: Path) -> Iterator[Pluggable]:
-    """Whether the disk is plugged in."""
+    """Returns true if the disk is plugged in."""
     disk = Pluggable(size, place)
     try:
         yield disk

@@ -58,7 +58,7 @@ def build_shim() -> Path | None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended: see `writer.ending`."""
+    """The end of a child: see `writer.ending`."""
 
     status: int
 
@@ -257,7 +257,7 @@ class Journal:
 
     @property
     def in_flight(self) -> list[int]:
-        """Those that it may leave, in this order."""
+        """Returns the messages that it may leave, in this order."""
         return self.intended[len(self.appended) :]
 
     @property
@@ -267,7 +267,7 @@ class Journal:
 
     @property
     def not_acked(self) -> list[int]:
-        """Those that it may leave, in this order."""
+        """Returns the messages that it may leave, in this order."""
         return self.intended[len(self.acked) :]
 
     @property
@@ -327,7 +327,7 @@ class Case:
         return made if most is None or len(made) <= most else [made[len(made) * number // most] for number in range(most)]
 
     def count_calls(self, program: str) -> int:
-        """How many there are."""
+        """Returns their number."""
         ended = self.run(program)
         journal = self.journal()
         assert ended.ok, ended

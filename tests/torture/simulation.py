@@ -25,7 +25,7 @@ COMMAND = ("cargo", "test", "--release", "--quiet", "--test", "it")
 
 
 def campaigns(scale: int) -> subprocess.CompletedProcess[str]:
-    """Each so many times as large as in `cargo test`; they draw their histories from seed 0 on."""
+    """Multipliers for the campaigns of `cargo test`; they draw their histories from seed 0 on."""
     environment = os.environ | {"MQSTORE_CRASHES": str(scale)}
     command = [*COMMAND, "--", "--nocapture", *CAMPAIGNS]
     return subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -1,4 +1,4 @@
-"""A disk that goes read-only or fails under a writer: an error, no later acknowledgement, reads go on, nothing is lost."""
+"""A disk that turns read-only or fails under a writer: an error, no later acknowledgement, reads continue, nothing is lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEGMENTS = {"in a segment": 8 << 20, "at a roll": 4096}
 
 
 def mend(system: disks.FileSystem) -> None:
-    """As after a boot: memory is empty, and the file system is repaired."""
+    """Restores the state after a boot: memory is empty, and the file system is repaired."""
     system.umount()
     subprocess.run([disks.program("e2fsck"), "-fy", system.disk.device], capture_output=True, check=False)
     system.mount()
@@ -36,7 +36,7 @@ def has_read(journal: Path) -> bool:
 
 
 def told(journal: Journal, verdict: Verdict, must_read: bool) -> Verdict:
-    """The verdict, with what a writer should have been told."""
+    """Returns the verdict, with the error that a writer should have got."""
     verdict.errors += journal.unexpected
     if not journal.ended:
         verdict.errors.append("the writer did not come to its end")
@@ -78,7 +78,7 @@ def test_a_disk_that_goes_read_only_is_told_and_all_acks_hold(
                 harm = lambda trigger=trigger: trigger.write_text("made by a test")  # noqa: E731
                 journal, ok = break_under(writers, place, store, SEGMENTS[segments], seed + number, harm)
                 must, may = journal.acked, journal.not_acked
-                # Meanwhile another process reads everything that was acknowledged.
+                # Concurrently another process reads everything that was acknowledged.
                 meanwhile = check_read_only(store, must, may)
                 mend(system)
                 verdict = check_recovered(store, must, may, next_number=10_000_000)

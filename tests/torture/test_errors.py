@@ -28,7 +28,7 @@ OPENS = ("open", "opendir", "create", "mmap")
 
 
 def is_best_effort(call: Call) -> bool:
-    """Whether a failure of the call is no error: it removes a file that an earlier process left, or writes the mark of what was
+    """Returns true if the call may fail: it removes a file that an earlier process left, or writes the mark of what was
     flushed."""
     if call.name == "pwrite":
         return call.path == "store/config/mqstore.flushed"
@@ -40,12 +40,12 @@ def is_derived(call: Call) -> bool:
 
 
 def is_ahead_of_need(call: Call) -> bool:
-    """Whether the call makes a segment of the log. An append that needs it makes it again, and is told of what fails then."""
+    """Returns true if the call makes a segment of the log. An append that needs it makes it again, and reports a failure then."""
     return re.search(r"/(mqstore-new-|commitlog/)\d{20}$", call.path) is not None and call.name in MAKES
 
 
 def is_commit(journal: Journal) -> bool:
-    """Whether the fault is in a write of what has waited in the pool to the log."""
+    """Returns true if the fault is in a write of pool bytes to the log."""
     fault = journal.fault
     return journal.was_pooled and fault is not None and fault.name == "pwrite" and fault.path.startswith("store/commitlog/")
 
@@ -131,7 +131,7 @@ def fail_at(case: Case, program: str, at: int, error: str, sticky: bool) -> Verd
     ended = case.run(program, at=at, fault=FAIL, errno=getattr(errno, error), sticky=sticky, patience=patience)
     journal = case.journal()
     if journal.fault is None and patience < 1:
-        # This run has made fewer calls. A machine that does not run the dispatcher for so long lets a wait end.
+        # This run has made fewer calls. A machine that does not run the dispatcher for that long lets a wait end.
         journal.raised = [raised for raised in journal.raised if raised[1] not in ("WaitTimeoutError", "BusyError")]
     # What was appended and not taken back is there; of what waited in a pool, the first of it.
     verdict = check_recovered(case.store, [*case.known, *journal.appended], journal.in_flight, next_number=journal.next_number)

@@ -35,7 +35,7 @@ FS_NOCOW_FL = 0x00800000
 
 @contextmanager
 def ground(kind: str, place: Path) -> Iterator[Path]:
-    """Where directories of that kind can be made."""
+    """Returns the directory in which directories of that kind can be made."""
     if "btrfs" in kind:
         with disks.file_system("btrfs", DISK, place / "btrfs") as system:
             yield system.path
@@ -121,7 +121,7 @@ def test_a_store_on_such_a_file_system_is_read_as_it_is_written(
 
 
 def is_overwritten_in_place(path: Path) -> bool:
-    """Whether btrfs overwrites the blocks of a file."""
+    """Returns true if btrfs overwrites the blocks of a file."""
     flags = bytearray(8)
     with path.open("rb") as file:
         fcntl.ioctl(file, FS_IOC_GETFLAGS, flags)
@@ -129,7 +129,7 @@ def is_overwritten_in_place(path: Path) -> bool:
 
 
 def fill_up(writers: Nursery, place: Path, store: Path, ballast: Path, harm: Callable[[], object], **more: object) -> Journal:
-    """A store with one message, whose writer goes on while the disk is full, until it is told or has appended so many.
+    """A store with one message, whose writer continues while the disk is full, until it gets an error or has appended `count`.
 
     Each message is flushed, so that the page in which it ends is written to the disk, and then again.
     """

@@ -13,7 +13,7 @@ import mqstore
 
 
 def crashed(nursery: Nursery, place: Path, bodies: int) -> Path:
-    """A store whose writer died after so many messages of two keys each, all of it dispatched."""
+    """A store whose writer died after `count` messages of two keys each, all of it dispatched."""
     case = Case(nursery, place)
     case.run("die", count=bodies)
     assert (case.store / "abort").exists()
@@ -31,7 +31,7 @@ def test_an_index_file_that_was_just_being_made_is_no_obstacle(shimmed: Nursery,
 
 @pytest.mark.parametrize("lost", range(1, 14))
 def test_what_comes_after_a_cut_is_found_whatever_the_index_held_past_it(shimmed: Nursery, place: Path, lost: int) -> None:
-    # 19 messages fill two index files, and the third is empty, as a writer has it that was about to go on.
+    # 19 messages fill two index files, and the third is empty, as a writer leaves it that was about to continue.
     store = crashed(shimmed, place, 19)
     full = max((store / "index").iterdir())
     (store / "index" / str(int(full.name) + 1)).write_bytes(bytes(full.stat().st_size))

@@ -48,7 +48,7 @@ def small(kind: str, path: Path) -> Iterator[Callable[[], int]]:
 
 
 def leave_free(path: Path, free: Callable[[], int], blocks: int) -> None:
-    """A ballast file that leaves so many blocks. It gets its name when it has its full size."""
+    """A ballast file that leaves this many blocks. It gets its name when it has its full size."""
     made = path.with_suffix(".made")
     with made.open("wb") as file:
         size, most = 0, free() // BLOCK
@@ -65,7 +65,7 @@ def leave_free(path: Path, free: Callable[[], int], blocks: int) -> None:
 
 
 def filled(writers: Nursery, place: Path, root: Path, free: Callable[[], int], blocks: int) -> Verdict:
-    """A store that rolls twice, on a disk with room for less, or just so much, or more."""
+    """A store that rolls twice, on a disk with room for less, exactly enough, or more."""
     store, journal, ballast = root / f"store{blocks}", place / "journal", root / "ballast"
     journal.unlink(missing_ok=True)
     job = {"program": "fill", "path": str(store), "journal": str(journal), "ballast": str(ballast)}

@@ -77,7 +77,7 @@ class Stores:
 
 @contextmanager
 def nurseries(count: int) -> Iterator[list[Nursery]]:
-    """So many processes can write at the same time."""
+    """The number of processes that can write at the same time."""
     made = [Nursery(None) for _ in range(count)]
     try:
         yield made

@@ -31,7 +31,7 @@ class Machine:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Goes on with a store that is not there yet."""
+        """Continues with a store that does not exist yet."""
         self.store = self.system.path / f"store{self.chance.getrandbits(40):010}"
         #: The messages that were there when the store was recovered last.
         self.known: list[int] = []
@@ -52,7 +52,7 @@ class Machine:
         time.sleep(seconds)
         tell(self.journal, "cut")
         self.system.shut_down(self.chance.choice([disks.LOSE_ALL, disks.KEEP_NAMES]))
-        # What it is told after the cut is an error, not an ack; it may learn that, or not come to it.
+        # After the cut it gets an error, not an ack; it may see that error, or not come to it.
         if self.chance.random() < 0.5:
             time.sleep(0.002)
         self.writers.kill()

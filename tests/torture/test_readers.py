@@ -69,7 +69,7 @@ def test_readers_beside_a_writer_see_whole_messages_and_miss_none(place: Path, l
     while time.monotonic() < until:
         time.sleep(0.2 + chance.random() * 0.3)
         writer = disturb(chance, path, writer)
-    # The readers end first: what they ask for goes on while they do.
+    # The readers end first: the appends that they wait for continue while they do.
     ends = [reader.communicate("") for reader in readers]
     ended = writer.communicate("")
     for role, reader, (out, err) in zip(READERS, readers, ends, strict=True):

@@ -1,4 +1,4 @@
-"""How much of the end of a log a failure takes, measured beside what docs/DURABILITY.md states."""
+"""The loss at the end of a log after a failure, measured beside what docs/DURABILITY.md states."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Loss:
 
 @dataclass
 class Window:
-    """What a failure took from the stores of a mode."""
+    """The loss of the stores of a mode after a failure."""
 
     mode: Mode
     failure: str
@@ -96,7 +96,7 @@ class Window:
 
 
 def window(windows: list[Window], mode: Mode, failure: str) -> Window:
-    """That of a mode and a failure, which is added if it is not there."""
+    """Returns the window of a mode and a failure, which is added if it is not there."""
     for one in windows:
         if (one.mode, one.failure) == (mode, failure):
             return one

@@ -1,6 +1,6 @@
 """The programs that are killed, failed and cut off: `python -S -E writer.py PACKAGE` reads jobs and forks for each of them.
 
-A job is a line of JSON. The answers are the child's process id, and when it has ended how. What the child does stands in its
+A job is a line of JSON. The answers are the child's process id, and when it has ended its ending. What the child does is in its
 journal, a line an event, written before or after the event as its name says:
 
     intent N COUNT      messages N to N + COUNT are about to be appended
@@ -60,11 +60,11 @@ MODES: list[dict[str, Any]] = [{}, POOL, SYNC, SYNC | POOL, WARM, SYNC | WARM]
 
 
 class Failed(Exception):
-    """The program cannot go on: its store was not opened, or takes no more."""
+    """The program cannot continue: its store was not opened, or takes no more."""
 
 
 def message(number: int, size: int, queues: int) -> tuple[str, bytes, str, list[str], None, int]:
-    """The message of that number as a row: who reads it can tell whether every byte is as it was appended."""
+    """Returns the message of that number as a row: a reader can check that every byte is as it was appended."""
     topic, queue = f"topic{number % 2}", number % queues
     head = f"{number} {size} {queues} ".encode()
     filler = random.Random(number).randbytes(16).hex().encode()
@@ -92,7 +92,7 @@ class Writer:
         os.write(self.journal, (" ".join(map(str, words)) + "\n").encode())
 
     def tried(self, name: str, call: Callable[[], Any]) -> Any:
-        """What the call gives; `None` if it raised what it may raise."""
+        """Returns the result of the call; `None` if it raised what it may raise."""
         try:
             return call()
         except self.mqstore.StoreError as error:
@@ -161,7 +161,7 @@ class Writer:
             self.say("committed", self.appended)
 
     def read(self) -> None:
-        """What was appended last can be read, whatever failed."""
+        """Checks that the last append can be read, whatever failed."""
         if self.last is not None and self.tried("read", lambda: self.store.message_at(self.last).body) is not None:
             self.say("read")
             self.say("committed", self.appended)
@@ -178,7 +178,7 @@ class Writer:
         return is_closed
 
 
-# The programs: each makes or goes on with the store at its path.
+# The programs: each creates or continues the store at its path.
 
 
 def append_and_flush(writer: Writer, _: dict[str, Any]) -> None:
@@ -236,7 +236,7 @@ def pool(writer: Writer, _: dict[str, Any]) -> None:
 
 
 def each_mode(writer: Writer, _: dict[str, Any]) -> None:
-    """Goes on in another mode after each close. After a failure the journal does not say what of a pool the next open finds."""
+    """Continues in another mode after each close. After a failure the journal does not say what of a pool the next open finds."""
     for mode in MODES:
         writer.open(**mode)
         writer.append(1100)
@@ -319,7 +319,7 @@ def anything(writer: Writer, job: dict[str, Any]) -> None:
 
 
 def die(writer: Writer, job: dict[str, Any]) -> None:
-    """Appends so many messages, and does not close."""
+    """Appends `count` messages, and does not close."""
     writer.open()
     for _number in range(job["count"]):
         writer.append()
@@ -355,7 +355,7 @@ def paced(writer: Writer, job: dict[str, Any]) -> None:
 
 
 def fill(writer: Writer, job: dict[str, Any]) -> None:
-    """Appends until the disk is full, which the parent makes it; goes on when the ballast is thrown off."""
+    """Appends until the parent fills the disk; continues when the ballast is removed."""
     writer.open(**job.get("options", {}))
     while not os.path.exists(job["ballast"]):
         time.sleep(0.0005)
@@ -375,7 +375,7 @@ def fill(writer: Writer, job: dict[str, Any]) -> None:
 
 
 def read_on(writer: Writer, job: dict[str, Any]) -> None:
-    """Reads the beginning of every queue, and when it is told to go on all of them: each message is whole, or raises."""
+    """Reads the beginning of every queue, and on request all of them: each message is whole, or raises."""
     writer.open("r")
     queues = [queue for topic in writer.store.topics.values() for queue in topic.queues if len(queue)]
 
@@ -432,7 +432,7 @@ def run(mqstore: Any, job: dict[str, Any]) -> None:
     with suppress(Failed):
         PROGRAMS[job["program"]](writer, job)
     writer.say("calls", shim.shim_calls() if "watched" in job else 0)
-    # Now, while the store is still referred to: one that is open stays so, and an end without a close is a crash.
+    # Now, while the store is still referred to: a store that is open stays so, and an end without a close is a crash.
     os._exit(0)
 
 
@@ -461,7 +461,7 @@ def serve(package: str) -> None:
 
 
 def ending(child: int, seconds: float) -> int:
-    """How a child ended: its exit code, minus the signal that killed it, or 1000 if it had to be killed for it hung."""
+    """The end of a child: its exit code, minus the signal that killed it, or 1000 if it had to be killed for it hung."""
     deadline, hung = time.monotonic() + seconds, False
     # It is only looked at: its process id stays its own until `serve` takes the next job.
     while (end := os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG)) is None:

@@ -21,7 +21,7 @@ STORES = ["491_multifile", "491_crash_image", "491_delay_delivered", "498_mixed"
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did."""
+    """The outcome of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""What the commands say of the clients of a broker: of a real one, whose clients wrote down what they saw, and of a built one."""
+"""Commands about the clients of a broker: of a real one, whose clients wrote down what they saw, and of a built one."""
 
 from __future__ import annotations
 

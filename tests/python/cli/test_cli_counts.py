@@ -1,6 +1,6 @@
-"""The commands that count, copy and mend, on stores of every version and the directory of a broker.
+"""The commands that count, copy and repair, on stores of every version and the directory of a broker.
 
-They are held against a walk over the bytes of the log, and what RocketMQ itself reads.
+They are compared with a walk over the bytes of the log, and with what RocketMQ itself reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def records(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def index_items(path: Path) -> int:
-    """Items of all index files, as their headers count them, which begin with one that is none."""
+    """Counts the items of all index files by their headers, which begin with an unused item."""
     headers = [file.read_bytes()[:40] for file in (path / "index").iterdir()] if (path / "index").is_dir() else []
     return sum(max(0, struct.unpack_from(">i", header, 36)[0] - 1) for header in headers)
 

@@ -39,7 +39,7 @@ def test_the_fields_of_a_record_lie_one_after_the_other_and_say_what_the_message
 
 
 def damaged(path: Path, at: int, data: bytes) -> dict[str, str]:
-    """What is wrong, by field, with the first record after these bytes are put into the first segment."""
+    """Returns what is wrong, by field, with the first record after these bytes are put into the first segment."""
     segment = path / "commitlog" / f"{0:020}"
     before = segment.read_bytes()
     segment.write_bytes(before[:at] + data + before[at + len(data) :])

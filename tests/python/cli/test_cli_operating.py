@@ -1,4 +1,4 @@
-"""The commands of docs/OPERATING.md print what stands there."""
+"""The commands of docs/OPERATING.md print the output that the page shows."""
 
 from __future__ import annotations
 

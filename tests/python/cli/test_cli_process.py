@@ -30,7 +30,7 @@ def process(*arguments: object, command: list[str] = COMMAND, **options: Any) ->
 
 
 def on_a_terminal(*arguments: object, command: list[str] = COMMAND, **environment: str) -> tuple[str, str]:
-    """What a command writes to a terminal of 100 columns, and to stderr, which is none."""
+    """Returns what a command writes to a terminal of 100 columns, and to a stderr that is not a terminal."""
     terminal, its_end = pty.openpty()
     variables = PLAIN | {"TERM": "xterm", "COLUMNS": "100"} | environment
     running = subprocess.Popen(

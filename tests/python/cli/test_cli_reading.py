@@ -1,4 +1,4 @@
-"""What the commands say of stores that RocketMQ wrote: what RocketMQ itself reads, and what the Python API gives."""
+"""Commands on stores that RocketMQ wrote, compared with what RocketMQ itself reads and the Python API returns."""
 
 from __future__ import annotations
 

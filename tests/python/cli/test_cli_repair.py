@@ -1,4 +1,4 @@
-"""Mending a store from the command line."""
+"""Repairs a store from the command line."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Page(HTMLParser):
 
 
 def shown(value: object) -> str:
-    """As a table has it: times of JSON in seconds."""
+    """Returns the rows as a table has them: times of JSON in seconds."""
     text = "-" if value in (None, []) else str(value)
     return text[:19].replace("T", " ") if re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", text) else text
 

@@ -24,7 +24,7 @@ KEPT = ("topic", "queue_id", "body", "properties", "keys", "tags", "born_time", 
 
 
 def messages(path: Path) -> Iterator[mqstore.Message]:
-    """Every message that stands in a queue."""
+    """Returns every message of a queue."""
     with mqstore.open(path) as store:
         for topic in store.topics.values():
             for queue in topic.queues:
@@ -137,7 +137,7 @@ def test_copy_renames_topics(golden: Path, tmp_path: Path, run: Callable[..., An
 
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[Path, Path]:
-    """Two stores: the second lacks the end of queue 0, has a queue more, and another body at offsets 3 and 4 of queue 1."""
+    """Two stores: the second ends queue 0 earlier, has a queue more, and another body at offsets 3 and 4 of queue 1."""
     a, b = Encoder(tmp_path / "a"), Encoder(tmp_path / "b")
     for number in range(10):
         for queue in (0, 1):
