@@ -11,7 +11,7 @@ import plot
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MACHINE = ["machine: one that is given"]
+MACHINE = ["machine: a test machine"]
 
 
 def result(row: str, ours: float, limit: float | None = None, **other: object) -> page.Result:
