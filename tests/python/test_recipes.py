@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """The programs of docs/RECIPES.md run as printed, and the examples of docstrings."""
+=======
+"""The programs of docs/RECIPES.md print what the page shows, and the examples of docstrings run."""
+>>>>>>> 480e069 (Add recipes for Iceberg and Delta tables that resume a load)
 
 from __future__ import annotations
 
@@ -27,8 +31,8 @@ def test_every_recipe_prints_what_the_page_says(
     for recipe in recipes:
         exec(compile(recipe["program"], PAGE, "exec"), {})
         assert capsys.readouterr().out == recipe["output"], recipe["program"]
-    for library in ("polars", "duckdb", "pandas", "pyarrow", "asyncio"):
-        assert any(f"import {library}" in recipe["program"] or f"to_{library}" in recipe["program"] for recipe in recipes)
+    for library in ("polars", "duckdb", "pandas", "pyarrow", "pyiceberg", "deltalake", "asyncio"):
+        assert any(re.search(rf"\b(from |import |to_){library}\b", recipe["program"]) for recipe in recipes)
 
 
 def examples() -> dict[str, doctest.DocTest]:
