@@ -21,7 +21,7 @@ pub enum Error {
     NotAStore {
         /// The directory that was opened.
         path: PathBuf,
-        /// What was found instead of a store.
+        /// The contents that show that it is no store.
         found: String,
     },
     /// There is no directory under this name.
@@ -51,7 +51,7 @@ pub enum Error {
     },
     /// No such message, queue or offset.
     NotFound {
-        /// What was looked for and the bounds it lies outside of.
+        /// The message or offset, and the bounds that it is outside of.
         what: String,
         /// The remedy, if one is known.
         remedy: Option<Remedy>,
@@ -75,7 +75,7 @@ pub enum Error {
     },
     /// A message that no store would take: nothing was written.
     IllegalMessage {
-        /// Which part of it, and what is accepted.
+        /// The part of it, and what is accepted.
         what: String,
         /// `RocketMQ`'s status.
         status: &'static str,
@@ -96,14 +96,14 @@ pub enum Error {
     NotDurable {
         /// Its record's first byte; the last one of a batch.
         physical_offset: i64,
-        /// Why it could not be made durable.
+        /// The reason why it could not be made durable.
         cause: Box<Error>,
     },
     /// A service of the store panicked: a defect of this crate. What follows it is [`Error::Poisoned`].
     Panicked {
-        /// Which one.
+        /// Its name.
         service: &'static str,
-        /// What it said.
+        /// The text of its panic.
         message: String,
     },
     /// Another append holds the append lock for long: the disk or the machine stalls. Nothing was stored; a later append may work.
@@ -116,24 +116,24 @@ pub enum Error {
     /// The buffers of the transient store pool are full, because the disk stalls or has no room. Nothing was stored; a later
     /// append may work.
     PoolFull {
-        /// How long the append has waited.
+        /// The time that the append has waited.
         waited: Duration,
     },
     /// The time was up first.
     TimedOut {
-        /// What was waited for.
+        /// The event that was waited for.
         what: String,
     },
     /// The caller ended the call before it was done: see [`crate::interrupt`].
     Interrupted {
-        /// Why.
+        /// The cause.
         cause: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The store was closed.
     Closed,
     /// The operating system refused.
     Io {
-        /// What was tried: "open", "map", "list" ...
+        /// The action that failed: "open", "map", "list" ...
         action: &'static str,
         /// On which file.
         path: PathBuf,
@@ -196,7 +196,7 @@ impl Error {
 }
 
 impl Error {
-    /// What follows `cause` in a store whose log is durable up to `flushed`. A closed store is not poisoned.
+    /// Returns the error of calls after `cause` in a store whose log is durable up to `flushed`. A closed store is not poisoned.
     pub fn poisoned(cause: Self, flushed: i64) -> Self {
         match cause {
             Self::Closed | Self::Poisoned { .. } => cause,
@@ -207,7 +207,7 @@ impl Error {
         }
     }
 
-    /// What follows `cause` for a message that was appended before.
+    /// Returns the error of a message that was appended before `cause`.
     pub fn not_durable(physical_offset: i64, cause: Self, flushed: i64) -> Self {
         Self::NotDurable {
             physical_offset,
@@ -215,7 +215,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later although nobody mends anything: the disk is full, no descriptor or no memory is left, or
+    /// Returns true if the same call may succeed later without any repair: the disk is full, no descriptor or no memory is left, or
     /// the process may not make a file that large (`EFBIG`). No sync that was begun fails so.
     pub fn is_shortage(&self) -> bool {
         match self {
@@ -225,7 +225,7 @@ impl Error {
         }
     }
 
-    /// Whether it is about one message, which is lost or damaged: whoever reads on finds the next one.
+    /// Returns true if it is about one message, which is lost or damaged: a reader that continues finds the next one.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::NotFound { .. })
     }
@@ -278,7 +278,7 @@ impl Error {
         self
     }
 
-    /// The same, where an option has the wrong value.
+    /// Returns the error with the option that has the wrong value.
     #[must_use]
     pub fn of_option(self, name: &str) -> Self {
         match self {
@@ -289,7 +289,7 @@ impl Error {
         }
     }
 
-    /// The same, where damaged bytes are those of this message.
+    /// Returns the error with the message that the damaged bytes are of.
     #[must_use]
     pub fn of_message(mut self, message: &str) -> Self {
         if let Self::Corrupt { reason, .. } = &mut self {
@@ -325,7 +325,7 @@ impl Error {
         }
     }
 
-    /// Whether a file that was to be opened is not there.
+    /// Returns true if a file to open does not exist.
     pub fn is_missing_file(&self) -> bool {
         matches!(self, Self::Io { action: "open", source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -339,7 +339,7 @@ impl Error {
     }
 }
 
-/// Whether the process or the machine has no descriptor or no memory left, or the process may not make a file that large.
+/// Returns true if the process or the machine has no descriptor or no memory left, or the process may not make a file that large.
 pub(crate) fn is_short(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::FileTooLarge)
         || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))

@@ -1,4 +1,4 @@
-//! What all comparisons share: the log, where it ends, who writes to it, and what was found so far.
+//! Shared state of the comparisons: the log, its end, its writer, and the findings so far.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use crate::recovery::BrokerRecovery;
 /// Damaged stretches that are kept. The last of them then takes all that follow.
 const MOST_STRETCHES: usize = 1 << 16;
 
-/// Who had the store last.
+/// The last process that had the store open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writer {
     /// It has closed the store.
     Closed,
     /// It has died.
     Crashed,
-    /// It runs: what it adds meanwhile is not looked at.
+    /// It runs: its later appends are not verified.
     Live,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Whether the place is before the log, also if its segment was removed since.
+    /// Returns true if the place is before the log, also if its segment was removed since.
     pub(super) fn has_expired(&self, at: i64) -> bool {
         at < self.bounds.start.max(self.log.first_offset())
     }
@@ -133,7 +133,7 @@ impl<'a> Context<'a> {
         is_inside
     }
 
-    /// Whether messages may have been lost in damaged stretches.
+    /// Returns true if messages may have been lost in damaged stretches.
     pub(super) fn has_damage(&self) -> bool {
         !self.damaged.is_empty()
     }

@@ -159,7 +159,7 @@ impl Contradictions {
 /// The contradictions in which the record is wrong.
 #[derive(Debug, Clone)]
 pub(super) struct Decided {
-    /// Where the records start.
+    /// Starts of the records.
     pub(super) physical_offsets: HashSet<i64>,
     /// The corrections of all records; `None` if there are too many of them.
     pub(super) corrections: Option<Vec<Correction>>,

@@ -1,18 +1,18 @@
 //! The table of findings. A test compares it with docs/FINDINGS.md.
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Messages are lost or not found, or a broker will do harm.
     Error,
     /// It costs time or will be set right by the next open, or a broker may refuse the store.
     Warning,
-    /// Nothing to do.
+    /// A fact that asks for no action.
     Note,
 }
 
 impl Severity {
-    /// As Python and JSON have it.
+    /// Returns its name in Python and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -22,10 +22,10 @@ impl Severity {
     }
 }
 
-/// What sets it right.
+/// The action that fixes a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fix {
-    /// Make queues, index and checkpoint anew.
+    /// Make queues, index and checkpoint again from the log.
     Rebuild,
     /// Keep what is whole of the log where it is, and put a salvage record over the rest.
     Salvage,
@@ -39,26 +39,26 @@ pub enum Fix {
     Open,
     /// Put back the part of the log that is missing.
     PutBack,
-    /// What that finding asks for. Until then the store refuses everything else.
+    /// The fix of that finding. Until then the store refuses everything else.
     After(FindingId),
     /// Something that only an operator can do.
     ByHand(&'static str),
-    /// Nothing has to be done.
+    /// No action.
     Nothing,
 }
 
-/// What is known about one kind of finding.
+/// The facts about one kind of finding.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
     /// Stable: scripts compare it.
     pub name: &'static str,
     /// In a store that was closed.
     pub severity: Severity,
-    /// What sets it right.
+    /// Its fix.
     pub fix: Fix,
     /// Issues and pull requests of `RocketMQ` in which its brokers leave such a store.
     pub known_as: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -94,7 +94,7 @@ macro_rules! finding_ids {
             /// All of them, by family.
             pub const ALL: &'static [Self] = &[$(Self::$id),*];
 
-            /// What is known about it.
+            /// Returns the facts about it.
             pub const fn facts(self) -> Facts {
                 match self {
                     $(Self::$id => Facts {

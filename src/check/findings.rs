@@ -1,4 +1,4 @@
-//! What was found, and the list of it.
+//! One finding, and the list of findings.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::remedy::Remedy;
 /// Findings of one kind that are listed. The last of them counts those that follow.
 const MOST: usize = 1000;
 
-/// The message that a finding is about, as far as it is known.
+/// The message that a finding is about; unknown parts are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Affected {
     /// Its topic.
@@ -21,14 +21,14 @@ pub struct Affected {
     pub queue_id: Option<i32>,
     /// Its place in the queue.
     pub queue_offset: Option<i64>,
-    /// Where its record starts.
+    /// The start of its record.
     pub physical_offset: Option<i64>,
     /// Its unique key, or the key that the finding is about.
     pub key: Option<String>,
 }
 
 impl Affected {
-    /// As the record has it.
+    /// Returns the message that a record names.
     pub(super) fn of(view: &MessageView<'_>) -> Self {
         Self {
             topic: Some(view.topic().into_owned()),
@@ -43,9 +43,9 @@ impl Affected {
 /// Something that is not as it should be, at one place or at several that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What kind.
+    /// Its kind.
     pub id: FindingId,
-    /// How bad it is here.
+    /// Its severity in this store.
     pub severity: Severity,
     /// The file.
     pub file: PathBuf,
@@ -53,15 +53,15 @@ pub struct Finding {
     pub offset: u64,
     /// The byte of the last of them.
     pub last_offset: u64,
-    /// How many there are.
+    /// The number of equal findings that it stands for.
     pub count: u64,
     /// The message of the first of them.
     pub affected: Affected,
     /// The messages of a damaged stretch of the log to which queue entries lead.
     pub lost: LostOffsets,
-    /// What was found, in a sentence.
+    /// A sentence on what is wrong.
     pub what: String,
-    /// What sets it right in this store.
+    /// Its fix in this store.
     pub remedy: Fix,
 }
 
@@ -137,19 +137,19 @@ impl Finding {
     }
 }
 
-/// What was found so far. It takes a bounded room, however much is wrong.
+/// The findings so far, in bounded memory.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     list: Vec<Finding>,
     /// The last one of each kind and file.
     last: HashMap<(FindingId, PathBuf), usize>,
-    /// How many of each kind are listed, and the last of these.
+    /// The number of listed findings of each kind, and the last of these.
     listed: HashMap<FindingId, (usize, usize)>,
 }
 
 impl Findings {
-    /// Adds one, and gives its place. If it stands at most `step` bytes after the last one of its kind in its file, it is counted with that
-    /// one.
+    /// Adds a finding and returns its index. A finding at most `step` bytes after the last one of its kind in its file is counted with
+    /// that one.
     pub(super) fn add(&mut self, finding: Finding, step: u64) -> usize {
         let key = (finding.id, finding.file.clone());
         let goes_on = self.last.get(&key).copied().filter(|place| {
@@ -223,7 +223,7 @@ impl Findings {
         self.list
     }
 
-    /// Where the store refuses a rebuild, or anything at all, a finding that asks for that asks for what comes first.
+    /// Replaces the fix of a finding that the store refuses at present by the fix that must come first.
     fn tell_what_comes_first(&mut self, of_contradictions: Option<Fix>) {
         let is_in_the_way = |finding: &&Finding| finding.id == FindingId::StoreWrongType;
         let first = first_to_mend(&self.list).or_else(|| self.list.iter().find(is_in_the_way));

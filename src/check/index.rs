@@ -1,6 +1,6 @@
 //! Compares the index files with the log: each key has its item, and each item leads to its message.
 //!
-//! The items of a file stand in the order of the log, so each file is read once, while the log passes by. Files may overlap: after a crash
+//! The items of a file are in the order of the log, so each file is read once, along with the log. Files may overlap: after a crash
 //! some brokers index again what an older file has.
 
 use std::ops::Range;
@@ -21,13 +21,13 @@ use crate::log::{IndexFile, IndexService, StorePart};
 pub(super) struct Keys {
     /// The files that can be read, by their first items.
     files: Arc<[Arc<KeyFile>]>,
-    /// Those whose first item is of a later message; the next one last.
+    /// Files whose first item is of a later message; the next one last.
     waiting: Vec<Cursor>,
     /// Files that have items of messages from here on.
     active: Vec<Cursor>,
     /// Physical offsets of which files that cannot be read may have the keys.
     blind: Vec<Range<i64>>,
-    /// The file that came to its end last, and where its next item would stand.
+    /// The file that came to its end last, and the number of its next item.
     last: Option<(Arc<IndexFile>, u64)>,
     has_files: bool,
     is_deep: bool,
@@ -120,8 +120,8 @@ impl Keys {
         Arc::clone(&self.files)
     }
 
-    /// Passes over the items of messages that agree with them: numbers, with the place of the file. `end` is where the last of
-    /// these messages ends. `false` if other items stand before them, or belong to these messages, too.
+    /// Skips the items of messages that agree with them: numbers, with the place of the file. `end` is the end of the last of
+    /// these messages. `false` if other items come before them, or belong to these messages, too.
     ///
     /// # Errors
     /// Those of reading the files.
@@ -142,7 +142,7 @@ impl Keys {
         Ok(true)
     }
 
-    /// Whether these are the next items, and no others are of messages before `end`.
+    /// Returns true if these are the next items, and no others are of messages before `end`.
     fn are_next(&mut self, items: &[(usize, Range<i32>)], end: i64) -> Result<bool> {
         let mut at = match self.active.as_mut_slice() {
             [] => None,
@@ -327,7 +327,7 @@ impl Cursor {
         Ok((self.next - begun).unsigned_abs().into())
     }
 
-    /// Whether an item is one of the message at its offset, and has its time. The first and the last one are those that the header names.
+    /// Returns true if an item is of the message at its offset, and has its time. The header names the first and the last item's message.
     fn belongs(
         &mut self,
         item: &IndexItem,

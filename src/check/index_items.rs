@@ -19,7 +19,7 @@ pub(super) struct KeyFile {
     pub(super) header: IndexHeader,
     /// The number of the item after the last.
     pub(super) count: i32,
-    /// Where the message of its first item stands, if there is one.
+    /// Physical offset of the message of its first item, if there is one.
     pub(super) first_offset: i64,
     /// A writer adds to it.
     pub(super) grows: bool,
@@ -87,7 +87,7 @@ impl KeyFile {
         self.geometry.item_position(number.cast_unsigned())
     }
 
-    /// What the header tells of the message of the first or the last item, and what that is: offsets and times. `None` where they
+    /// Returns offset and time of the first or the last item's message, by the header and by the message. `None` where they
     /// are equal, and for other items.
     pub(super) fn wrong_end(&self, number: i32, message: (i64, i64)) -> Option<String> {
         let IndexHeader {
@@ -156,7 +156,7 @@ pub(super) struct KeyItems<'a> {
 }
 
 impl<'a> KeyItems<'a> {
-    /// Those of the messages from `offset` on.
+    /// Skips to the items of messages from `offset` on.
     ///
     /// # Errors
     /// Those of reading the files.

@@ -5,9 +5,9 @@
 mod finding_id;
 /// Messages of which record and queue entry name different places.
 mod contradictions;
-/// What was found.
+/// Findings.
 mod findings;
-/// What the comparisons share.
+/// Shared state of the comparisons.
 mod context;
 /// Names of files, the checkpoint and the settings.
 mod small_files;
@@ -21,13 +21,13 @@ mod index_files;
 mod index;
 /// Sections of the log, compared with queues and index by several threads.
 mod sections;
-/// All of it, in one pass over the log.
+/// The whole verification, in one pass over the log.
 mod verify;
 /// Segments that a repaired copy gets in the place of missing ones.
 mod missing_log;
 /// Files that are copied or moved before a repair changes a store.
 mod set_aside;
-/// Mending what was found.
+/// Repair of what was found.
 mod repair;
 
 pub use finding_id::{FindingId, Fix, REFUSED, Severity};

@@ -113,7 +113,7 @@ impl<'a> Queues<'a> {
         queue.look_closer(view, unit, context)
     }
 
-    /// Whether no other entries stand before these, which agree with their messages: queue offsets.
+    /// Returns true if no other entries come before these, which agree with their messages: queue offsets.
     pub(super) fn are_next(&self, agreed: &[(QueueHandle, Range<i64>)]) -> bool {
         agreed.iter().all(|(place, offsets)| {
             let queue = self.compared.get(*place).and_then(Option::as_ref);
@@ -149,7 +149,7 @@ impl<'a> Queues<'a> {
     /// Looks at the entries after the last message of each queue. Gives how many entries were compared.
     ///
     /// # Errors
-    /// Those of reading an entry, and what stands where it leads.
+    /// Those of reading an entry, and the record to which it leads.
     pub(super) fn finish(self, context: &mut Context<'_>) -> Result<u64> {
         for mut queue in self.compared.into_values().into_iter().flatten() {
             let end = queue.written.end;
@@ -159,7 +159,7 @@ impl<'a> Queues<'a> {
     }
 }
 
-/// Whether a broker accepts the topic. It has characters that a broker refuses in no name that it made itself.
+/// Reports a topic that a broker does not accept. It has characters that a broker refuses in all names but its own.
 fn check_name(topic: &str, context: &mut Context<'_>) {
     let is_accepted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '|' | '-' | '_');
     // A broker makes the names of light queues itself, with a `$`.
@@ -192,8 +192,8 @@ fn add_taken(view: &MessageView<'_>, found: CqUnit, context: &mut Context<'_>) {
     context.add_after(Finding::new(id, &path, position, what).of(Affected::of(view)), ANYWHERE);
 }
 
-/// Whether a record of the log can be so long. Where none can, the entry is no sign of a part of the log that is missing. A log without a
-/// segment does not tell.
+/// Returns true if a record of the log can be that long. Otherwise the entry is no sign of a missing part of the log. A log without a
+/// segment gives no bound.
 pub(super) fn could_be_of_record(unit: CqUnit, log: &LogFiles) -> bool {
     let size = unit.size.unsigned_abs();
     size as usize >= MIN_RECORD_SIZE && (log.segment_size() == 0 || u64::from(size) <= log.segment_size())
@@ -421,7 +421,7 @@ impl Compared {
         context.brokers.as_ref().map_or_else(Vec::new, dispatch)
     }
 
-    /// Returns true if the entry leads to a message with its queue offset, or to the salvage record of one that was lost.
+    /// Returns true if the entry leads to a message with its queue offset, or to the salvage record of a lost message.
     fn leads(&self, offset: i64, unit: CqUnit, context: &Context<'_>) -> Result<bool> {
         Ok(match context.log.read(unit.physical_offset, Check::Structure)? {
             LogRecord::Message(message) => {
@@ -432,7 +432,7 @@ impl Compared {
         })
     }
 
-    /// Whether the message at `at` stands before every message of the queue, which has the file of this queue offset.
+    /// Returns true if the message at `at` is before every message of the queue, which has the file of this queue offset.
     fn is_of_earlier_topic(&self, offset: i64, at: i64) -> Result<bool> {
         let first = self.queue.written_unit(self.written.start)?;
         let is_before = first.is_some_and(|first| first.is_valid() && !first.is_pre_blank() && first.physical_offset > at);

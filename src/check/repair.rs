@@ -27,16 +27,16 @@ use crate::services::{Next, Service};
 use crate::storage::Env;
 use crate::store::{MessageStore, OpenMode, expect_outside, expect_unlocked, find_for_rebuild, take_lock};
 
-/// How a store is repaired.
+/// The options of a repair.
 #[derive(Debug, Clone, Copy)]
 pub struct RepairRequest<'a> {
-    /// Nothing is changed: the report says what would be.
+    /// True for a dry run: the report lists the changes and none is made.
     pub is_dry_run: bool,
     /// The directory that gets a repaired copy; the store stays as it is.
     pub into: Option<&'a Path>,
 }
 
-/// What a change does.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// All files are copied, and the copy is repaired.
@@ -51,12 +51,12 @@ pub enum Action {
     Fill,
     /// A salvage record is put over a stretch that holds no whole record.
     Salvage,
-    /// Queues, index and checkpoint are made anew from the log.
+    /// Queues, index and checkpoint are made again from the log.
     Rebuild,
 }
 
 impl Action {
-    /// As Python and JSON have it.
+    /// Returns its name in Python and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Copy => "copy",
@@ -73,7 +73,7 @@ impl Action {
 /// One change, made or planned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What is done.
+    /// The kind of the change.
     pub action: Action,
     /// The file or directory.
     pub file: PathBuf,
@@ -81,24 +81,24 @@ pub struct Change {
     pub what: String,
 }
 
-/// What a repair has done, or would do.
+/// The report of a repair, or of its dry run.
 #[derive(Debug, Clone)]
 pub struct RepairReport {
     /// The store that was repaired, or its repaired copy.
     pub path: PathBuf,
-    /// Whether nothing was changed.
+    /// True if nothing was changed.
     pub is_dry_run: bool,
-    /// What was found before.
+    /// The findings before it.
     pub found: VerifyReport,
     /// The changes, in order; none if nothing has to be done.
     pub changes: Vec<Change>,
-    /// Why log, queues and index are left as they are, although something is wrong with them.
+    /// The reason why log, queues and index are left as they are, although something is wrong with them.
     pub refusal: Option<Error>,
-    /// Where files were set aside, if any was.
+    /// The directory of the files that were set aside, if there are any.
     pub backup: Option<PathBuf>,
     /// Stretches of the log whose messages are lost.
     pub lost: Vec<Range<i64>>,
-    /// What is found after it; of a dry run: what would not be mended. Without notes.
+    /// The findings after it; of a dry run: those that it would not fix. Without notes.
     pub left: Vec<Finding>,
 }
 
@@ -112,7 +112,7 @@ impl RepairReport {
     }
 }
 
-/// Makes queues, index and checkpoint of the store at `path` anew from its log. Entries of messages that have expired stay.
+/// Makes queues, index and checkpoint of the store at `path` again from its log. Entries of messages that have expired stay.
 /// `tell` is called as by [`repair`].
 ///
 /// # Errors
@@ -139,7 +139,7 @@ pub fn rebuild(
     carry_out(subject, request, found, &plan, tell)
 }
 
-/// Verifies the store at `path`, mends what can be mended, and verifies it again. `tell` is called with the bytes that are done,
+/// Verifies the store at `path`, fixes what can be fixed, and verifies it again. `tell` is called with the bytes that are done,
 /// and with all of them, in each pass: while the store is verified, while it is written, and while it is verified again.
 ///
 /// # Errors
@@ -260,7 +260,7 @@ impl Subject<'_> {
     }
 }
 
-/// What is going to be done.
+/// The plan of a repair.
 #[derive(Default)]
 struct Plan {
     /// Files that are moved aside.
@@ -274,13 +274,13 @@ struct Plan {
     lost: Vec<Range<i64>>,
     /// The end of the log where no whole record follows the damage, up to the last message that a queue entry names.
     cut: Option<Range<i64>>,
-    /// Queue entries of messages that the log does not have. They are not made anew.
+    /// Queue entries of messages that the log does not have. They are not made again.
     entries_ahead: u64,
     /// The log has lost its end.
     is_end_lost: bool,
     /// The queue offsets of the messages after the end of the log, which new messages get again.
     reassigned: LostOffsets,
-    /// How the store is opened to make queues, index and checkpoint anew; `None` if they stay.
+    /// The recovery with which queues, index and checkpoint are made again; `None` if they stay.
     recovery: Option<Recovery>,
     refusal: Option<Error>,
 }
@@ -370,8 +370,8 @@ impl Plan {
         Ok(None)
     }
 
-    /// Plans that queues, index and checkpoint are made anew, unless the store has to be left as it is. The writer that is going
-    /// to do it tells what it would find.
+    /// Plans a rebuild of queues, index and checkpoint, unless the store has to be left as it is. The writer that will
+    /// do it reports what it would find.
     fn make_anew(&mut self, subject: Subject<'_>, found: &VerifyReport, recovery: Recovery, takes_lock: bool) -> Result<()> {
         let Subject { env, path, config } = subject;
         let too_many = || found.findings.first().filter(|_| found.contradictions.corrections.is_none());
@@ -452,7 +452,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether the finding is there afterwards, too, as far as it can be known before.
+    /// Returns true if the finding remains afterwards, as far as that can be known before.
     fn leaves(&self, finding: &Finding) -> bool {
         finding.severity != Severity::Note
             && match finding.remedy {

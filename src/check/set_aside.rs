@@ -108,7 +108,7 @@ fn replace(env: &dyn Env, root: &Path, segments: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Where the file that replaces a segment is made: a broker does not start if a foreign file stands among the segments.
+/// Returns the place where the new file of a segment is made: a broker does not start if a foreign file is among the segments.
 fn place_of_new(root: &Path, segment: &Path) -> PathBuf {
     let name = segment.file_name().unwrap_or_default();
     root.join(format!("{UNFINISHED_PREFIX}{}", name.display()))
@@ -225,7 +225,7 @@ fn list(env: &dyn Env, dir: &Path) -> Result<Vec<(std::ffi::OsString, EntryKind)
     Ok(entries.into_iter().map(|entry| (entry.name, entry.kind)).collect())
 }
 
-/// Where a file of the store is put in the backup, in directories of the same names, which are made.
+/// Returns the place of a file in the backup, in directories of the same names, which are made.
 fn place_for(env: &dyn Env, root: &Path, backup: &Path, file: &Path) -> Result<PathBuf> {
     let place = in_backup(root, backup, file);
     let mut dir = backup.to_owned();

@@ -174,7 +174,7 @@ pub(super) fn look_at_checkpoint(env: &dyn Env, last_store_time: Option<i64>, co
             format!("{name} is {stamp}, now it is {now}"),
         ));
     }
-    // After a crash a broker's stamp may be later than what reached the disk. A live writer has stamped more meanwhile.
+    // After a crash a broker's stamp may be later than what reached the disk. A live writer has stamped more since.
     let is_exact = context.writer == Writer::Closed || (context.writer == Writer::Crashed && checkpoint.is_ours());
     let Some(last) = last_store_time.filter(|_| is_exact && !context.has_damage()) else {
         return Ok(());
@@ -191,7 +191,7 @@ pub(super) fn look_at_checkpoint(env: &dyn Env, last_store_time: Option<i64>, co
     Ok(())
 }
 
-/// Looks at what stands after the end of the log.
+/// Reports bytes after the end of the log.
 pub(super) fn look_past_end(context: &mut Context<'_>) -> Result<()> {
     if context.writer == Writer::Live {
         return Ok(());

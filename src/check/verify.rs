@@ -30,9 +30,9 @@ const PAUSE: i64 = 1 << 20;
 const LOOKS: usize = 4;
 /// Bytes of a section: worth the change of hands, and not too much for the cache of a core.
 const SECTION: i64 = 1 << 20;
-/// Each thread keeps the next entries of each queue: so many queues of all threads.
+/// Each thread keeps the next entries of each queue, of at most this many queues over all threads.
 const MOST_KEPT: usize = 1 << 16;
-/// So many entries of all queues, which take 12 MB, are kept by one thread.
+/// The most entries of all queues, 12 MB, that one thread keeps.
 const MOST_ENTRIES: usize = 1 << 19;
 
 /// Errors that explain why the log ends before the mark of what was flushed.
@@ -49,14 +49,14 @@ const OTHER_SIGNS: [FindingId; 3] = [
     FindingId::QueueFileLength,
 ];
 
-/// What is verified.
+/// The options of a verification.
 #[derive(Debug, Clone, Copy)]
 pub struct VerifyRequest {
     /// Also the checksums of bodies, and the links of the index.
     pub deep: bool,
     /// A bound on the reading.
     pub max_bytes_per_s: Option<u64>,
-    /// How many threads read the log; fewer where there are very many queues. What is found does not depend on it.
+    /// The number of threads that read the log; fewer with very many queues. The findings do not depend on it.
     pub threads: usize,
     /// Bytes of the log that a thread reads at once.
     pub section_bytes: i64,
@@ -73,12 +73,12 @@ impl Default for VerifyRequest {
     }
 }
 
-/// What was verified, and what was found.
+/// The scope and the findings of a verification.
 #[derive(Debug, Clone)]
 pub struct VerifyReport {
     /// The store.
     pub path: PathBuf,
-    /// What was found, the worst first.
+    /// The findings, the worst first.
     pub findings: Vec<Finding>,
     /// The physical offsets of the log that were compared.
     pub covered: Range<i64>,
@@ -88,14 +88,14 @@ pub struct VerifyReport {
     pub queue_entries: u64,
     /// Items of the index that were compared.
     pub index_items: u64,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
     /// The records that name another place than their queue entry.
     pub(super) contradictions: Decided,
 }
 
 impl VerifyReport {
-    /// Whether there is no finding but notes.
+    /// Returns true if all findings are notes.
     pub fn is_ok(&self) -> bool {
         self.findings.iter().all(|finding| finding.severity == Severity::Note)
     }
@@ -263,7 +263,7 @@ fn writer_of(env: &dyn Env, root: &Path) -> Result<Writer> {
     Ok(if is_open { Writer::Crashed } else { Writer::Closed })
 }
 
-/// Whether damage has ended the log, and not the last append: then what follows is looked at, too.
+/// Returns true if damage has ended the log, and not the last append: then the bytes after it are verified, too.
 fn goes_past_end(reader: &MessageReader, context: &Context<'_>) -> Result<bool> {
     let (log, end) = (reader.log(), context.bounds.end);
     let is_missing = reader.recovery().missing.is_some();
@@ -317,7 +317,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         (self.tell)(end - start, end - start)
     }
 
-    /// Passes over a section of which everything agrees; `false` if it does not agree with what stands before it.
+    /// Skips a section that agrees as a whole; `false` if it does not agree with the entries before it.
     fn take_agreed(&mut self, agreed: &Agreed) -> Result<bool> {
         let Some((first, last)) = agreed.store_times else {
             return Ok(false);
@@ -392,7 +392,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         self.keys.compare(view, &dispatched, &mut self.context)
     }
 
-    /// Says what is wrong where no whole record stands, and where the log goes on; `None` if it ends there.
+    /// Reports what is wrong at a place without a whole record. Returns the start of the next record; `None` if the log ends there.
     fn pass_over(&mut self, at: i64, found: &LogRecord<()>) -> Result<Option<i64>> {
         let log = self.context.log;
         let end = self.context.bounds.end;

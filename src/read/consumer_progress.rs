@@ -1,4 +1,4 @@
-//! How far the consumers of a broker have come, and what is left for them.
+//! The progress of a broker's consumers, and their lag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::format::{
 use crate::log::{BrokerSettings, load_broker_settings};
 use crate::read::message_reader::MessageReader;
 
-/// How far a group has come in a queue.
+/// The progress of a group in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupOffset {
     /// The group of consumers.
@@ -25,7 +25,7 @@ pub struct GroupOffset {
     pub offset: i64,
 }
 
-/// What a queue holds for a group.
+/// The bounds of a queue, and the progress of a group in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLag {
     /// The group of consumers.
@@ -49,8 +49,8 @@ impl GroupLag {
 }
 
 impl MessageReader {
-    /// Where the groups of consumers have come to, by the broker's own files; ascending. What a broker with light queues has written counts
-    /// before what one without them has.
+    /// Returns the progress of all consumer groups, by the broker's own files; ascending. The files of a broker with light queues take
+    /// precedence over those of a broker without them.
     ///
     /// # Errors
     /// [`Error::NotFound`] where no broker has written any, and those of [`load_broker_settings`].
@@ -96,7 +96,7 @@ impl MessageReader {
         })
     }
 
-    /// What each queue of a topic holds for each group that has consumed from that topic; ascending.
+    /// Returns the lag of each group that has consumed from a topic, by queue; ascending.
     ///
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].
@@ -128,7 +128,7 @@ impl MessageReader {
         })
     }
 
-    /// The topics as the broker is told to keep them; ascending.
+    /// Returns the topics as the broker is configured; ascending.
     ///
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].
@@ -136,7 +136,7 @@ impl MessageReader {
         self.settings(TOPICS_FILE, decode_topic_configs)
     }
 
-    /// Where the delivery of delayed messages has come to, by level; ascending.
+    /// Returns the progress of the delivery of delayed messages, by level; ascending.
     ///
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].

@@ -11,26 +11,26 @@ use crate::read::message_reader::MessageReader;
 /// Bytes of a field that are given.
 const MOST_BYTES: usize = 256;
 
-/// A field, and where it stands.
+/// A field and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpRow {
     /// The file.
     pub path: PathBuf,
     /// Its first byte there.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub length: u64,
     /// The first of them, 256 at most.
     pub bytes: Vec<u8>,
     /// Its name.
     pub field: String,
-    /// What it says.
+    /// Its value.
     pub value: String,
     /// What is wrong with it.
     pub wrong: Option<String>,
 }
 
-/// The rows of fields of what stands at a place of a file.
+/// Returns the rows of the fields at an offset of a file.
 fn rows<'a>(path: &'a Path, offset: u64, bytes: &'a [u8], fields: Vec<DumpedField>) -> impl Iterator<Item = DumpRow> + 'a {
     fields.into_iter().map(move |field| {
         let shown = field.at..field.at + field.len.min(MOST_BYTES);
@@ -54,7 +54,7 @@ fn mark(rows: &mut [DumpRow], field: &str, reason: String) {
 }
 
 impl MessageReader {
-    /// The fields of what stands at a physical offset, as the files have it.
+    /// Returns the fields at a physical offset, as the files have them.
     ///
     /// # Errors
     /// [`Error::NotFound`] where no segment is, [`Error::Io`].
@@ -223,7 +223,7 @@ impl MessageReader {
         Ok(())
     }
 
-    /// What an item leads to, and what is wrong with that.
+    /// Returns the record to which an item leads, and what is wrong with it.
     fn record_of_item(
         &self,
         physical_offset: i64,

@@ -12,7 +12,7 @@ use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::{NamedQueue, QueueWalk};
 
-/// What a `get` asks for.
+/// The request of a `get`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GetRequest {
     /// The topic.
@@ -23,11 +23,11 @@ pub struct GetRequest {
     pub offset: i64,
     /// Most messages to return.
     pub max_messages: usize,
-    /// Which tags are wanted.
+    /// The wanted tags.
     pub tags: TagFilter,
-    /// Whether the broker's bounds hold: one queue file, 16,000 bytes of entries, and its bytes and counts an answer.
+    /// True if the broker's bounds apply: one queue file, 16,000 bytes of entries, and its bytes and counts an answer.
     pub bounded: bool,
-    /// What to do at a message that was lost or is damaged.
+    /// The action at a message that was lost or is damaged.
     pub errors: Errors,
 }
 
@@ -65,18 +65,18 @@ impl TagFilter {
     }
 }
 
-/// Whether the tags code of an entry is a hash. A delayed message's entry holds its delivery time, an entry with an extension an
+/// Returns true if the tags code of an entry is a hash. A delayed message's entry holds its delivery time, an entry with an extension an
 /// address, and that of a lost message nothing of it.
 fn has_hash(topic: &str, unit: &CqUnit) -> bool {
     topic != SCHEDULE_TOPIC && !unit.is_lost() && unit.ext_address().is_none()
 }
 
-/// Whether an entry may be that of a message with these tags.
+/// Returns true if an entry may be that of a message with these tags.
 pub(super) fn is_code_of(topic: &str, unit: &CqUnit, tags: Option<&Cow<'_, str>>) -> bool {
     !has_hash(topic, unit) || tags.map_or(0, |tags| java_hash(tags)) == unit.tags_code as i32
 }
 
-/// How a `get` ended; the names are `RocketMQ`'s.
+/// The outcome of a `get`; the names are `RocketMQ`'s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GetMessageStatus {
     /// At least one message is returned.
@@ -116,7 +116,7 @@ impl GetMessageStatus {
 /// The answer to a `get`.
 #[derive(Debug, Clone)]
 pub struct GetResult {
-    /// How it ended.
+    /// The outcome.
     pub status: GetMessageStatus,
     /// Queue offset to ask for next.
     pub next_begin_offset: i64,
@@ -126,7 +126,7 @@ pub struct GetResult {
     pub max_offset: i64,
     /// The messages, in queue order.
     pub messages: Vec<StoredMessage>,
-    /// Whether the last entry examined lies further from the log's end than memory is assumed to reach.
+    /// True if the last entry examined lies further from the log's end than memory is assumed to reach.
     pub suggest_pulling_from_slave: bool,
     /// Messages that were lost or are damaged, and were passed over.
     pub skipped: u64,

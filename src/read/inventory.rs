@@ -11,7 +11,7 @@ pub struct Segment {
     pub start: i64,
     /// Bytes of the log in it: all of it, or up to the log's end, or up to the last whole record of a segment that is cut short.
     pub bytes: i64,
-    /// Whether the log goes on in a later segment.
+    /// True if the log continues in a later segment.
     pub is_sealed: bool,
     /// The store time of its first message, in ms; `None` if it has none, or if that cannot be read.
     pub first_store_time: Option<i64>,

@@ -1,4 +1,4 @@
-//! Where the messages of a time begin in a queue.
+//! Binary search for the first message of a time in a queue.
 //!
 //! The store times of a queue rise, and a binary search finds the place, unless a broker's clock was set back: then several
 //! places have a message of the time after an earlier one, and RocketMQ finds any of them. The first one is wanted, since a
@@ -15,7 +15,7 @@ use crate::interrupt;
 use crate::log::{ConsumeQueue, RecordCursor, UnitCursor};
 use crate::read::message_reader::MessageReader;
 
-/// Which end of the messages with one store time is meant.
+/// An end of the range of messages with one store time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The first message stored at or after the time (`RocketMQ`'s LOWER).
@@ -25,7 +25,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// What stands for a time between two whole ms: no message was stored there.
+    /// Returns how a time between two whole ms is rounded: no message was stored there.
     pub fn round(self) -> Round {
         match self {
             Self::Left => Round::Up,
@@ -35,10 +35,9 @@ impl Side {
 }
 
 impl MessageReader {
-    /// Queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
-    /// offset if there is none. Messages that expired or were lost are passed over, and in a store that is opened to skip damaged
-    /// ones, these, too. Where a clock was set back, this is the first such message that the search sees: a short stretch of them further
-    /// back can be missed. Source: docs/FORMAT.md, "Lookup by time".
+    /// Returns the queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
+    /// offset if there is none. Messages that expired or were lost are skipped, and with [`Errors::Skip`] damaged ones, too.
+    /// Where a clock was set back, this is the first such message that the search sees: a short stretch of them further back can be missed. Source: docs/FORMAT.md, "Lookup by time".
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
@@ -47,7 +46,7 @@ impl MessageReader {
         Ok(self.resolve_time(topic, queue_id, time_ms, side, errors)?.unwrap_or(0))
     }
 
-    /// As [`MessageReader::offset_at`], with this to do at damage; `None` where there is no such queue.
+    /// Same as [`MessageReader::offset_at`], with an action for damage; `None` where there is no such queue.
     ///
     /// # Errors
     /// As [`MessageReader::offset_at`].
@@ -92,7 +91,7 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// A message of the time or later, of which the one before is earlier; `end` if there is none before it.
+    /// Returns a message of the time or later whose predecessor is earlier; `end` if there is none before it.
     fn search(&mut self, end: i64) -> Result<i64> {
         let (mut low, mut high, mut found) = (self.start, end, end);
         while low < high {
@@ -118,7 +117,7 @@ impl Lookup<'_> {
         Ok(None)
     }
 
-    /// Such a message before `found`, if one is seen. A damaged message is passed over.
+    /// Returns such a message before `found`, if it sees one. A damaged message is skipped.
     fn look_back(&mut self, found: i64) -> Result<Option<i64>> {
         let (mut newer, mut newer_time) = (found, i64::MAX);
         let mut point = found;

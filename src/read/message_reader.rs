@@ -19,7 +19,7 @@ use crate::remedy::Remedy;
 use crate::storage::Env;
 use crate::watermark::Watermark;
 
-/// Where a message lies in the log.
+/// The location of a message in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// Its record's first byte.
@@ -40,12 +40,12 @@ pub struct MessageReader {
     index: Arc<IndexService>,
     /// The traces that the open has found.
     last_writer: LastWriter,
-    /// Where the log ends; a writer of this process moves it, or a refresh.
+    /// The end of the log; a writer of this process moves it, or a refresh.
     pub(super) readable: Arc<Watermark>,
-    /// Up to where the messages that a writer of this process has appended since the open are in their queues.
+    /// The end of the messages that a writer of this process has appended since the open and put into their queues.
     pub(super) dispatched: Arc<Watermark>,
     report: RecoveryReport,
-    /// Where the last message starts, and when it was stored: a refresh goes on after it. `None` if a writer of this process moves the end.
+    /// Start and store time of the last message, after which a refresh continues. `None` if a writer of this process moves the end.
     pub(super) last: Option<Mutex<(i64, i64)>>,
     /// An index that has all keys of the last message: the header of its last file, and where the log ended.
     pub(super) indexed_to_end: Mutex<Option<(IndexHeader, i64)>>,
@@ -110,7 +110,7 @@ impl MessageReader {
         &self.config
     }
 
-    /// What opening found.
+    /// Returns the report of the recovery by the open.
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
     }
@@ -125,7 +125,7 @@ impl MessageReader {
         RecordStarts::new(&self.log, &self.queues, Some(&self.index), self.last_writer)
     }
 
-    /// Where the log ends.
+    /// Returns the end of the log.
     pub(super) fn log_end(&self) -> i64 {
         self.readable.get()
     }
@@ -148,7 +148,7 @@ impl MessageReader {
         first_damage(&unread).map_or_else(|| Ok(topics.into_iter().collect()), |damage| Err(damage.clone()))
     }
 
-    /// Whether [`MessageReader::topics`] holds this name.
+    /// Returns true if [`MessageReader::topics`] has this name.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -185,8 +185,8 @@ impl MessageReader {
         Ok(queue.map_or(0..0, |queue| queue.min_offset()..queue.max_offset()))
     }
 
-    /// Where the message with this queue offset lies; `None` if there is none, and if it has expired or was lost. The record itself is not
-    /// read.
+    /// Returns the location of the message with this queue offset; `None` if there is none, or it has expired or was lost. Does not read
+    /// the record.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
@@ -218,7 +218,7 @@ impl MessageReader {
         })
     }
 
-    /// The entry of the message with this queue offset; `None` if there is none.
+    /// Returns the entry of the message with this queue offset; `None` if there is none.
     pub(super) fn entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<CqUnit>> {
         match self.queue(topic, queue_id)? {
             Some(queue) => entry(&queue, queue_offset),
@@ -235,7 +235,7 @@ impl MessageReader {
         self.message_of_queue(queue.as_deref(), topic, queue_id, queue_offset)
     }
 
-    /// As [`MessageReader::message_in_queue`], for a caller that holds the queue: to find it costs as much as to read an entry of it.
+    /// Same as [`MessageReader::message_in_queue`], for a caller with the queue: finding it costs as much as reading an entry of it.
     pub(super) fn message_of_queue(
         &self,
         queue: Option<&ConsumeQueue>,
@@ -454,7 +454,7 @@ impl MessageReader {
         &self.index
     }
 
-    /// How far before the log's end a message may lie and still count as cached.
+    /// Returns the distance before the log's end within which a message counts as cached.
     pub(super) fn memory_window(&self) -> i64 {
         self.config.memory_window(self.physical_memory)
     }
@@ -465,7 +465,7 @@ pub(super) fn message_text(topic: &str, queue_id: i32, queue_offset: i64) -> Str
     format!("the message of topic {topic:?}, queue {queue_id}, queue offset {queue_offset}")
 }
 
-/// The entry at this queue offset; `None` if there is none.
+/// Returns the entry at this queue offset; `None` if there is none.
 fn entry(queue: &ConsumeQueue, queue_offset: i64) -> Result<Option<CqUnit>> {
     if (queue.min_offset()..queue.max_offset()).contains(&queue_offset) {
         queue.unit(queue_offset)

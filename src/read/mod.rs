@@ -6,7 +6,7 @@ mod damage;
 mod walked_keys;
 /// A store opened for reading.
 mod message_reader;
-/// What another process has changed since an open.
+/// Changes that another process has made since an open.
 mod refresh;
 
 /// Walks over a queue, from either end.
@@ -25,13 +25,13 @@ mod query_hits;
 mod query;
 /// Reading many messages at once.
 mod scan;
-/// What takes the room in the log.
+/// Log usage by topic, queue, tag and hour.
 mod usage;
 /// The files of a store, one by one.
 mod inventory;
-/// What stands at a place, field by field.
+/// The bytes at a place, field by field.
 mod dump;
-/// How far the consumers of a broker have come.
+/// The progress of a broker's consumers.
 mod consumer_progress;
 
 pub use crate::log::StoredMessage;

@@ -17,10 +17,10 @@ use crate::read::resolve::{HitBounds, KeyHit, KeySearch, QueryBy, QueryRequest, 
 pub struct QueryResult {
     /// The places of the messages, ascending by physical offset.
     pub hits: Vec<KeyHit>,
-    /// Whether these are all messages that match: the limit left none out, every part of the log that had to be looked at could be read,
+    /// True if these are all messages that match: the limit left none out, every part of the log that was needed could be read,
     /// and the open found no sign of messages that are missing.
     pub complete: bool,
-    /// The physical offsets that were looked at, by index or by walk: down from the log's end, until the limit was reached.
+    /// The physical offsets that were searched, by index or by walk: down from the log's end, until the limit was reached.
     pub covers: Range<i64>,
     /// Places of the log that were passed over, because a message that could match was lost, or is damaged there. After damage to the
     /// length of a record the place can hold several messages.
@@ -70,7 +70,7 @@ impl MessageReader {
                 return Err(self.advise(damage.clone()));
             }
         }
-        // What was removed meanwhile is not covered any more.
+        // What was removed during the query is not covered any more.
         covers.start = covers.start.max(self.physical_bounds().start).min(covers.end);
         let unread = search.unread.unwrap_or_default();
         let skipped = unread.values().filter(|why| !matches!(why, Unreadable::Expired));
@@ -83,7 +83,7 @@ impl MessageReader {
     }
 
     /// The first stored message with this unique key: by the index for every topic that has queues, and then, if `walk` says so, by
-    /// walking the log, because a message may stand in no queue and in no index.
+    /// walking the log, because a message may be in no queue and in no index.
     ///
     /// # Errors
     /// [`crate::error::Error::Corrupt`] if it was not found and a part of the log that had to be looked at could not be read.
@@ -144,7 +144,7 @@ impl MessageReader {
             return Ok(false);
         }
         let header = indexed.header();
-        // The tag is the last key of a record: of the last record of a full file it may stand in the next one.
+        // The tag is the last key of a record: of the last record of a full file it may be in the next one.
         let last = Some(header.end_physical_offset).filter(|_| !indexed.is_full());
         for offset in [Some(header.begin_physical_offset), last].into_iter().flatten() {
             let LogRecord::Message(message) = self.log().read(offset, Check::Structure)? else {

@@ -19,7 +19,7 @@ pub struct QueryHits {
 }
 
 impl QueryHits {
-    /// Returns the hits, of which no message was read yet.
+    /// Returns the hits, whose messages are still unread.
     pub fn new(topic: String, hits: Vec<KeyHit>) -> Self {
         let words = hits.len().div_ceil(u64::BITS as usize);
         Self {
@@ -54,7 +54,7 @@ impl QueryHits {
             .ok()
     }
 
-    /// Returns true if the record is one that the query has found.
+    /// Returns true if the record is a message that the query has found.
     pub(super) fn has(&self, view: &MessageView<'_>) -> bool {
         let hit = self.find(view.physical_offset()).and_then(|index| self.hits.get(index));
         hit.is_some_and(|hit| *hit == KeyHit::of(view)) && view.topic() == self.topic
@@ -81,7 +81,7 @@ impl QueryHits {
         )))
     }
 
-    /// As [`message`](Self::message). Returns `None` for damage that is skipped.
+    /// Same as [`message`](Self::message). Returns `None` for damage that is skipped.
     ///
     /// # Errors
     /// Those of [`message`](Self::message).

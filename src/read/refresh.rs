@@ -1,7 +1,7 @@
 //! Changes that another process has made in a store since it was opened, and the landmarks that show whether it is still the same store.
 //!
-//! A refresh goes on where the open has ended, by the same plan: it reads the log from where that ended, and gives the entries of the new
-//! messages to the queues in memory. What that cannot tell is left to a new open.
+//! A refresh continues where the open has ended, by the same plan: it reads the log from there, and gives the entries of the new
+//! messages to the queues in memory. Changes that it cannot see this way need a new open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,12 +12,12 @@ use crate::read::message_reader::MessageReader;
 use crate::recovery::{find_growth, flushed_mark};
 use crate::storage::Env;
 
-/// What a refresh has found.
+/// The outcome of a refresh.
 #[derive(Debug)]
 pub struct Refreshed {
     /// By how many bytes the log has grown.
     pub bytes: i64,
-    /// The reader to go on with, if the one that was refreshed stays as it was: the topics of the store have changed, or it had no message.
+    /// The reader to continue with, if the refreshed one stays as it was: the topics of the store have changed, or it had no message.
     pub reopened: Option<Arc<MessageReader>>,
 }
 
@@ -40,7 +40,7 @@ impl MessageReader {
         self.read_on()
     }
 
-    /// As [`refresh`](Self::refresh), for messages alone: what was removed is noticed only where they need it.
+    /// Same as [`refresh`](Self::refresh), for messages alone: removed files are noticed only where they matter.
     ///
     /// # Errors
     /// As [`refresh`](Self::refresh).
@@ -52,7 +52,7 @@ impl MessageReader {
         let Some(last) = &self.last else {
             return Ok(unchanged);
         };
-        // Held to the end: of two refreshes at the same time, the second one goes on after the first.
+        // Held to the end: of two refreshes at the same time, the second one continues after the first.
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         self.expect_last(*last)?;
         let (log, end) = (self.log(), self.readable.get());
@@ -84,7 +84,7 @@ impl MessageReader {
         })
     }
 
-    /// Whether a refresh may find more messages: the cheapest look, which asks the system for nothing.
+    /// Returns true if a refresh may find more messages: the cheapest check, without a system call.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -101,8 +101,8 @@ impl MessageReader {
         flushed_mark(self.env.as_ref(), self.path())
     }
 
-    /// Up to where every message of the log is in its queue. Waits for a refresh that runs. A writer of this process puts the
-    /// last messages there a moment after their append.
+    /// Returns the physical offset below which every message is in its queue. Waits for a refresh that runs. A writer of this process puts
+    /// its last messages there a moment after their append.
     pub fn queued_until(&self) -> i64 {
         let _refreshing = self.last.as_ref().map(Mutex::lock);
         self.readable.get().min(self.dispatched.get().max(self.recovery().log_end))
@@ -125,7 +125,7 @@ impl MessageReader {
         })
     }
 
-    /// Refuses a log from which its last message was cut: other messages may stand where some were read.
+    /// Refuses a log from which its last message was cut: other messages may be where some were read.
     fn expect_last(&self, (last, store_time): (i64, i64)) -> Result<()> {
         if store_time == 0 || !self.log().is_replaced(last, store_time)? {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What takes the room in the log: its messages and their bytes, counted by topic, queue, tag, hour and segment in one pass.
+//! Log usage: messages and their bytes, counted by topic, queue, tag, hour and segment in one scan.
 
 use std::collections::HashMap;
 use std::mem;
@@ -15,14 +15,14 @@ use crate::read::walk::{LogWalk, Walked};
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// What messages are counted by.
+/// A grouping of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageBy {
     /// Their topic.
     Topic,
     /// The id of their queue.
     QueueId,
-    /// Their tags, as they stand in the property.
+    /// Their tags, as in the property.
     Tags,
     /// The hour of their store time, in UTC.
     Hour,
@@ -42,7 +42,7 @@ pub enum Shared {
 /// The messages of one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsageCount {
-    /// How many.
+    /// The number of messages.
     pub messages: i64,
     /// Bytes of their records.
     pub bytes: i64,
@@ -52,19 +52,19 @@ pub struct UsageCount {
     pub last_store_time: i64,
 }
 
-/// What a pass over the log has counted.
+/// The counts of a scan of the log.
 #[derive(Debug, Clone)]
 pub struct Usage {
     /// The groups, ascending: for each what its messages share, in the order in which it was asked for.
     pub groups: Vec<(Vec<Shared>, UsageCount)>,
     /// The physical offsets of the pass.
     pub covers: Range<i64>,
-    /// Those among them where no message could be counted: it was lost or is damaged, or its segment is missing. Ascending.
+    /// The ranges among them where no message could be counted: it was lost or is damaged, or its segment is missing. Ascending.
     pub unread: Vec<Range<i64>>,
 }
 
 impl MessageReader {
-    /// Counts every message of the log, those that no queue has included. Bodies are not checked. With [`Errors::Skip`] the pass goes on
+    /// Counts every message of the log, also those that are in no queue. Bodies are not checked. With [`Errors::Skip`] the scan continues
     /// after damage, at the next whole record.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ fn add_unread(unread: &mut Vec<Range<i64>>, stretch: Range<i64>) {
     }
 }
 
-/// The counts by what messages share, which stands in few bytes as a key: a message of a known group allocates nothing.
+/// Counts by group. A group's key takes few bytes: a message of a known group allocates nothing.
 struct Counts<'a> {
     by: &'a [UsageBy],
     reader: &'a MessageReader,
@@ -142,7 +142,7 @@ impl<'a> Counts<'a> {
             first_store_time: view.store_time(),
             last_store_time: view.store_time(),
         };
-        // The key was made of memory that a truncation may have zeroed meanwhile.
+        // The key was made of memory that a truncation may have zeroed concurrently.
         walk.check_intact()?;
         if let Some((_, count)) = self.groups.get_mut(&key[..]) {
             count.add(one);
@@ -155,7 +155,7 @@ impl<'a> Counts<'a> {
         Ok(())
     }
 
-    /// What tells the value of this message from those of others.
+    /// Appends the value that distinguishes the group of this message from others.
     fn push_key(&self, by: UsageBy, view: &MessageView<'_>, key: &mut Vec<u8>) {
         match by {
             UsageBy::Topic => push_text(Some(&view.topic()), key),

@@ -145,8 +145,8 @@ impl MessageReader {
         self.walk(start..range.end, visit)
     }
 
-    /// Where a stretch goes on after its first record, if that is damaged and no other record can be hidden in the damage: its own length
-    /// leads to the next whole record, or there is no room for two. Otherwise where the stretch starts.
+    /// Returns where a stretch continues after its first record, if that is damaged and no other record can be hidden in the damage:
+    /// its own length leads to the next whole record, or there is no room for two. Otherwise returns the start of the stretch.
     fn end_of_indexed(&self, range: &Range<i64>) -> Result<i64> {
         let (log, at) = (self.log(), range.start);
         if !matches!(
@@ -160,7 +160,7 @@ impl MessageReader {
         Ok(if is_alone { next } else { at })
     }
 
-    /// Where the first record starts that is not before `at`: a record that stood there may have been lost since, and then `at` is inside
+    /// Returns the start of the first record that is not before `at`: a record there may have been lost since, and then `at` is inside
     /// a salvage record.
     fn record_start(&self, at: i64, unread: &mut Unread) -> Result<i64> {
         let log = self.log();
@@ -226,8 +226,8 @@ impl MessageReader {
         Ok(self.record_starts().next_record(at, at + 1, i64::MIN)?.unwrap_or(end))
     }
 
-    /// What is wrong at a place where a pass over the log found no record, and where it goes on: at the next whole record, or at
-    /// `end`. What stood there may have expired, and then nothing is wrong.
+    /// Returns what is wrong at a place without a record, and where the walk continues: at the next whole record, or at
+    /// `end`. The record there may have expired, and then nothing is wrong.
     pub(crate) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
         let log = self.log();
         let next_segment = || log.next_start(at).unwrap_or(end);

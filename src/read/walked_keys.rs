@@ -29,12 +29,12 @@ impl WalkedKeys {
         }
     }
 
-    /// Up to where it was walked.
+    /// Returns the end of the walked part.
     pub(super) fn end(&self) -> i64 {
         self.range.end
     }
 
-    /// As [`IndexService::find_all`](crate::log::IndexService::find_all).
+    /// Same as [`IndexService::find_all`](crate::log::IndexService::find_all).
     pub(super) fn find_all(&self, lookup: KeyLookup<'_>) -> Candidates {
         let mut found = Candidates::default();
         for (key, hash) in lookup.keys {
@@ -70,7 +70,7 @@ pub(super) struct Walk {
     /// One after the other.
     parts: Vec<WalkedKeys>,
     last: WalkedKeys,
-    /// So many keys more may be kept.
+    /// The number of keys that may still be kept.
     room: usize,
 }
 
@@ -143,7 +143,7 @@ impl WalkedStretches {
                 part.keys.splice(..0, before.keys.iter().copied());
                 part.sort();
             }
-            // Other walks have kept theirs meanwhile.
+            // Other walks may have kept theirs since.
             if !part.range.is_empty() && count(&known) + part.keys.len() <= MOST_KEYS {
                 part.keys.shrink_to_fit();
                 known.push(Arc::new(part));

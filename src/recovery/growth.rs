@@ -1,4 +1,4 @@
-//! What came to a store since it was opened for reading: the plan of an open, from where the log ended.
+//! Growth of a store since it was opened for reading: the plan of an open, from the end of the log then.
 
 use std::path::Path;
 
@@ -15,14 +15,14 @@ use crate::storage::Env;
 
 /// The messages that the log has gained.
 pub(crate) struct Growth {
-    /// Where the log ends now, and its last message.
+    /// The end of the log now, and its last message.
     pub(crate) report: RecoveryReport,
     /// The entries of the new messages.
     pub(crate) entries: QueueTails,
 }
 
-/// Reads the log from `from` on, where it ended. `None` if only a new open can tell what the queues hold: a queue begins again,
-/// as after its topic was deleted, or lacks messages.
+/// Reads the log from `from` on, its former end. `None` if only a new open can see what the queues hold: a queue begins again,
+/// as after its topic was deleted, or has a gap.
 ///
 /// # Errors
 /// [`Error::Corrupt`] for damage that whole records follow, [`Error::Io`], those of [`crate::interrupt::check`].
@@ -78,7 +78,7 @@ pub(crate) fn find_growth(
     }))
 }
 
-/// The writer goes on after a record only when the record is whole, so this one is damaged.
+/// Returns the damage of this record: the writer continues after a record only once it is whole.
 fn damage(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Error> {
     let at = report.log_end;
     let found = match store.log.read(at, store.check)? {

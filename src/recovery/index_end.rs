@@ -1,19 +1,19 @@
-//! Which index files agree with the log, and from which message on keys are put into the index again.
+//! Index files that agree with the log, and the first message whose keys are put into the index again.
 
 use crate::error::Result;
 use crate::format::{Check, Checkpoint, IndexGeometry};
 use crate::log::{IndexService, KeptIndex, LogFiles, LogRecord};
 
-/// Where indexing goes on.
+/// The start of indexing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IndexStart {
-    /// What is kept of the index.
+    /// The part of the index that is kept.
     pub kept: KeptIndex,
     /// The first message of which a key may be missing.
     pub from: i64,
 }
 
-/// Where indexing goes on if the log ends at the end of its last segment.
+/// Returns the start of indexing if the log ends at the end of its last segment.
 ///
 /// # Errors
 /// As [`find_index_start`].
@@ -26,7 +26,7 @@ pub(super) fn estimate_index_start(
     Ok(find_index_start(log, index, checkpoint, geometry, log.files_end())?.from)
 }
 
-/// What is kept of the index of a log that ends at `log_end`.
+/// Returns the part of the index that is kept for a log that ends at `log_end`.
 ///
 /// # Errors
 /// [`crate::error::Error::Io`].

@@ -1,5 +1,5 @@
-//! The plan of recovery: where the log ends, which entries the queues lack, and which of their entries point past the end. Planning reads
-//! and decides, and changes nothing. Every open carries the plan out in memory, a writing open then also on disk.
+//! The plan of recovery: the end of the log, missing queue entries, and entries past the end. Planning reads and decides, and changes
+//! nothing. Every open executes the plan in memory, a writing open then also on disk.
 //!
 //! Source of the rules: docs/FORMAT.md, "Start and recovery". Two rules differ from `RocketMQ`'s on purpose. The record that starts
 //! exactly where the queues end is dispatched; 5.3.2 to 5.5.1 lose it. A record whose own offset says that it belongs elsewhere does not
@@ -63,10 +63,10 @@ pub struct Missing {
     pub remedy: Option<Remedy>,
 }
 
-/// What makes queues and log agree.
+/// The plan that makes queues and log agree.
 #[derive(Debug)]
 pub struct RecoveryPlan {
-    /// What was found.
+    /// The report of what was found.
     pub report: RecoveryReport,
     /// The last message that the checkpoint covers ends here. What was read after it may be in memory only.
     pub unsynced_from: i64,
@@ -76,7 +76,7 @@ pub struct RecoveryPlan {
 }
 
 impl RecoveryPlan {
-    /// Carries the plan out in memory: the queues drop entries that point past the log, and get the entries that they lack in their tails.
+    /// Executes the plan in memory: the queues drop entries that point past the log, and get their missing entries in their tails.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for a queue file that cannot be read.
@@ -133,7 +133,7 @@ pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
     let start = scan_start(store, index_from)?;
     let until = scan_end(start, store)?;
     let (mut plan, gap) = plan_from(start, until, store)?;
-    // A queue lacks the message before one that was read: its files are lost, or its first messages expired. Only the whole log tells.
+    // A queue misses the message before one that was read: its files are lost, or its first messages expired. Only the whole log shows it.
     let first = store.log.first_offset();
     if gap && start > first {
         plan = plan_from(first, until, store)?.0;
@@ -146,8 +146,8 @@ pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
     Ok(plan)
 }
 
-/// The bound of a scan from `scan_start`. It excludes what a live writer appends meanwhile, has begun to append, or does not show
-/// yet; there is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for
+/// Returns the bound of a scan from `scan_start`. It excludes records that a live writer appends concurrently or does not
+/// show yet; there is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for
 /// records after damage.
 pub(super) fn scan_end(scan_start: i64, store: &StoreState<'_>) -> Result<i64> {
     if store.records.shutdown.is_clean() || store.intent.is_salvage() || store.is_for_writing() {
@@ -164,7 +164,7 @@ pub(super) fn scan_end(scan_start: i64, store: &StoreState<'_>) -> Result<i64> {
     Ok(store.shown_until().map_or(end, |shown| end.min(shown.max(scan_start))))
 }
 
-/// Whether the last record is one of a broker that is still writing its properties, which no checksum covers: they end in zeros.
+/// Returns true if a broker is still writing the properties of the last record, which no checksum covers: they end in zeros.
 fn is_half_written(store: &StoreState<'_>, last: &Range<i64>) -> Result<bool> {
     if !store.is_written_to() || last.is_empty() || store.is_own(last.start) {
         return Ok(false);
@@ -264,7 +264,7 @@ fn last_before(scan_start: i64, store: &StoreState<'_>) -> Result<Option<StoredM
     })
 }
 
-/// Where the next whole record starts after damage; `None` if there is none, or if this is no salvage.
+/// Returns the start of the next whole record after damage; `None` if there is none, or if this is no salvage.
 fn find_next_record(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     if !store.intent.is_salvage() {
         return Ok(None);
@@ -275,7 +275,7 @@ fn find_next_record(store: &StoreState<'_>, report: &RecoveryReport) -> Result<O
     store.record_starts().next_record(end, from, report.last_store_time)
 }
 
-/// Where the log goes on after missing segments, or after the last whole record of one that is cut short. A writing open plans
+/// Returns where the log continues after missing segments, or after the last whole record of a shortened one. A writing open plans
 /// this, too, and then refuses the store.
 fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     if log.holds(at)? && !log.is_cut_short(at)? {
@@ -289,7 +289,7 @@ fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     Ok(None)
 }
 
-/// Whether an entry stays without a look at the record to which it points. Before the start of the scan it stays if the entry before it
+/// Returns true if an entry stays without a look at its record. Before the start of the scan it stays if the entry before it
 /// points to a smaller offset: reading a record for each of thousands of queues takes long. From there on every record was read, and an
 /// entry that points to none of its queue is stale or torn. An entry also stays if its message was lost, or if its segment is not there.
 fn is_kept_unread(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Option<CqUnit>) -> Result<bool> {
@@ -319,7 +319,7 @@ fn contains(ranges: &[Range<i64>], offset: i64) -> bool {
         .is_some_and(|range| range.contains(&offset))
 }
 
-/// Where a scan has stopped, and why.
+/// Returns where a scan has stopped, and the reason.
 fn stop(scan: &LogScan<'_>, store: &StoreState<'_>) -> Result<(i64, String)> {
     let (at, log) = (scan.position(), store.log);
     let found = match scan.stopped_by() {

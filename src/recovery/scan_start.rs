@@ -1,4 +1,4 @@
-//! From where the log is read when a store is opened: docs/FORMAT.md, "Start and recovery".
+//! The start of the log scan of an open: docs/FORMAT.md, "Start and recovery".
 
 use crate::error::Result;
 use crate::format::{Check, CqUnit};
@@ -26,7 +26,7 @@ pub(super) fn scan_start(store: &StoreState<'_>, index_from: i64) -> Result<i64>
     Ok(start)
 }
 
-/// Whether the number of queue entries up to the message of our stamp differs from the number in the stamp. Then a queue file was
+/// Returns true if the number of queue entries up to the message of our stamp differs from the number in the stamp. Then a queue file was
 /// removed, or a torn entry leads to a wrong place. In a queue that got no message since, nothing else shows that. Where a broker
 /// has closed the store, a queue whose directory has no file does.
 fn has_other_entries(store: &StoreState<'_>) -> Result<bool> {
@@ -49,7 +49,7 @@ pub(super) fn last_stamped(store: &StoreState<'_>) -> Result<Option<StoredMessag
         return Ok(None);
     }
     Ok(match log.read(checkpoint.logics_physical_offset, check)? {
-        // Another message stands there if the checkpoint is of another history of this log.
+        // It is another message if the checkpoint is of another history of this log.
         LogRecord::Message(message) => Some(message).filter(|last| last.view().store_time() == checkpoint.physic_msg_timestamp),
         _ => None,
     })
@@ -92,7 +92,7 @@ fn start_by_index(log: &LogFiles, index_from: i64, check: Check) -> Result<i64> 
     }
 }
 
-/// Start of the newest segment at or before `until` that begins with a whole record; the first segment if there is none.
+/// Returns the start of the newest segment at or before `until` that begins with a whole record; the first segment if there is none.
 fn newest_start(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
     newest(log, check, |start| Ok(start <= until))
 }

@@ -91,8 +91,8 @@ impl StoreFiles {
     }
 }
 
-/// Fills in every size that the files in `path` tell, for a writer that goes on with them, or (`is_rebuilt`) without their index. Says
-/// whether there is a segment.
+/// Fills in every size that the files in `path` show, for a writer that continues them, or (`is_rebuilt`) without their index. Returns
+/// true if there is a segment.
 ///
 /// # Errors
 /// As [`crate::recovery::open_for_reading`]; [`Error::Invalid`] where the index files admit several geometries, and where no
@@ -197,7 +197,7 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
 /// The directories of the files that are derived from the log.
 const DERIVED: [&str; 2] = [CONSUME_QUEUE_DIR, INDEX_DIR];
 
-/// Whether these are the first things that a writer makes, and nothing else. Queue or index files show that there was a log.
+/// Returns true if these are the first files that a writer makes, and nothing else. Queue or index files show that there was a log.
 fn is_begun(env: &dyn Env, path: &Path, entries: &[DirEntry]) -> Result<bool> {
     for entry in entries {
         let name = entry.name.to_string_lossy();

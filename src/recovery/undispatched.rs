@@ -110,7 +110,8 @@ impl<'a> Undispatched<'a> {
         self.lost += bytes / MIN_RECORD_SIZE as i64;
     }
 
-    /// Some queue may lack the message of this entry. A queue offset that is missing gets the entry, unless a lost message may have had it.
+    /// Notes that some queue may miss the message of this entry. A missing queue offset gets the entry, unless a lost message may have
+    /// had it.
     fn doubt(&mut self, unit: CqUnit) {
         let substitute = self.substitute.filter(|known| known.is_lost()).unwrap_or(unit.of_lost());
         self.pass_over(Some(substitute), MIN_RECORD_SIZE as i64);

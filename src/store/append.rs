@@ -17,7 +17,7 @@ const MAX_STRETCH_BYTES: usize = 256 * 1024;
 /// `RocketMQ`'s `PutMessageStatus` of a message that is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PutStatus {
-    /// As durable as was asked for.
+    /// As durable as requested.
     PutOk,
     /// Not durable yet when `sync_flush_timeout` was over. It may become durable a moment later.
     FlushDiskTimeout,
@@ -33,12 +33,12 @@ impl PutStatus {
     }
 }
 
-/// What became of a message that was stored.
+/// The outcome of a message that was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AppendResult {
-    /// Whether it is durable.
+    /// Its durability.
     pub status: PutStatus,
-    /// Where.
+    /// Its location.
     pub appended: Appended,
     /// Its offset message id.
     pub message_id: MessageId,
@@ -97,7 +97,7 @@ impl MessageStore {
 }
 
 impl<'s> Appender<'s> {
-    /// The same, but where an append would wait it asks for the sync and returns. The caller waits, by [`Flushed::wait`].
+    /// Returns an appender that requests the sync instead of waiting for it. The caller waits, by [`Flushed::wait`].
     ///
     /// [`Flushed::wait`]: crate::store::Flushed::wait
     #[must_use]
@@ -105,7 +105,7 @@ impl<'s> Appender<'s> {
         Self { only_asks: true, ..self }
     }
 
-    /// The same, but [`Appender::append_all`] gives each message the store time that it states, in a log whose times do not fall: a time
+    /// Returns an appender whose [`Appender::append_all`] keeps stated store times, in a log whose times do not fall: a time
     /// before that of the message before it, and one that the checkpoint covers, are raised.
     #[must_use]
     pub fn keeping_store_times(self) -> Self {
@@ -177,7 +177,7 @@ impl<'s> Appender<'s> {
         self.append_checked(&messages, done)
     }
 
-    /// Appends a batch as a producer sends it: `body` holds the messages, `common` what they share. They stand one after the other
+    /// Appends a batch as a producer sends it: `body` holds the messages, `common` their shared fields. They follow one another
     /// in one segment. With `batch_properties` each record gets them after its own, as brokers before 5.3.4 store them.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ impl<'s> Appender<'s> {
         self.store.checker.check_incoming(message)
     }
 
-    /// Whether to wait until these messages are durable.
+    /// Returns true if the call waits until these messages are durable.
     #[inline]
     pub fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> bool {
         let waits_for_sync = self.store.config().flush_disk_type.waits_for_sync();
@@ -228,7 +228,7 @@ impl<'s> Appender<'s> {
         Ok(())
     }
 
-    /// What follows an append: waits until the log is durable, or asks for that where nobody waits, or leaves it to the flusher.
+    /// Acknowledges an append: waits until the log is durable, or requests that where nobody waits, or leaves it to the flusher.
     #[inline]
     fn acknowledge(self, last: Appended, waits: bool) -> Result<PutStatus> {
         let Self { store, .. } = self;
@@ -311,7 +311,7 @@ fn incoming<'a, M: Into<Incoming<'a>>>(messages: Vec<M>) -> Vec<Incoming<'a>> {
     messages.into_iter().map(Into::into).collect()
 }
 
-/// How many of the first messages one hold of the append lock takes.
+/// Returns the number of messages that one hold of the append lock takes.
 fn stretch_len(messages: &[Incoming<'_>]) -> usize {
     let mut bytes = 0;
     let fitting = messages.iter().take_while(|incoming| {
@@ -369,7 +369,7 @@ fn results(messages: &[Incoming<'_>], appended: Vec<Appended>) -> impl Iterator<
         .map(|(incoming, appended)| result(incoming.message(), appended, PutStatus::PutOk))
 }
 
-/// Whether a message asks that its append waits until it is durable: `RocketMQ`'s `isWaitStoreMsgOK`.
+/// Returns true if a message asks that its append waits until it is durable: `RocketMQ`'s `isWaitStoreMsgOK`.
 fn waits(properties: &[u8]) -> bool {
     Properties::new(properties)
         .get(property::WAIT)

@@ -8,14 +8,14 @@ use crate::store::append::Appender;
 use crate::store::message_checker::Incoming;
 
 /// Topics in which a broker keeps the state of transactions. Bodies in the second one name queue offsets of the first one: in a
-/// copy, whose queues begin at 0, other half messages stand there. The broker would take an open transaction for an ended one, or
+/// copy, whose queues begin at 0, there are other half messages. The broker would take an open transaction for an ended one, or
 /// ask about an ended one again.
 const OF_TRANSACTIONS: [&str; 2] = ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"];
 
 /// Bytes of messages that wait in memory until they are appended.
 const WAITING: usize = 1 << 20;
 
-/// What a copy has stored so far.
+/// The messages that a copy has stored.
 #[derive(Debug, Clone, Default)]
 pub struct Copied {
     /// Messages by topic, as the copy calls it.
@@ -33,9 +33,9 @@ pub struct Copied {
 pub struct Copier<'s> {
     appender: Appender<'s>,
     keeps_store_times: bool,
-    /// What topics are called in the copy, where that is another name.
+    /// New names of topics in the copy.
     renamed: HashMap<String, String>,
-    /// Those other names.
+    /// The new names.
     new_names: HashSet<String>,
     waiting: Vec<Incoming<'static>>,
     waiting_bytes: usize,
@@ -43,7 +43,7 @@ pub struct Copier<'s> {
 }
 
 impl<'s> Copier<'s> {
-    /// Topics in `renamed` get other names. One that is named there for itself keeps its name, and others may get that name, too.
+    /// Renames the topics in `renamed`. A topic that maps to itself keeps its name, and others may get that name, too.
     pub fn new(appender: Appender<'s>, renamed: HashMap<String, String>, keeps_store_times: bool) -> Self {
         Self {
             appender: if keeps_store_times {

@@ -1,4 +1,4 @@
-//! What was found for each of many keys.
+//! The hits of many keys.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::format::MessageView;
 /// Hits that are collected before those that are too many are dropped.
 const AT_LEAST: usize = 1 << 20;
 
-/// Which of the messages with a key are wanted.
+/// The bounds of the wanted hits of a key.
 #[derive(Debug, Clone)]
 pub struct HitBounds {
     /// The physical offsets at which their records start.
@@ -27,7 +27,7 @@ impl Default for HitBounds {
     }
 }
 
-/// Where one message with a key lies.
+/// The location of one message with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHit {
     /// Its queue.
@@ -60,7 +60,7 @@ pub(crate) struct KeyMatches {
     limit: Option<usize>,
     /// The number of hits of each key, as of the last look. Empty without a limit, and for one key: all hits are of it.
     counts: Vec<usize>,
-    /// So many hits make a look worth it.
+    /// The number of hits after which dropping the surplus pays.
     look_at: usize,
 }
 
@@ -126,7 +126,7 @@ impl KeyMatches {
         });
     }
 
-    /// Whether older messages with the key are beyond the limit.
+    /// Returns true if older messages with the key are beyond the limit.
     pub(super) fn is_full(&self, key: usize) -> bool {
         let count = self.counts.get(key).copied().unwrap_or(self.hits.len());
         self.limit.is_some_and(|limit| count >= limit)
@@ -162,7 +162,7 @@ impl KeyMatches {
 pub struct KeyHits {
     /// Key by key.
     hits: Vec<KeyHit>,
-    /// Where those of each key end.
+    /// Ends of the hits of each key.
     ends: Vec<usize>,
 }
 
@@ -200,7 +200,7 @@ impl KeyHits {
         Self { hits, ends }
     }
 
-    /// Those of the key with this number.
+    /// Returns the hits of the key with this number.
     pub fn of(&self, key: usize) -> &[KeyHit] {
         let before = key.checked_sub(1).and_then(|before| self.ends.get(before));
         let start = before.copied().unwrap_or_default();
@@ -208,12 +208,12 @@ impl KeyHits {
         self.hits.get(start..end).unwrap_or_default()
     }
 
-    /// Those of each key.
+    /// Iterates over the hits of each key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[KeyHit]> {
         (0..self.ends.len()).map(|key| self.of(key))
     }
 
-    /// Those of all keys, key by key.
+    /// Returns the hits of all keys, key by key.
     pub fn all(&self) -> &[KeyHit] {
         &self.hits
     }

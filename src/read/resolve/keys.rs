@@ -30,7 +30,7 @@ const END_ITEMS: i32 = 64;
 
 impl MessageReader {
     /// For each `(topic, key)`: every message with it within the bounds, ascending by physical offset. With [`Errors::Skip`]
-    /// damaged messages are left out; where no index serves, so are those in the same segment after them that stand in no queue.
+    /// damaged messages are left out; without a usable index, so are those in the same segment after them that are in no queue.
     ///
     /// With a limit, memory is taken for as many hits, not for those beyond it. The keys of a stretch that no index serves stay
     /// in memory, up to 256 MiB, so that it is not walked again.

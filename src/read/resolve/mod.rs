@@ -4,7 +4,7 @@
 mod offsets;
 /// The arguments of a query, and the keys to be found.
 mod query_request;
-/// What was found for each of them.
+/// The hits of the keys.
 mod hits;
 /// By key and by id.
 mod keys;

@@ -1,4 +1,4 @@
-//! Where messages lie that are named by queue and queue offset.
+//! Locations of messages that are named by queue and queue offset.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ pub struct OffsetResolver<'a> {
 }
 
 impl<'a> OffsetResolver<'a> {
-    /// Nothing was asked for yet.
+    /// Creates a resolver without any row.
     pub fn new(reader: &'a MessageReader) -> Self {
         Self {
             reader,
@@ -36,8 +36,8 @@ impl<'a> OffsetResolver<'a> {
         }
     }
 
-    /// As [`MessageReader::position`], and `None` where the entry is damaged or its segment is missing, too: one of many rows does not end
-    /// the others.
+    /// Same as [`MessageReader::position`], and `None` where the entry is damaged or its segment is missing, too: one of many rows does
+    /// not fail the others.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
@@ -117,7 +117,7 @@ impl<'a> OffsetResolver<'a> {
         }))
     }
 
-    /// Whether the segment is there.
+    /// Returns true if the segment exists.
     #[inline]
     fn holds(&mut self, physical_offset: i64) -> Result<bool> {
         let after = self.stretches.partition_point(|stretch| stretch.start <= physical_offset);

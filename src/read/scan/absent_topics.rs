@@ -8,11 +8,11 @@ use crate::read::message_reader::MessageReader;
 use crate::read::scan::request::ScanRequest;
 use crate::sync::lock;
 
-/// Such names, until a message of them is given. A clone takes part in the same scan.
+/// Requested topics of which the scan has returned no message. A clone takes part in the same scan.
 #[derive(Debug, Clone)]
 pub(super) struct AbsentTopics {
     shared: Arc<Mutex<HashSet<Vec<u8>>>>,
-    /// Those that this clone has given none of.
+    /// Requested topics of which this clone has returned no message.
     own: HashSet<Vec<u8>>,
 }
 

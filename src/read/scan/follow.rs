@@ -23,7 +23,7 @@ use crate::read::scan::request::ScanRequest;
 use crate::read::scan::scan::bounds;
 use crate::remedy::Remedy;
 
-/// A pass that goes on when the store has grown.
+/// A scan that continues when the store has grown.
 #[derive(Debug)]
 pub struct Follow {
     reader: Arc<MessageReader>,
@@ -54,7 +54,7 @@ struct OfQueue {
     since: i64,
     /// The next queue offset.
     next: i64,
-    /// Where the queue ended when it was looked at last.
+    /// The end of the queue at the last check.
     end: i64,
     scan: Option<QueueScan>,
 }
@@ -146,7 +146,7 @@ impl Follow {
         })
     }
 
-    /// Goes on with another reader of the same store.
+    /// Continues with another reader of the same store.
     pub fn move_to(&mut self, reader: Arc<MessageReader>) {
         match &mut self.of {
             Of::Log(log) => log.picker = OfLog::picker(&reader, &log.request, &self.on_damage),
@@ -155,16 +155,16 @@ impl Follow {
         self.reader = reader;
     }
 
-    /// What it reads.
+    /// Returns the reader of its messages.
     pub fn reader(&self) -> &Arc<MessageReader> {
         &self.reader
     }
 
-    /// The next message that is there; `None` if there is none yet. Up to `end` every message of the log is in its queue.
+    /// Returns the next message; `None` if there is none yet. Up to `end` every message of the log is in its queue.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] if the queue begins again at smaller offsets,
-    /// [`Error::Io`], those of [`crate::interrupt::check`]. It can go on after each.
+    /// [`Error::Io`], those of [`crate::interrupt::check`]. It can continue after each.
     pub fn next_until(&mut self, end: i64) -> Result<Option<StoredMessage>> {
         match &mut self.of {
             Of::Log(log) => log.next_until(end, &self.reader, &self.on_damage),

@@ -1,4 +1,4 @@
-//! The records of a stretch of the log, in order. After damage it goes on at the next whole record.
+//! The records of a stretch of the log, in order. After damage it continues at the next whole record.
 
 use std::ops::Range;
 
@@ -13,20 +13,20 @@ use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 use crate::remedy::Remedy;
 
-/// How far before a place a record is looked for, one distance after the other.
+/// Distances before a place in which a record is looked for, one after the other.
 const SEARCHED: [i64; 3] = [64 << 10, 1 << 20, 16 << 20];
 
 /// A walk over the log.
 #[derive(Debug)]
 pub(super) struct LogLocations {
-    /// Where the next record is expected.
+    /// The offset of the next record.
     at: i64,
-    /// Where the places begin that are given.
+    /// The lowest offset that is returned.
     start: i64,
     end: i64,
     /// `None` where another walk reads ahead for this one.
     read: Option<SequentialRead>,
-    /// They tell how many messages a stretch had that cannot be read.
+    /// Queues that show how many messages of a stretch cannot be read.
     asked: AskedQueues,
     /// The queues are read, too, and what they lead to is counted there.
     is_beside_queues: bool,
@@ -56,13 +56,13 @@ impl LogLocations {
         }
     }
 
-    /// The same for a scan that also reads the queues.
+    /// Returns the walk for a scan that also reads the queues.
     pub(super) fn beside_queues(mut self) -> Self {
         self.is_beside_queues = true;
         self
     }
 
-    /// Goes on up to `end`. Whether the log has grown up to there: its files may be others than before.
+    /// Continues up to `end`. Returns true if the log has grown up to there: its files may be others than before.
     pub(super) fn go_on(&mut self, end: i64) -> bool {
         let has_grown = self.end < end;
         self.end = self.end.max(end);
@@ -77,7 +77,7 @@ impl LogLocations {
     /// The next record, which `cursor` then shows.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for damage, unless that is skipped, after which the walk can go on; [`Error::Io`].
+    /// [`Error::Corrupt`] for damage, unless that is skipped, after which the walk can continue; [`Error::Io`].
     pub(super) fn next(
         &mut self,
         reader: &MessageReader,
@@ -115,8 +115,8 @@ impl LogLocations {
         Ok(None)
     }
 
-    /// Divides off a walk over the next records, which take about so many bytes, for another thread. This walk goes on after
-    /// them, and reads ahead for both. `None`, and nothing is divided off, where something is no record, and at the end.
+    /// Splits off a walk over the next records, of about `bytes` bytes, for another thread. This walk continues after
+    /// them, and reads ahead for both. `None`, without a split, where something is no record, and at the end.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -139,7 +139,7 @@ impl LogLocations {
                 None => return Ok(None),
             }
         }
-        // A record that is damaged may lead anywhere. Both walks agree where a whole one stands.
+        // A record that is damaged may lead anywhere. Both walks agree where there is a whole one.
         let is_agreed = at == self.end || matches!(cursor.read(log, at, Check::Structure)?, LogRecord::Message(()));
         if at == self.at || at > self.end || !is_agreed {
             return Ok(None);
@@ -163,19 +163,19 @@ impl LogLocations {
         }
     }
 
-    /// As [`SequentialRead::drop_before`].
+    /// Drops pages as [`SequentialRead::drop_before`] does.
     pub(super) fn drop_before(&mut self, log: &LogFiles, offset: i64) {
         if let Some(read) = &mut self.read {
             read.drop_before(log, offset);
         }
     }
 
-    /// Where the next record is expected.
+    /// Returns the offset of the next record.
     pub(super) fn position(&self) -> i64 {
         self.at
     }
 
-    /// Goes on after a place where no record starts.
+    /// Continues after a place where no record starts.
     fn pass_over(&mut self, reader: &MessageReader, found: &LogRecord<()>, on_damage: &OnDamage) -> Result<()> {
         let at = self.at;
         let (damage, next) = reader.past_damage(at, found, self.end)?;
@@ -198,8 +198,8 @@ impl LogLocations {
     }
 }
 
-/// Where a record starts, at this place or before it and, if possible, near. Only the start of a segment, and where a queue leads
-/// to, is known to be the start of a record: a body may hold bytes that look like a record of just that place.
+/// Returns the start of a record at this place or, if possible, shortly before it. Only the start of a segment and the target of a
+/// queue entry are known to be starts of records: a body may hold bytes that look like a record of that place.
 fn record_before(reader: &MessageReader, place: i64) -> Result<i64> {
     let log = reader.log();
     let segment = log.end_of_segment(place).saturating_sub(log.segment_size() as i64);
@@ -218,20 +218,20 @@ fn record_before(reader: &MessageReader, place: i64) -> Result<i64> {
     Ok(segment)
 }
 
-/// Whether the queue of a record leads to it. What a queue cannot tell is not known.
+/// Returns true if the queue of a record leads to it, or cannot show whether it does.
 fn is_led_to(reader: &MessageReader, view: &MessageView<'_>) -> bool {
     let position = reader.position(&view.topic(), view.queue_id(), view.queue_offset());
     position.is_ok_and(|found| found.is_some_and(|found| found.physical_offset == view.physical_offset()))
 }
 
-/// The same records, from the last one on: segment by segment, the places of one of which are kept.
+/// The same records in reverse order: segment by segment, with the locations of one segment in memory.
 #[derive(Debug)]
 pub(super) struct LogLocationsBackward {
-    /// What was not looked at yet.
+    /// The range that is still unread.
     left: Range<i64>,
     /// The records of a segment, the next one at the end.
     found: Vec<RecordLocation>,
-    /// What was read to find them.
+    /// The read-ahead of the search.
     read: SequentialRead,
 }
 

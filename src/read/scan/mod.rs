@@ -15,25 +15,25 @@
 
 /// The request for a scan.
 mod request;
-/// Where a message is expected.
+/// Location of the next message.
 mod record_location;
 /// Queues, merged by physical offset.
 mod merge;
 /// The queue entries that lead to messages of the log.
 mod queue_leads;
-/// Whether a message is wanted.
+/// The predicate on a message.
 mod predicate;
 /// Places, by the log.
 mod log_locations;
 /// Places, by a queue.
 mod queue_locations;
-/// Which places, in which order.
+/// The route: the locations of messages, in order.
 mod route;
-/// Which of the topics that are named are not there.
+/// Requested topics that do not exist.
 mod absent_topics;
 /// The message at a place.
 mod pick;
-/// How fast they are read.
+/// A limit on the bytes read a second.
 mod throttle;
 /// A pass over the messages of a request.
 mod scan;

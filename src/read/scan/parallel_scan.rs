@@ -21,7 +21,7 @@ use crate::read::scan::route::{Route, RoutePart};
 use crate::read::scan::scan::{Filled, Scan};
 use crate::storage::Generation;
 
-/// What makes something of the messages of a section: all that it made, and why it ended before the end of the section.
+/// A function that gathers the messages of a section: its results, and the error that ended it before the end of the section.
 type Gather<T> = Box<dyn Fn(&mut ScanSection<'_>) -> (Vec<T>, Option<Error>) + Send + Sync>;
 
 /// A section, as it is read.
@@ -33,7 +33,7 @@ pub struct ScanSection<'a> {
     route: Route,
     /// For which there was no room.
     held_back: Option<RecordLocation>,
-    /// What failed after the places of the route.
+    /// The error after the locations of the route.
     failed: Option<Error>,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for ScanSection<'_> {
 }
 
 impl ScanSection<'_> {
-    /// As [`Scan::fill`]; it does not pause.
+    /// Same as [`Scan::fill`], without pauses.
     ///
     /// # Errors
     /// As [`Scan::fill`].
@@ -76,7 +76,7 @@ impl ScanSection<'_> {
     }
 }
 
-/// A pass in sections. The threads start with the first one that is asked for, and end with the pass, or when this is dropped.
+/// A parallel scan, in sections. Its threads start with the first section, and end with the scan, or when this is dropped.
 pub struct ParallelScan<T> {
     /// Reports about the pass. The threads have its route.
     scan: Scan,
@@ -247,22 +247,22 @@ impl<T: Send + 'static> ParallelScan<T> {
 }
 
 impl<T> ParallelScan<T> {
-    /// As [`Scan::is_complete`].
+    /// Same as [`Scan::is_complete`].
     pub fn is_complete(&self) -> bool {
         self.scan.is_complete()
     }
 
-    /// As [`Scan::absent_topics`].
+    /// Same as [`Scan::absent_topics`].
     pub fn absent_topics(&self) -> Vec<String> {
         self.scan.absent_topics()
     }
 
-    /// As [`Scan::covers`].
+    /// Same as [`Scan::covers`].
     pub fn covers(&self) -> Range<i64> {
         self.scan.covers()
     }
 
-    /// As [`Scan::progress`].
+    /// Same as [`Scan::progress`].
     pub fn progress(&self) -> (u64, u64) {
         let whole = self.scan.whole;
         ((whole - self.left.clamp(0, whole)).cast_unsigned(), whole.cast_unsigned())

@@ -24,7 +24,7 @@ pub struct Picked<'a> {
     pub sys_flag: i32,
 }
 
-/// What became of a place. It holds no error: a copy of one, to be moved after each message, would wait until the body is in memory.
+/// The outcome at a location. It holds no error: a copy of one, to be moved after each message, would wait until the body is in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The message was taken.
@@ -35,12 +35,12 @@ pub(super) enum Outcome {
     PassedOver,
 }
 
-/// Why nothing became of a place.
+/// The reason why a location gave no outcome.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The message could not be read or taken.
     Stopped(Error),
-    /// It was taken, and bytes of it were lost meanwhile.
+    /// It was taken, and bytes of it were lost concurrently.
     Torn(Error),
 }
 
@@ -82,7 +82,7 @@ impl Picker {
         self.on_damage.clone()
     }
 
-    /// The message at a place; `None` if there is none, or none that is wanted.
+    /// Returns the message at a location; `None` if there is none, or it is not wanted.
     ///
     /// # Errors
     /// As [`pick`](Self::pick).
@@ -128,7 +128,7 @@ impl Picker {
         self.cursor.check_intact().map(|()| outcome).map_err(Failed::Torn)
     }
 
-    /// The same where no whole record stands that is expected there: it tells why.
+    /// Picks at a location without the whole record that is expected there, and reports the reason.
     #[cold]
     fn pick_slowly(&mut self, place: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
         let message = match &place.by {

@@ -1,4 +1,4 @@
-//! Whether a message is wanted, by all of it but its body.
+//! The predicate on everything of a message but its body.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -89,8 +89,8 @@ impl Predicate {
         self.has_tags(view, entry, reader)
     }
 
-    /// What leads to a message that was found in the log; nothing if it is not asked for. A record that says so may be damaged: no checksum
-    /// covers its topic, its queue id and its transaction.
+    /// Returns the entry that leads to a message of the log; nothing if it is not wanted. The record alone does not decide: no
+    /// checksum covers its topic, its queue id and its transaction.
     fn lead(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Lead> {
         let is_named = self.given_with(view).is_some();
         let is_all = self.transactions == Transactions::All;

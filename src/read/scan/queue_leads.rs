@@ -11,12 +11,12 @@ use crate::read::message_reader::MessageReader;
 use crate::read::scan::merge::Heads;
 use crate::read::scan::request::ScanRequest;
 
-/// What leads to a message.
+/// The queue entry that leads to a message, if any.
 #[derive(Debug)]
 pub(super) enum Lead {
     /// This entry of its queue.
     Entry(CqUnit),
-    /// Nothing tells: its topic has no queue in files.
+    /// Unknown: its topic has no queue in files.
     Unknown,
     /// No queue: a later topic of the same name has the queue.
     None,
@@ -33,7 +33,7 @@ pub(super) struct QueueLeads {
 enum Queue {
     /// The topic has queues in files, and this may be one of them. Its next message comes soon.
     Files(Option<EntryCursor>),
-    /// Nothing leads to the messages of the topic.
+    /// No entry leads to the messages of the topic.
     Lost,
 }
 
@@ -45,10 +45,10 @@ impl QueueLeads {
         }
     }
 
-    /// What leads to a message of a queue that is asked for.
+    /// Returns the entry that leads to a message of a requested queue.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a damaged entry, for one that leads to no message of the queue, and for a message that names
+    /// [`Error::Corrupt`] for a damaged entry, for an entry that leads to no message of the queue, and for a message that names
     /// another place than the one in a queue that leads to it; [`Error::Io`].
     pub(super) fn to(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Lead> {
         let known = self.queues.find(view.topic_bytes(), view.queue_id());
@@ -75,7 +75,7 @@ impl QueueLeads {
         Ok(if is_led_to { Lead::Unknown } else { otherwise })
     }
 
-    /// Whether a queue that is asked for leads to the message, whatever it says of itself.
+    /// Returns true if a requested queue leads to the message, whatever the record names.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if one does, and the message names another place; [`Error::Io`].

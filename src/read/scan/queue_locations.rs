@@ -74,13 +74,13 @@ impl QueueLocations {
         Ok(self.next)
     }
 
-    /// What is left, as bytes that could be read meanwhile if its messages were empty.
+    /// Returns the rest as bytes that could be read in the same time if its messages were empty.
     pub(super) fn left(&self) -> i64 {
         let Range { start, end } = self.walk.offsets;
         (end - start + i64::from(self.next.is_some())) * READ_ALONE
     }
 
-    /// About the bytes of the messages: the first and the last one tell their size.
+    /// Returns about the bytes of the messages, by the sizes in the first and the last entry.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).

@@ -1,4 +1,4 @@
-//! Where the next message of a scan is expected.
+//! Location of the next message of a scan.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::read::queue_walk::NamedQueue;
 /// A record that is to be read.
 #[derive(Debug, Clone)]
 pub(super) struct RecordLocation {
-    /// Where it starts.
+    /// Its start.
     pub(super) physical_offset: i64,
-    /// Its bytes, as far as they are known.
+    /// Its length in bytes, if known.
     pub(super) size: u32,
-    /// What led to it.
+    /// The source of the location.
     pub(super) by: LedBy,
 }
 
-/// What leads to a record.
+/// The source of a location.
 #[derive(Debug, Clone)]
 pub(super) enum LedBy {
     /// The record before it in the log.
@@ -33,7 +33,7 @@ pub(super) enum LedBy {
 }
 
 impl RecordLocation {
-    /// Whether the message is the one that is expected here.
+    /// Returns true if the message is the expected one.
     pub(super) fn is_of(&self, view: &MessageView<'_>) -> bool {
         let is_led_to = match &self.by {
             LedBy::Queue(queue, offset, _) => view.stands_in_queue(&queue.topic, queue.id, *offset),
@@ -44,5 +44,5 @@ impl RecordLocation {
     }
 }
 
-/// What reading a message apart from others costs, as bytes that could be read meanwhile.
+/// The cost of a random read of one message, as bytes of a sequential read in the same time.
 pub(super) const READ_ALONE: i64 = 512;

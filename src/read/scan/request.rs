@@ -1,4 +1,4 @@
-//! What a scan asks for.
+//! The request for a scan.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use regex::bytes::Regex;
 use crate::error::{Error, Result};
 use crate::read::get_message::TagFilter;
 
-/// Which messages a scan gives, and in which order. The default gives all committed messages of the log, in its order.
+/// The messages of a scan, and their order. The default is all committed messages of the log, in its order.
 #[derive(Debug, Clone)]
 pub struct ScanRequest {
     /// Topics; `None` for all.
@@ -19,7 +19,7 @@ pub struct ScanRequest {
     pub physical: Range<i64>,
     /// Times in ms.
     pub times: Range<i64>,
-    /// Which time of a message these are.
+    /// The time of a message to compare.
     pub by: TimeOf,
     /// Tags that are wanted.
     pub tags: TagFilter,
@@ -27,11 +27,11 @@ pub struct ScanRequest {
     pub keys: Option<Vec<String>>,
     /// Properties, all of which a message has, with these values.
     pub properties: Vec<(String, String)>,
-    /// What the body holds, decompressed.
+    /// The condition on the body, decompressed.
     pub body: BodyFilter,
-    /// Which records count.
+    /// The records that count.
     pub transactions: Transactions,
-    /// Whether bodies are given decompressed.
+    /// True to return bodies decompressed.
     pub decode_body: bool,
     /// The order.
     pub order: Order,
@@ -74,11 +74,11 @@ pub enum TimeOf {
     Born,
 }
 
-/// Which records of the log a scan gives.
+/// The records of the log that a scan returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transactions {
-    /// What consumers see: the messages to which the queues of their topics lead. Of a topic without queues in files (its queues
-    /// were deleted, or are a database), every message that is no half and no rolled-back one.
+    /// The messages of consumers, to which the queues of their topics lead. Of a topic without queues in files (its queues
+    /// were deleted, or are a database), every message except half and rolled-back ones.
     Committed,
     /// Every whole record: half and rolled-back messages, and those of an earlier topic of the same name, too.
     All,
@@ -93,7 +93,7 @@ pub enum Order {
     Queue,
 }
 
-/// What a body has to hold.
+/// A condition on a body.
 #[derive(Debug, Clone, Default)]
 pub struct BodyFilter {
     contains: Option<memmem::Finder<'static>>,
@@ -104,7 +104,7 @@ impl BodyFilter {
     /// Bytes that the body holds, and a pattern that it matches somewhere. Each may be left out.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a pattern that is none: <https://docs.rs/regex/latest/regex/#syntax>.
+    /// [`Error::Invalid`] for an invalid pattern: <https://docs.rs/regex/latest/regex/#syntax>.
     pub fn new(contains: Option<&[u8]>, pattern: Option<&str>) -> Result<Self> {
         let matches = pattern.map(Regex::new).transpose().map_err(|error| Error::Invalid {
             what: format!("body_regex is no regular expression of Rust's regex crate: {error}"),

@@ -17,7 +17,7 @@ use crate::read::scan::queue_locations::QueueLocations;
 use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
 
-/// Where the places of a scan come from, in its order.
+/// The source of a scan's locations, in its order.
 #[derive(Debug)]
 pub(super) enum Route {
     /// One part after the other, the next one at the end.
@@ -31,19 +31,19 @@ pub(super) enum Route {
 pub(super) enum RoutePart {
     /// A stretch of the log.
     Log(LogLocations),
-    /// The same, from its end.
+    /// A stretch of the log, from its end.
     LogBackward(LogLocationsBackward),
     /// A stretch of a queue.
     Queue(QueueLocations, SequentialRead),
     /// Places that were found before, the next one at the end.
     Found(Vec<RecordLocation>),
-    /// The records at these physical offsets, the next one at the end; all but so many are being read from disk.
+    /// The records at these physical offsets, the next one at the end; all but the first `usize` of them are being prefetched.
     Records(LedBy, Vec<i64>, usize),
 }
 
 /// Records that are read ahead at once.
 const AHEAD: usize = 1024;
-/// So many records before its turn the processor is asked to bring a record into its cache.
+/// A record is prefetched into the processor's cache this many records before its turn.
 const NEAR: usize = 16;
 
 /// Queues whose next messages are compared.
@@ -56,7 +56,7 @@ pub(super) struct Merged {
     read: SequentialRead,
 }
 
-/// Messages that stand in no queue, by topic, queue id, queue offset and physical offset.
+/// Messages that are in no queue, by topic, queue id, queue offset and physical offset.
 type Queueless = BTreeMap<Vec<u8>, Vec<(i32, i64, i64)>>;
 
 impl Route {
@@ -85,7 +85,7 @@ impl Route {
     /// The next place. `cursor` reads the log where that is needed to find it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for damage, unless that is skipped, after which it can go on; [`Error::Io`].
+    /// [`Error::Corrupt`] for damage, unless that is skipped, after which it can continue; [`Error::Io`].
     pub(super) fn next(
         &mut self,
         reader: &MessageReader,
@@ -102,7 +102,7 @@ impl Route {
             },
         };
         while let Some(part) = parts.last_mut() {
-            // Before a place is taken: who goes on after an interruption misses no message.
+            // Before a location is taken: a caller that continues after an interrupt misses no message.
             interrupt::check()?;
             let next = match part {
                 RoutePart::Log(places) => places.next(reader, cursor, on_damage)?,
@@ -141,8 +141,8 @@ impl Route {
         Ok(None)
     }
 
-    /// Divides off a way to the next messages, of about so many bytes, and tells where in the log it ends. `None`, and nothing is
-    /// divided off, where places have to be found one by one.
+    /// Splits off a route to the next messages, of about `bytes` bytes, and returns its end in the log. `None`, without a
+    /// split, where locations have to be found one by one.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -177,13 +177,13 @@ impl Route {
         }
     }
 
-    /// Whether it goes along the log from the end. Such a route drops a segment from the page cache as soon as the first message of it was
+    /// Returns true if it reads the log backward. Such a route drops a segment from the page cache as soon as the first message of it was
     /// asked for: other threads must not read there after that.
     pub(super) fn is_backward(&self) -> bool {
         matches!(self, Self::Parts(parts) if matches!(parts[..], [RoutePart::LogBackward(_)]))
     }
 
-    /// How much is left, in bytes that are read meanwhile or could be.
+    /// Returns the length of the rest, in bytes that are read or could be read in the same time.
     pub(super) fn left(&self) -> i64 {
         match self {
             Self::Merged(merged) => merged.queues.iter().map(QueueLocations::left).sum(),
@@ -191,7 +191,7 @@ impl Route {
         }
     }
 
-    /// Topic by topic, and queue by queue. Messages that stand in no queue are looked for in the log first, and their places are kept.
+    /// Builds a route topic by topic, and queue by queue. A scan of the log finds the messages that are in no queue first.
     fn by_queue(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Vec<RoutePart>> {
         let (mut queueless, mut with_queues) = (Queueless::new(), BTreeSet::new());
         if request.transactions == Transactions::Committed {
@@ -223,7 +223,7 @@ impl Route {
 }
 
 impl RoutePart {
-    /// Those at these offsets, the next one at the end.
+    /// Returns the records at these offsets, the next one at the end.
     pub(super) fn records(by: LedBy, offsets: Vec<i64>) -> Self {
         let left = offsets.len();
         Self::Records(by, offsets, left)
@@ -361,7 +361,7 @@ fn find_queueless(
         match predicate.admits(&place, &view, reader) {
             Ok(true) => {}
             Ok(false) => continue,
-            // The queue that leads there is read, too, and tells.
+            // The queue that leads there is read, too, and reports it.
             Err(damage) if damage.is_damage() && !with_queues.is_empty() => continue,
             Err(damage) => {
                 on_damage.pass_over(damage, 1)?;

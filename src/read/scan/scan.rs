@@ -27,16 +27,16 @@ pub struct Scan {
     pub(super) absent: AbsentTopics,
     /// For which there was no room.
     held_back: Option<RecordLocation>,
-    /// How many messages may still be given.
+    /// The number of messages up to the limit.
     left: u64,
     throttle: Option<Throttle>,
-    /// Where the last message was read, or looked for.
+    /// The offset of the last message that was read, or looked for.
     at: i64,
     /// Bytes that were read since the last pause.
     since_pause: u64,
-    /// What was left of the route at its start.
+    /// The length of the route at its start.
     pub(super) whole: i64,
-    /// How often segments were found to be removed before the start.
+    /// The number of removals of segments that were noticed before the start.
     removals: u64,
     /// The route was gone to its end.
     pub(super) is_ended: bool,
@@ -47,16 +47,16 @@ const PAUSE: u64 = 1 << 20;
 /// Bytes of a route that several threads read.
 const LONG: i64 = 16 << 20;
 
-/// Why no more messages were handed over.
+/// The reason why no more messages were handed over.
 #[derive(Debug)]
 pub enum Filled {
     /// There is no room for the next one.
     Full,
-    /// A while has passed. The caller may tell somebody, and goes on.
+    /// A while has passed: the caller may report progress, and then continues.
     Paused,
     /// There are no more.
     End,
-    /// The next one cannot be read. What was handed over before is whole, and the pass can go on.
+    /// The next message cannot be read. What was handed over before is whole, and the scan can continue.
     Stopped(Error),
 }
 
@@ -76,7 +76,7 @@ impl Scan {
         Self::over(reader, ScanRequest::default(), on_damage, route)
     }
 
-    /// The messages of the hits of a query. One that is not stored there any more counts as damage.
+    /// Scans the messages of a query's hits. A message that is not stored there any more counts as damage.
     pub fn of_hits(reader: Arc<MessageReader>, hits: &Arc<QueryHits>, on_damage: OnDamage) -> Self {
         let offsets = hits.list().iter().rev().map(|hit| hit.physical_offset).collect();
         let route = Route::Parts(vec![RoutePart::records(LedBy::Query(Arc::clone(hits)), offsets)]);
@@ -171,8 +171,8 @@ impl Scan {
         Ok(Filled::End)
     }
 
-    /// Whether what was handed over is all there is: the pass came to its end before the limit, no message was skipped, none
-    /// expired meanwhile, and the open found no sign of messages that are missing.
+    /// Returns true if the messages that were handed over are all there are: the scan ended before its limit, no message was skipped, none
+    /// expired during it, and the open found no sign of messages that are missing.
     pub fn is_complete(&self) -> bool {
         self.is_ended
             && self.on_damage.skipped() == 0
@@ -190,7 +190,7 @@ impl Scan {
         self.absent.names()
     }
 
-    /// Whether it pays to read it with several threads, in [`ParallelScan`](crate::read::ParallelScan): it is long, and has no bound but its end.
+    /// Returns true if a [`ParallelScan`](crate::read::ParallelScan) pays: it is long, and has no bound but its end.
     pub fn is_long(&self) -> bool {
         self.left == u64::MAX && self.throttle.is_none() && self.whole >= LONG && !self.route.is_backward()
     }
@@ -204,7 +204,7 @@ impl Scan {
         Ok(())
     }
 
-    /// How much of the way is done, and all of it: about as many bytes as were read meanwhile, or could have been.
+    /// Returns the done part and the whole length, in bytes that were read or could have been read in the same time.
     pub fn progress(&self) -> (u64, u64) {
         let whole = self.whole.cast_unsigned();
         let left = if self.left == 0 {
@@ -219,8 +219,7 @@ impl Scan {
 /// A clock that was set back by less than this hides no message from a scan of a time, in ms.
 const CLOCK_SLACK: i64 = 30 * 60 * 1000;
 
-/// The physical offsets that have to be looked at. What was stored in a time lies in the segments whose first messages were stored about
-/// then. Where queues tell which messages count, a message that is not in its queue yet is left to a later scan.
+/// Returns the physical offsets to scan. A message of a time is in a segment whose first message was stored about then. Where queues decide which messages count, a message that is not in its queue yet is left to a later scan.
 pub(super) fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Range<i64>> {
     let Range { start, mut end } = reader.physical_bounds();
     if request.transactions == Transactions::Committed {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::interrupt;
 
-/// The longest sleep between two questions whether to go on.
+/// The longest sleep between two checks for an interrupt.
 const NAP: Duration = Duration::from_millis(20);
 
 /// Counts what is read, and sleeps where that is too much.
@@ -26,7 +26,7 @@ impl Throttle {
         }
     }
 
-    /// Returns when so many more bytes may have been read.
+    /// Waits until `bytes` more bytes may have been read.
     ///
     /// # Errors
     /// What [`interrupt::check`] gives.
