@@ -140,7 +140,7 @@ def repair(
     """Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing and reports what it
     would change.
 
-    Queues, index and checkpoint are made anew from the log, as by `rebuild`, where one of them is wrong. Files that do not
+    Queues, index and checkpoint are rebuilt from the log, as by `rebuild`, where one of them is wrong. Files that do not
     belong into the store, and settings that are no JSON, are moved into a new directory `mqstore-backup-...` of the store,
     which `backup` names; move a file back to undo that. A record that is not whole is lost: a salvage record takes its
     place, as with `recovery="salvage"`, and every other message keeps its offsets. The segment as it was is copied into the

@@ -120,7 +120,7 @@ finding_ids! {
     StoreNotRead: "store.not_read", Note, Fix::Nothing, "",
         "a broker keeps this part in files of another format: it was not read, and not compared with the log";
     LogDamagedRecord: "log.damaged_record", Error, Fix::Salvage, "",
-        "no whole record stands here: the message, and others that were hidden by the damage, cannot be read";
+        "there is no whole record here: the message, and others that were hidden by the damage, cannot be read";
     LogMissingSegment: "log.missing_segment", Error, Fix::PutBack, "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
     LogCutShort: "log.cut_short", Error, Fix::PutBack, "#3257",
@@ -130,7 +130,7 @@ finding_ids! {
     LogForeignFile: "log.foreign_file", Warning, Fix::SetAside, "#3257",
         "a file that is no segment: a broker does not start";
     LogBytesAfterEnd: "log.bytes_after_end", Warning, Fix::Open, "#10666, #10816",
-        "bytes stand after the end of the log: a torn record of a crash, or records that an earlier recovery left";
+        "bytes follow the end of the log: a torn record of a crash, or records that an earlier recovery left";
     LogSegmentAfterEnd: "log.segment_after_end", Error, Fix::Salvage, "#1434",
         "the log ends before this segment, so no read reaches its messages";
     LogEndsEarly: "log.ends_early", Error, Fix::Salvage, "",

@@ -375,7 +375,7 @@ impl Cursor {
             FindingId::IndexItemWrong
         };
         let what = format!(
-            "item {number} leads to physical offset {at}, where no message stands with the key hash {} and its time",
+            "item {number} leads to physical offset {at}, where there is no message with the key hash {} and its time",
             item.key_hash
         );
         let affected = Affected {

@@ -1,4 +1,4 @@
-//! Whether the files of a store agree with each other and with the format, and what makes them agree again. Only [`repair`] and [`rebuild`]
+//! Verification: compares the files of a store with each other and with the format, and repairs them. Only [`repair`] and [`rebuild`]
 //! write and take the lock.
 
 /// The list of everything that can be found.

@@ -319,11 +319,11 @@ impl Compared {
                     return Ok(());
                 }
                 if is_its {
-                    format!("it leads to physical offset {at}, where a half or rolled-back message stands, which has no entry")
+                    format!("it leads to physical offset {at}, to a half or rolled-back message, which has no entry")
                 } else {
                     context.contradictions.add(&self.topic, self.queue_id, offset, unit);
                     format!(
-                        "it leads to physical offset {at}, where the message of topic {:?}, queue {}, queue offset {} stands",
+                        "it leads to physical offset {at}, to the message of topic {:?}, queue {}, queue offset {}",
                         view.topic(),
                         view.queue_id(),
                         view.queue_offset()

@@ -113,7 +113,7 @@ impl RepairReport {
 }
 
 /// Makes queues, index and checkpoint of the store at `path` again from its log. Entries of messages that have expired stay.
-/// `tell` is called as by [`repair`].
+/// `progress` is called as by [`repair`].
 ///
 /// # Errors
 /// [`Error::Corrupt`] for a log that is damaged, or of which a part is missing, and for a queue entry and a message that
@@ -124,22 +124,22 @@ pub fn rebuild(
     path: &Path,
     config: &StoreConfig,
     is_dry_run: bool,
-    mut tell: impl FnMut(i64, i64) -> Result<()>,
+    mut progress: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
     if !is_dry_run {
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
     let subject = Subject { env, path, config };
-    let found = subject.look(&mut tell)?;
+    let found = subject.look(&mut progress)?;
     let plan = Plan::of_rebuild(subject, &found, !is_dry_run)?;
     if let Some(refusal) = plan.refusal {
         return Err(refusal);
     }
     let request = RepairRequest { is_dry_run, into: None };
-    carry_out(subject, request, found, &plan, tell)
+    carry_out(subject, request, found, &plan, progress)
 }
 
-/// Verifies the store at `path`, fixes what can be fixed, and verifies it again. `tell` is called with the bytes that are done,
+/// Verifies the store at `path`, fixes what can be fixed, and verifies it again. `progress` is called with the bytes that are done,
 /// and with all of them, in each pass: while the store is verified, while it is written, and while it is verified again.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ pub fn repair(
     path: &Path,
     config: &StoreConfig,
     request: RepairRequest<'_>,
-    mut tell: impl FnMut(i64, i64) -> Result<()>,
+    mut progress: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
     if let Some(into) = request.into {
         expect_outside(env.as_ref(), into)?;
@@ -161,9 +161,9 @@ pub fn repair(
         expect_unlocked(env.as_ref(), path, config.lock_timeout)?;
     }
     let subject = Subject { env, path, config };
-    let found = subject.look(&mut tell)?;
+    let found = subject.look(&mut progress)?;
     let plan = Plan::of_repair(subject, &found, request)?;
-    carry_out(subject, request, found, &plan, tell)
+    carry_out(subject, request, found, &plan, progress)
 }
 
 fn carry_out(
@@ -171,7 +171,7 @@ fn carry_out(
     request: RepairRequest<'_>,
     found: VerifyReport,
     plan: &Plan,
-    mut tell: impl FnMut(i64, i64) -> Result<()>,
+    mut progress: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<RepairReport> {
     let Subject { env, path, config } = subject;
     let changes = plan.changes(path, request.into);
@@ -207,9 +207,9 @@ fn carry_out(
         ..subject
     };
     if let Some(recovery) = plan.recovery {
-        subject.make_anew(recovery, &mut tell)?;
+        subject.make_anew(recovery, &mut progress)?;
     }
-    report.left = subject.look(&mut tell)?.findings;
+    report.left = subject.look(&mut progress)?.findings;
     report.left.retain(|finding| finding.severity != Severity::Note);
     Ok(report)
 }
@@ -224,9 +224,9 @@ struct Subject<'a> {
 
 impl Subject<'_> {
     /// Verifies the store.
-    fn look(self, tell: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<VerifyReport> {
+    fn look(self, progress: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<VerifyReport> {
         let reader = MessageReader::open(self.env, self.path, self.config.clone())?;
-        verify(self.env, &reader, VerifyRequest::default(), tell)
+        verify(self.env, &reader, VerifyRequest::default(), progress)
     }
 
     /// Returns the options for an open that recovers the store. The log has what a read takes for whole, whatever the options say.
@@ -249,12 +249,12 @@ impl Subject<'_> {
     }
 
     /// Makes queues, index and checkpoint again from the log.
-    fn make_anew(self, recovery: Recovery, tell: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<()> {
+    fn make_anew(self, recovery: Recovery, progress: &mut impl FnMut(i64, i64) -> Result<()>) -> Result<()> {
         let store = MessageStore::open_stepped(self.env, self.path, self.recovering(recovery), OpenMode::Rebuild)?;
         let Range { start, end } = store.reader().physical_bounds();
         while store.step(Service::Dispatch, Instant::now())? == Next::Again {
             interrupt::check()?;
-            tell(store.dispatched_offset() - start, end - start)?;
+            progress(store.dispatched_offset() - start, end - start)?;
         }
         store.close()
     }
@@ -528,7 +528,7 @@ impl Plan {
             changes.push(change(Action::Salvage, &root.join(COMMIT_LOG_DIR), what));
         }
         if self.recovery.is_some() {
-            let mut what = "queues, index and checkpoint are made anew from the log".to_owned();
+            let mut what = "queues, index and checkpoint are rebuilt from the log".to_owned();
             if self.entries_ahead > 0 {
                 let _ = write!(
                     what,

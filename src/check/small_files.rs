@@ -208,7 +208,7 @@ pub(super) fn look_past_end(context: &mut Context<'_>) -> Result<()> {
     let written = log.written_until(end)?;
     if written > end {
         let (path, position) = log.path_of(end);
-        let what = format!("the log ends at {end}, and bytes stand up to {written}");
+        let what = format!("the log ends at {end}, and other bytes follow up to {written}");
         let finding = Finding::new(FindingId::LogBytesAfterEnd, &path, position, what);
         // A broker leaves what it has cut, and ends a segment when the next one does not exist yet.
         let is_left = context.writer == Writer::Closed;

@@ -110,17 +110,17 @@ impl VerifyReport {
 
 /// Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log. It compares
 /// the store of the reader as it is now, also if a writer has changed it since the reader was opened. Beside a live writer of another
-/// process it covers the log up to its end at the start of the call. Calls `tell` with the bytes that were read so far, and the
+/// process it covers the log up to its end at the start of the call. Calls `progress` with the bytes that were read so far, and the
 /// total.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Corrupt`] for files that are cut short during the pass, those of [`MessageReader::open`], what
-/// [`interrupt::check`](crate::interrupt::check) and `tell` return. Damage is a finding.
+/// [`interrupt::check`](crate::interrupt::check) and `progress` return. Damage is a finding.
 pub fn verify(
     env: &Arc<dyn Env>,
     reader: &MessageReader,
     request: VerifyRequest,
-    mut tell: impl FnMut(i64, i64) -> Result<()>,
+    mut progress: impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<VerifyReport> {
     let started = Instant::now();
     let mut looks = 1;
@@ -128,7 +128,7 @@ pub fn verify(
     loop {
         let before = WriterState::read(env.as_ref(), reader.path())?;
         let reopened = reader.reopened(env)?;
-        match look(env, reopened.as_ref().unwrap_or(reader), request, started, &mut tell) {
+        match look(env, reopened.as_ref().unwrap_or(reader), request, started, &mut progress) {
             // A broker has removed an index file since it was listed.
             Err(error) if error.is_missing_file() && looks < LOOKS => looks += 1,
             Ok(mut found) => {
@@ -159,7 +159,7 @@ fn look(
     reader: &MessageReader,
     request: VerifyRequest,
     started: Instant,
-    tell: &mut impl FnMut(i64, i64) -> Result<()>,
+    progress: &mut impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<VerifyReport> {
     let (root, config, log) = (reader.path(), reader.config(), reader.log());
     let mut context = Context::of(reader, writer_of(env.as_ref(), root)?);
@@ -197,7 +197,7 @@ fn look(
         check,
         throttle: request.max_bytes_per_s.map(Throttle::new),
         goes_past_end,
-        tell,
+        progress,
         paused_at: reader.physical_bounds().start,
         messages: 0,
         last_store_time: None,
@@ -292,7 +292,7 @@ struct Pass<'a, T> {
     throttle: Option<Throttle>,
     /// The end of the log is where no record follows any more.
     goes_past_end: bool,
-    tell: T,
+    progress: T,
     paused_at: i64,
     messages: u64,
     /// Of the last message.
@@ -314,7 +314,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
             self.pause(at)?;
         }
         let Range { start, end } = self.context.bounds;
-        (self.tell)(end - start, end - start)
+        (self.progress)(end - start, end - start)
     }
 
     /// Skips a section that agrees as a whole; `false` if it does not agree with the entries before it.
@@ -369,7 +369,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         }
         self.paused_at = at;
         let Range { start, end } = self.context.bounds;
-        (self.tell)(at - start, end - start)
+        (self.progress)(at - start, end - start)
     }
 
     /// Compares queue and index with a message.

@@ -166,7 +166,7 @@ impl MessageReader {
                     0,
                     0,
                     "more".to_owned(),
-                    format!("the chain goes on after {most} items"),
+                    format!("the chain continues after {most} items"),
                     None,
                 ));
             }

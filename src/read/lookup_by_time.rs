@@ -36,8 +36,9 @@ impl Side {
 
 impl MessageReader {
     /// Returns the queue offset of the first message stored at or after (`Side::Left`) or after (`Side::Right`) a time in ms; the queue's max
-    /// offset if there is none. Messages that expired or were lost are skipped, and with [`Errors::Skip`] damaged ones, too.
-    /// Where a clock was set back, this is the first such message that the search sees: a short stretch of them further back can be missed. Source: docs/FORMAT.md, "Lookup by time".
+    /// offset otherwise. Messages that expired or were lost are skipped, and with [`Errors::Skip`] damaged ones, too.
+    /// Where a clock was set back, this is the first such message that the search sees: a short stretch of them further back can be
+    /// missed. Source: docs/FORMAT.md, "Lookup by time".
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Corrupt`], [`Error::Io`].
@@ -91,7 +92,7 @@ struct Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// Returns a message of the time or later whose predecessor is earlier; `end` if there is none before it.
+    /// Returns a message of the time or later whose predecessor is earlier; `end` if none precedes it.
     fn search(&mut self, end: i64) -> Result<i64> {
         let (mut low, mut high, mut found) = (self.start, end, end);
         while low < high {

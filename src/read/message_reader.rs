@@ -185,7 +185,7 @@ impl MessageReader {
         Ok(queue.map_or(0..0, |queue| queue.min_offset()..queue.max_offset()))
     }
 
-    /// Returns the location of the message with this queue offset; `None` if there is none, or it has expired or was lost. Does not read
+    /// Returns the location of the message with this queue offset; `None` if absent, or it has expired or was lost. Does not read
     /// the record.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl MessageReader {
         })
     }
 
-    /// Returns the entry of the message with this queue offset; `None` if there is none.
+    /// Returns the entry of the message with this queue offset; `None` if absent.
     pub(super) fn entry(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<CqUnit>> {
         match self.queue(topic, queue_id)? {
             Some(queue) => entry(&queue, queue_offset),
@@ -465,7 +465,7 @@ pub(super) fn message_text(topic: &str, queue_id: i32, queue_offset: i64) -> Str
     format!("the message of topic {topic:?}, queue {queue_id}, queue offset {queue_offset}")
 }
 
-/// Returns the entry at this queue offset; `None` if there is none.
+/// Returns the entry at this queue offset; `None` if absent.
 fn entry(queue: &ConsumeQueue, queue_offset: i64) -> Result<Option<CqUnit>> {
     if (queue.min_offset()..queue.max_offset()).contains(&queue_offset) {
         queue.unit(queue_offset)

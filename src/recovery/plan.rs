@@ -213,7 +213,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
         (report.log_end, report.stop_reason) = stop(&scan, store)?;
         if let Some(torn) = torn {
             report.log_end = torn;
-            report.stop_reason = format!("the record at {torn} lacks bytes that never reached the disk");
+            report.stop_reason = format!("the record at {torn} misses bytes that never reached the disk");
         }
         at = if let Some(next) = end_of_hole(log, report.log_end)? {
             undispatched.pass_over(Some(substitute_for_hole(report.log_end)), next - report.log_end);
@@ -264,7 +264,7 @@ fn last_before(scan_start: i64, store: &StoreState<'_>) -> Result<Option<StoredM
     })
 }
 
-/// Returns the start of the next whole record after damage; `None` if there is none, or if this is no salvage.
+/// Returns the start of the next whole record after damage; `None` if absent, or without a salvage.
 fn find_next_record(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     if !store.intent.is_salvage() {
         return Ok(None);

@@ -92,7 +92,7 @@ fn start_by_index(log: &LogFiles, index_from: i64, check: Check) -> Result<i64> 
     }
 }
 
-/// Returns the start of the newest segment at or before `until` that begins with a whole record; the first segment if there is none.
+/// Returns the start of the newest segment at or before `until` that begins with a whole record; otherwise the first segment.
 fn newest_start(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
     newest(log, check, |start| Ok(start <= until))
 }

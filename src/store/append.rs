@@ -17,7 +17,7 @@ const MAX_STRETCH_BYTES: usize = 256 * 1024;
 /// `RocketMQ`'s `PutMessageStatus` of a message that is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PutStatus {
-    /// As durable as requested.
+    /// Durable as requested.
     PutOk,
     /// Not durable yet when `sync_flush_timeout` was over. It may become durable a moment later.
     FlushDiskTimeout,
@@ -106,7 +106,7 @@ impl<'s> Appender<'s> {
     }
 
     /// Returns an appender whose [`Appender::append_all`] keeps stated store times, in a log whose times do not fall: a time
-    /// before that of the message before it, and one that the checkpoint covers, are raised.
+    /// before that of the message before it, or one that the checkpoint covers, is raised.
     #[must_use]
     pub fn keeping_store_times(self) -> Self {
         Self {

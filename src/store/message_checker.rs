@@ -18,11 +18,11 @@ const MAX_QUEUE_ID: i32 = 65_535;
 /// A message on its way into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming<'a> {
-    /// As its producer sends it: a delay level among its properties sends it to that level's queue.
+    /// A message from a producer: a delay level among its properties sends it to that level's queue.
     Sent(Message<'a>),
-    /// As a record holds it: it stays where it was. One that was delivered after its delay still has the level. Its body may lie where
-    /// somebody else writes: it is copied before its checksum is taken, for a record that does not match its checksum ends the log. Its
-    /// topic and properties lie where nobody writes.
+    /// A message from a record, which keeps its topic. A message that was delivered after its delay still has the level. Another thread
+    /// may write to the memory of its body: the body is copied before its checksum is computed, because a record that does not match
+    /// its checksum ends the log. Nobody writes to the memory of its topic and properties.
     Copied(Message<'a>),
 }
 
@@ -50,13 +50,13 @@ impl<'a> From<Message<'a>> for Incoming<'a> {
     }
 }
 
-/// The limits that every message is held against, and where delayed ones go.
+/// The limits on messages, and the queues of delayed ones.
 #[derive(Debug)]
 pub(super) struct MessageChecker {
     max_message_size: usize,
     max_record_size: u64,
     delay_levels: DelayLevels,
-    /// Whether each record gets a checksum of the whole of it.
+    /// True if each record gets a checksum of the whole record.
     append_prop_crc: bool,
     /// Topics whose queues are batch consume queues, which are not built here.
     batch_topics: BTreeSet<String>,

@@ -31,7 +31,7 @@ pub struct MessageStore {
     pub(super) log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
     barrier: Arc<ReadBarrier>,
-    /// Up to where somebody asks for the log to be durable.
+    /// The physical offset up to which a durable log is requested.
     pub(super) flush_wanted: Arc<Watermark>,
     services: Services,
     running: Mutex<Option<Running>>,
@@ -59,7 +59,7 @@ impl MessageStore {
         Ok(store)
     }
 
-    /// As [`MessageStore::open`], without threads. Only [`MessageStore::step`] dispatches, and makes durable what no caller has asked
+    /// Same as [`MessageStore::open`], without threads. Only [`MessageStore::step`] dispatches, and makes durable what no caller has asked
     /// for.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl MessageStore {
         if config.flush_disk_type.shows_only_flushed() {
             locks.push(lock_flushed_mark(env.as_ref(), path)?);
         }
-        // The last one that is released, so that the next writer finds the other one free.
+        // The last lock that is released, so that the next writer finds the other one free.
         locks.push(lock);
         Self::assemble(env, path, config, writable, pool, locks)
     }
@@ -172,17 +172,17 @@ impl MessageStore {
         self.reader.config()
     }
 
-    /// Whether every message whose append has returned is in its queue and in the index, as far as it may be read. Costs four loads.
+    /// Returns true if every message whose append has returned is in its queue and in the index, up to the readable end. Costs four loads.
     pub fn is_caught_up(&self) -> bool {
         self.is_readable() && self.barrier.is_open()
     }
 
-    /// Whether everything appended so far is in the log, and nothing waits in the transient store pool.
+    /// Returns true if everything appended so far is in the log, and the transient store pool is empty.
     pub fn is_committed(&self) -> bool {
         self.log.uncommitted() == 0
     }
 
-    /// Up to where the log is in its files.
+    /// Returns the end of the log in its files.
     pub fn committed_offset(&self) -> i64 {
         self.log.watermarks.committed.get()
     }
@@ -209,14 +209,14 @@ impl MessageStore {
         self.log.commit()
     }
 
-    /// Why the transient store pool could not be locked in memory, if it could not.
+    /// Returns the reason why the transient store pool is not locked in memory, if it is not.
     pub fn lock_refusal(&self) -> Option<&io::Error> {
         self.log.lock_refusal()
     }
 
-    /// Called before a read: does as [`MessageStore::make_readable`], waits until what may be read is in its queue and in the
-    /// index, and says whether it is. It does not wait for a dispatcher that cannot go on, or that makes no progress for as long
-    /// as `patience`.
+    /// Called before a read: calls [`MessageStore::make_readable`], waits until every readable message is in its queue and in the
+    /// index, and returns true if they are. It does not wait for a dispatcher that is blocked, or that makes no progress for
+    /// `patience`.
     ///
     /// # Errors
     /// Those of [`crate::interrupt::check`].
@@ -250,7 +250,7 @@ impl MessageStore {
         }
     }
 
-    /// Whether [`wait_past`](Self::wait_past) has something to wait for no more: messages past `end`, which it may make readable first, or
+    /// Returns true once [`wait_past`](Self::wait_past) may return: messages past `end`, which it may make readable first, or
     /// the end of the store.
     pub fn may_go_past(&self, end: i64) -> bool {
         let awaited = self.awaited_by_reads();
@@ -274,12 +274,12 @@ impl MessageStore {
         self.log.flush()
     }
 
-    /// Up to where the log is durable.
+    /// Returns the physical offset up to which the log is durable.
     pub fn flushed_offset(&self) -> i64 {
         self.log.watermarks.flushed.get()
     }
 
-    /// Up to where messages are in their queues and in the index.
+    /// Returns the physical offset up to which messages are in their queues and in the index.
     pub fn dispatched_offset(&self) -> i64 {
         self.dispatched.get()
     }
@@ -303,7 +303,7 @@ impl MessageStore {
         })
     }
 
-    /// Up to where messages are appended.
+    /// Returns the physical offset up to which messages are appended.
     pub fn appended_offset(&self) -> i64 {
         self.log.watermarks.appended.get()
     }
@@ -488,7 +488,7 @@ impl Drop for MessageStore {
     fn drop(&mut self) {
         // A child of fork has neither the threads nor the pool.
         if self.opened_in == Generation::current() {
-            // No caller is left to be told. The abort file stays, so the next open recovers the store.
+            // No caller is left to get the error. The abort file stays, so the next open recovers the store.
             let _ = self.close();
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn find(
     open_for_writing(env, path, config, sizes, is_new, intent)
 }
 
-/// What a writer with [`OpenMode::Rebuild`] would find, for those who only ask: it takes no lock.
+/// Returns the report of a writer with [`OpenMode::Rebuild`] without taking a lock, for a dry run.
 ///
 /// # Errors
 /// Those with which that writer would refuse the store.

@@ -13,16 +13,16 @@ use crate::interrupt;
 use crate::recovery::expect_store;
 use crate::storage::{EntryKind, Env, Lock, create_dir, read_file};
 
-/// What is expected of the directory.
+/// The expectation about the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
     /// A store is there.
     Existing,
     /// A store is there, or one is made.
     Append,
-    /// Nothing is there: a store is made.
+    /// An absent or empty directory: a store is made.
     New,
-    /// A store is there, and its queues, index and checkpoint are made anew from the log.
+    /// A store whose queues, index and checkpoint are made again from the log.
     Rebuild,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode, lock_timeout: Du
     Ok((lock, is_new))
 }
 
-/// Whether there is no store yet. Refuses what `mode` does not allow.
+/// Returns true if there is no store yet. Refuses what `mode` does not allow.
 fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
     let is_empty = match env.list(path) {
         Ok(entries) => entries.iter().all(|entry| entry.name == LOCK_FILE),

@@ -28,7 +28,7 @@ store_path = click.argument("path", metavar="STORE", type=click.Path())
 def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[str, Any]) -> None:
     """Mends what verify finds, or lists what it would change.
 
-    Queues, index and checkpoint are made anew from the log. What is no part of a store is moved into a backup in STORE. Records
+    Queues, index and checkpoint are rebuilt from the log. What is no part of a store is moved into a backup in STORE. Records
     that are not whole are lost; the others keep their offsets. No writer may have the store open. Exit code 1 while something
     is wrong.
     """

@@ -103,7 +103,7 @@ impl Chain {
         self.number
     }
 
-    /// The next item; `None` if there is none of this number or it could not be read.
+    /// The next item; `None` if absent of this number or it could not be read.
     #[inline]
     pub(super) fn next_item(&self, mapped: &MappedFile, geometry: IndexGeometry) -> Option<IndexItem> {
         item(mapped, geometry, self.number)

@@ -160,7 +160,7 @@ impl Follow {
         &self.reader
     }
 
-    /// Returns the next message; `None` if there is none yet. Up to `end` every message of the log is in its queue.
+    /// Returns the next message; `None` if absent yet. Up to `end` every message of the log is in its queue.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] if the queue begins again at smaller offsets,

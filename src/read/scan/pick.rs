@@ -82,7 +82,7 @@ impl Picker {
         self.on_damage.clone()
     }
 
-    /// Returns the message at a location; `None` if there is none, or it is not wanted.
+    /// Returns the message at a location; `None` if absent or not wanted.
     ///
     /// # Errors
     /// As [`pick`](Self::pick).

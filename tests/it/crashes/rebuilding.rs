@@ -108,7 +108,7 @@ pub(super) fn repaired(env: &SimulatedEnv) -> Result<RepairReport, Error> {
 
 /// Every message but `lost` is read by its queue offset and its key, and the files agree.
 fn expect_whole(env: &SimulatedEnv, lost: Option<u8>) -> Checked {
-    let check = "what was made anew is whole";
+    let check = "rebuilt files are whole";
     let reader = works(check, MessageReader::open(&env.shared(), root(), StoreConfig::default()))?;
     for n in (0..MESSAGES).filter(|n| Some(*n) != lost) {
         let found = works(check, reader.message_in_queue("t", 0, i64::from(n)))?;

@@ -28,7 +28,7 @@ def test_repair_lists_what_it_would_change_and_changes_it_with_yes(store: Path, 
     listed = run("repair", store)
     assert listed.code == 1
     assert listed.out.splitlines() == [
-        f"would rebuild: {store}/consumequeue: queues, index and checkpoint are made anew from the log",
+        f"would rebuild: {store}/consumequeue: queues, index and checkpoint are rebuilt from the log",
         "nothing was changed: --yes makes these changes",
     ]
     assert not (store / "consumequeue").exists()
