@@ -82,7 +82,7 @@ def append_each(store: mqstore.Writer, events: list[Event]) -> list[float]:
     taken = []
     for event in events:
         begin = time.perf_counter()
-        store.append(event.topic, event.body, queue=event.queue_id, tags=event.tag, keys=event.issues, born_time=event.time_ms)
+        store.append(event.topic, event.body, queue_id=event.queue_id, tags=event.tag, keys=event.issues, born_time=event.time_ms)
         taken.append((time.perf_counter() - begin) * 1e6)
     return taken
 

@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory(dir=WORK) as scratch:
         for first in range(0, each, 10_000):
             count = min(10_000, each - first)
             for queue in range(QUEUES):
-                store.append_batch([b"%0200d" % number for number in range(first, first + count)], topic="orders", queue=queue)
+                store.append_batch([b"%0200d" % number for number in range(first, first + count)], topic="orders", queue_id=queue)
 
     # Spread over all queues, and a tenth of them past the end.
     spread = f"id * 7919 % {each + each // 10}"

@@ -28,7 +28,7 @@ counted: dict[int, Counter[str]] = {}
 def append(store: mqstore.Writer, part: Sequence[Event]) -> None:
     """Messages that a power cut may still take back are not streamed, so they are flushed."""
     for event in part:
-        store.append(event.topic, event.body, queue=event.queue_id, tags=event.tag, born_time=event.time_ms)
+        store.append(event.topic, event.body, queue_id=event.queue_id, tags=event.tag, born_time=event.time_ms)
     store.flush()
 
 

@@ -178,8 +178,7 @@ fn query(bench: &Bench, path: &Path, keys: &[String]) {
         .map(|key| QueryRequest {
             topic: TOPIC.to_owned(),
             by: QueryBy::Key(key.clone()),
-            begin: i64::MIN,
-            end: i64::MAX,
+            times: i64::MIN..i64::MAX,
             limit: Some(64),
             errors: Errors::Raise,
         })

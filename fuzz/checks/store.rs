@@ -101,8 +101,7 @@ fn read_queue(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) {
         let _ = reader.query(&QueryRequest {
             topic: topic.to_owned(),
             by: QueryBy::Key(key),
-            begin: i64::MIN,
-            end: i64::MAX,
+            times: i64::MIN..i64::MAX,
             limit: Some(4),
             errors: Errors::Raise,
         });

@@ -38,7 +38,7 @@ def lost_queues(
     if missing and not parts_elsewhere(store, "queues"):
         topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
         how: dict[str, Any] = {"transactions": "all", "columns": ["topic", "queue_id"], "errors": "skip", "progress": progress}
-        for batch in store.scan(topics=topics, queues=ids, **how, **conditions):
+        for batch in store.scan(topics=topics, queue_ids=ids, **how, **conditions):
             found.update(place for place in batch if place in missing)
     return found
 
@@ -50,7 +50,7 @@ def lost_in_scan(
     topic without any queue are not among them: the scan takes those from the log.
     """
     more = dict(conditions)
-    names, queue_id, transactions = more.pop("topics", None), more.pop("queues", None), more.pop("transactions", None)
+    names, queue_id, transactions = more.pop("topics", None), more.pop("queue_ids", None), more.pop("transactions", None)
     if transactions == "all":
         return Counter()
     topics = set(store.topics) & ({names} if isinstance(names, str) else set(names or store.topics))

@@ -85,7 +85,7 @@ _Properties: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 _Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _Mode: TypeAlias = Literal["r", "r+", "a", "x"]
 _Writing: TypeAlias = Literal["r+", "a", "x"]
-# (topic, body, tags, keys, properties, queue)
+# (topic, body, tags, keys, properties, queue_id)
 _Row: TypeAlias = (
     Buffer
     | Message
@@ -109,8 +109,9 @@ _Status: TypeAlias = Literal[
 
 class _Conditions(TypedDict, total=False):
     topics: str | Iterable[str] | None
-    queues: int | Iterable[int] | None
-    time: tuple[_Time | None, _Time | None] | None
+    queue_ids: int | Iterable[int] | None
+    since: _Time | None
+    until: _Time | None
     by: Literal["store", "born"]
     physical: tuple[int | None, int | None] | None
     tags: str | None
@@ -420,7 +421,7 @@ class Store:
     def get(
         self,
         topic: str,
-        queue: int,
+        queue_id: int,
         offset: int,
         max_messages: int = 32,
         *,
@@ -445,10 +446,10 @@ class Store:
         self,
         topic: str,
         key: str,
-        begin: _Time | None = None,
-        end: _Time | None = None,
-        limit: int | None = None,
         *,
+        since: _Time | None = None,
+        until: _Time | None = None,
+        limit: int | None = None,
         tag: None = None,
         errors: _Errors | None = None,
     ) -> QueryResult:
@@ -457,28 +458,28 @@ class Store:
 
         `resolve_keys` finds where the messages of many keys lie, in a fraction of the time for each.
 
-        `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int of ms since 1970, or None
-        for open. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is the
-        most messages in the answer, the newest ones; None, the default, for all. `complete` of the answer says whether
-        these are all that match. The answer holds places and reads each message when it is asked for. `errors`, "raise" or
-        "skip", says what to do where a message that could match is damaged; by default as in `open`. Where
-        recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log is walked,
-        and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`. An item of
-        the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not show it;
-        `verify` does.
+        `since` and `until` bound the store time, the first inclusive and the second exclusive: a datetime with a timezone,
+        an int of ms since 1970, or None for open. A bound between two ms is rounded up. An int that is a time between 1980
+        and 2200 in another unit, such as seconds, is refused. `limit` is the most messages in the answer, the newest ones;
+        None, the default, for all. `complete` of the answer says whether these are all that match. The answer holds places
+        and reads each message when it is asked for. `errors`, "raise" or "skip", says what to do where a message that could
+        match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not
+        complete. Where no index serves, the log is walked, and any damage in it counts; the index serves for tags only if
+        the store is open with `index_tags=True`. An item of the index has no checksum: where its hash is damaged, its
+        message is not found, and `complete` does not show it; `verify` does.
 
-        Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `begin`
-        after `end` and a tag with `||`, `CorruptError` as `errors` says.
+        Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `since`
+        after `until` and a tag with `||`, `CorruptError` as `errors` says.
         """
     @overload
     def query(
         self,
         topic: str,
         key: None = None,
-        begin: _Time | None = None,
-        end: _Time | None = None,
-        limit: int | None = None,
         *,
+        since: _Time | None = None,
+        until: _Time | None = None,
+        limit: int | None = None,
         tag: str,
         errors: _Errors | None = None,
     ) -> QueryResult: ...
@@ -577,8 +578,9 @@ class Store:
         self,
         *,
         topics: str | Iterable[str] | None = None,
-        queues: int | Iterable[int] | None = None,
-        time: tuple[_Time | None, _Time | None] | None = None,
+        queue_ids: int | Iterable[int] | None = None,
+        since: _Time | None = None,
+        until: _Time | None = None,
         by: Literal["store", "born"] = "store",
         physical: tuple[int | None, int | None] | None = None,
         tags: str | None = None,
@@ -601,14 +603,14 @@ class Store:
         asked for.
 
         `topics` is a topic or several (an absent topic is not an error, because messages of a deleted topic may be in the
-        log; `Batches.absent_topics` names the topics without a message), `queues` a queue id or several. `time` is a pair
-        of times (a datetime with a timezone, an int of ms since 1970, or None for open), the first inclusive and the second
-        exclusive, of the store time, or of the born time with `by="born"`; `physical` is such a pair of physical offsets at
-        which records start. `tags` wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one
-        of the keys of a message; an empty list matches no message), `properties` all of some properties with their values.
-        `body_contains` (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed.
-        With `decode_body=True` the column `body` is decompressed, and the compression bits of `sys_flag` are cleared, so
-        that the row can be appended as it is; a body that does not decompress counts as damaged.
+        log; `Batches.absent_topics` names the topics without a message), `queue_ids` a queue id or several. `since` and
+        `until` bound the store time, or the born time with `by="born"`, as in `query`; `physical` is a pair of physical
+        offsets at which records start, the first inclusive and the second exclusive, None for open. `tags` wants one of
+        some tags ("paid || refund"), `keys` one of some keys (a unique key, or one of the keys of a message; an empty list
+        matches no message), `properties` all of some properties with their values. `body_contains` (bytes or str) and
+        `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed. With `decode_body=True` the column
+        `body` is decompressed, and the compression bits of `sys_flag` are cleared, so that the row can be appended as it
+        is; a body that does not decompress counts as damaged.
 
         By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
         A message that is also in light queues is returned once. `transactions="all"` returns every whole record of the log:
@@ -616,8 +618,8 @@ class Store:
 
         `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset); `reverse=True` turns it, and
         `limit` counts in it. For "queue", the places of messages that are in no queue are found first and kept, 24 bytes
-        for each. With `time`, segments are left out that were written at another time; a clock that was set back by more
-        than half an hour can hide messages from that.
+        for each. With `since` or `until`, segments are left out that were written at another time; a clock that was set
+        back by more than half an hour can hide messages from that.
 
         `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch holds. `progress` is called
         with two ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the
@@ -826,7 +828,7 @@ class Writer(Store):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         properties: _Properties | None = None,
-        queue: int = 0,
+        queue_id: int = 0,
         delay_level: int = 0,
         unique_key: str | None = None,
         born_time: _Time | None = None,
@@ -853,10 +855,10 @@ class Writer(Store):
         stored as it is: "paid || refund" is an expression for `get`, and no expression matches such a tag. `keys` is a key
         or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds
         every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
-        `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue` is the queue's
-        id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue (a level above the last one
-        counts as the last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a datetime with a
-        timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0
+        `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue_id` is the
+        queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue (a level above the last
+        one counts as the last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a datetime with
+        a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0
         by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits
         follow the hosts.
 
@@ -873,7 +875,7 @@ class Writer(Store):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         properties: _Properties | None = None,
-        queue: int = 0,
+        queue_id: int = 0,
         delay_level: int = 0,
         unique_key: str | None = None,
         born_time: _Time | None = None,
@@ -905,7 +907,7 @@ class Writer(Store):
         self,
         rows: Iterable[_Row] | _Table,
         topic: str | None = None,
-        queue: int | None = None,
+        queue_id: int | None = None,
         *,
         one_segment: bool = False,
         durable: bool | None = None,
@@ -915,13 +917,13 @@ class Writer(Store):
 
         `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
         queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
-        queue; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or `Message`s.
+        queue_id; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or `Message`s.
         Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8),
         `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`, `sys_flag`,
         `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms),
         `born_host`, `store_host` (utf8). A store assigns `queue_offset`, `physical_offset`, `store_size`, `store_time` and
         `message_id` itself. A column that is null in every row may have any type, and pandas' own labels are passed over.
-        `topic` and `queue` are those of rows that name none; a tuple keeps its own. A `Message`, a dict and a row of a
+        `topic` and `queue_id` are those of rows that name none; a tuple keeps its own. A `Message`, a dict and a row of a
         table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
 
         `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows that are not durable in
@@ -929,9 +931,9 @@ class Writer(Store):
 
         Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position,
         and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a
-        column, dict or `Message` that contradicts `topic` or `queue`. Where it fails midway, `stored` of the exception says
-        how many rows, from the first, were stored, and `offsets` where. This also holds for what a signal handler raises,
-        such as `KeyboardInterrupt`.
+        column, dict or `Message` that contradicts `topic` or `queue_id`. Where it fails midway, `stored` of the exception
+        says how many rows, from the first, were stored, and `offsets` where. This also holds for what a signal handler
+        raises, such as `KeyboardInterrupt`.
 
         With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one
         after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more
@@ -945,7 +947,7 @@ class Writer(Store):
         body: Buffer,
         *,
         properties: _Properties | None = None,
-        queue: int = 0,
+        queue_id: int = 0,
         born_time: _Time | None = None,
         born_host: str | None = None,
         store_host: str | None = None,
@@ -985,19 +987,20 @@ class Writer(Store):
         """
     def stats(self) -> StoreStats:
         """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments."""
-    def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
-        """Wait until the message at this physical offset is durable, by default until everything appended so far is; it is
-        synced at once.
+    def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
+        """Waits until the message at a physical offset is durable, by default until everything appended so far is. The store
+        syncs it at once.
 
-        `timeout` is in seconds, or a timedelta. Raises `ValueError` for an offset at which nothing was appended,
-        `WaitTimeoutError` (a `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if the message can no
-        longer become durable.
+        `offset` is an int, or the `AppendResult` of the message. `timeout` is in seconds, or a timedelta. Raises
+        `ValueError` for an offset at which nothing was appended, `WaitTimeoutError` (a `TimeoutError`) when the time is up,
+        `PoisonedError` or `ClosedError` if the message can no longer become durable.
         """
-    def _durable(self, offset: int | None = None) -> tuple[int, Future[bool]]: ...
+    def _durable(self, offset: AppendResult | int | None = None) -> tuple[int, Future[bool]]: ...
     def _in_loops(self, running_loop: Callable[[], AbstractEventLoop]) -> Any: ...
-    def wait_dispatched(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
-        """Wait until the message at this physical offset is in its queue and in the index, by default until everything
-        appended so far is. Reads of this store do so by themselves. `timeout` and what is raised are as in `wait_durable`.
+    def wait_dispatched(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
+        """Waits until the message at a physical offset is in its queue and in the index, by default until everything appended
+        so far is. Reads of this store wait for that themselves. The arguments and what is raised are those of
+        `wait_durable`.
         """
     def import_from(
         self,
@@ -1201,8 +1204,8 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         """Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset`
         if there is none. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones,
         too. Where the writer's clock was set back, several messages of the time follow an earlier one: the answer is the
-        first that the search sees, and a short stretch of such messages further back can be missed. `query` with `begin`
-        and `end` misses none.
+        first that the search sees, and a short stretch of such messages further back can be missed. `query` with `since`
+        and `until` misses none.
 
         `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and
         for another side.

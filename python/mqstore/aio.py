@@ -193,7 +193,7 @@ class _Fields(TypedDict, total=False):
     tags: str | None
     keys: str | Iterable[str] | None
     properties: _Properties | None
-    queue: int
+    queue_id: int
     delay_level: int
     unique_key: str | None
     born_time: _Time | None
@@ -307,8 +307,10 @@ class Writer(Store):
         appended = self._in_loops.append_nowait(topic, body, **fields)
         return appended if isinstance(appended, mqstore.AppendResult) else await appended
 
-    async def wait_durable(self, offset: int | None = None, timeout: float | timedelta | None = None) -> None:
-        """Wait until the message at this physical offset is durable, by default until everything appended so far is.
+    async def wait_durable(
+        self, offset: mqstore.AppendResult | int | None = None, timeout: float | timedelta | None = None
+    ) -> None:
+        """Waits until the message at a physical offset is durable, by default until everything appended so far is.
 
         Takes, does and raises what `mqstore.Writer.wait_durable` does.
         """

@@ -49,7 +49,7 @@ impl<'a> Defaults<'a> {
             && argument != column
         {
             return invalid(format!(
-                "queue is {argument}, but the row's queue_id is {column}: leave one of the two out"
+                "queue_id is {argument}, but the row's queue_id is {column}: leave one of the two out"
             ));
         }
         Ok((self.topic(topic)?, queue_id.or(self.queue_id).unwrap_or_default()))

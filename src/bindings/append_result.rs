@@ -4,6 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDateTime;
 
+use super::arguments;
 use super::recipe::{Reduced, of_native};
 use super::time::{to_datetime, to_text};
 use crate::format::Malformed;
@@ -14,6 +15,15 @@ use crate::store::{self, PutStatus};
 #[pyclass(frozen, eq, hash, module = "mqstore")]
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct AppendResult(pub(super) store::AppendResult);
+
+/// Converts the argument `offset` of a wait: an `AppendResult` counts as the physical offset of its message, and `None` is for everything
+/// that was appended.
+pub(super) fn offset_or_none(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    match value.cast::<AppendResult>() {
+        Ok(result) => Ok(Some(result.get().physical_offset())),
+        Err(_) => arguments::offset_or_none(value),
+    }
+}
 
 #[pymethods]
 impl AppendResult {

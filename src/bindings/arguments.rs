@@ -248,35 +248,23 @@ pub(super) fn one_of<T>(value: &Bound<'_, PyAny>, choices: [(&str, T); 2]) -> Py
     found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
 }
 
-/// Two ends, of which each may be None.
-pub(super) fn pair(
-    value: Option<&Bound<'_, PyAny>>,
-    name: &str,
-    least: i64,
-    end: impl Fn(&Bound<'_, PyAny>) -> PyResult<i64>,
-) -> PyResult<Range<i64>> {
-    let Some(value) = value else { return Ok(least..i64::MAX) };
+/// Converts the argument `physical`: the physical offsets from the first up to the second, each of which may be `None`.
+pub(super) fn physical(value: Option<&Bound<'_, PyAny>>) -> PyResult<Range<i64>> {
+    let Some(value) = value else { return Ok(0..i64::MAX) };
     let Ok((first, second)) = value.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>() else {
         return Err(PyTypeError::new_err(format!(
-            "{name} is a pair of where it begins and where it ends, such as (a, None), not {}",
+            "physical is a pair of where it begins and where it ends, such as (a, None), not {}",
             repr_of(value)?
         )));
     };
-    let start = if first.is_none() { least } else { end(&first)? };
-    let stop = if second.is_none() { i64::MAX } else { end(&second)? };
-    if start > stop {
+    let start = optional_whole(&first, "physical")?.unwrap_or(0);
+    let end = optional_whole(&second, "physical")?.unwrap_or(i64::MAX);
+    if start > end {
         return Err(PyValueError::new_err(format!(
-            "{name} begins at {} and ends before that, at {}",
-            str_of(&first)?,
-            str_of(&second)?
+            "physical begins at {start} and ends before that, at {end}"
         )));
     }
-    Ok(start..stop)
-}
-
-/// Physical offsets, all by default.
-pub(super) fn physical(value: Option<&Bound<'_, PyAny>>) -> PyResult<Range<i64>> {
-    pair(value, "physical", 0, |offset| whole(offset, "physical"))
+    Ok(start..end)
 }
 
 /// What the messages of a query are found by.
@@ -334,7 +322,6 @@ arguments! {
     key<'a>: Option<&'a str>, optional;
     tag<'a>: Option<&'a str>, optional;
     id<'a>: &'a str, argument;
-    queue: i32, whole;
     queue_id: i32, whole;
     queue_offset: i64, whole;
     offset: i64, whole;
@@ -366,7 +353,7 @@ arguments! {
     /// The topic of those rows that name none.
     default_topic<'a>: Option<&'a str>, optional as "topic";
     /// The queue of those rows that name none.
-    default_queue: Option<i32>, optional_whole as "queue";
+    default_queue_id: Option<i32>, optional_whole as "queue_id";
     /// The physical offset of a message, or None for all that was appended.
     offset_or_none: Option<i64>, optional_whole as "offset";
     /// The name of a topic to be looked up.
@@ -384,11 +371,11 @@ pub(super) fn word<T>(name: &str, given: &str, choices: [(&str, T); 2]) -> PyRes
     found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
 }
 
-/// Converts the argument `queues`: an id or several.
+/// Converts the argument `queue_ids`: an id or several.
 pub(super) fn queue_ids(value: &Bound<'_, PyAny>) -> PyResult<Vec<i32>> {
     match value.try_iter() {
-        Ok(items) => items.map(|item| whole(&item?, "one of queues")).collect(),
-        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => Ok(vec![whole(value, "queues")?]),
+        Ok(items) => items.map(|item| whole(&item?, "one of queue_ids")).collect(),
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => Ok(vec![whole(value, "queue_ids")?]),
         Err(error) => Err(error),
     }
 }

@@ -178,7 +178,7 @@ impl Queue {
     /// over, and with `open(errors="skip")` damaged ones, too. Where the writer's clock was set
     /// back, several messages of the time follow an earlier one: the answer is the first that the
     /// search sees, and a short stretch of such messages further back can be missed. `query` with
-    /// `begin` and `end` misses none.
+    /// `since` and `until` misses none.
     ///
     /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a
     /// datetime without one and for another side.

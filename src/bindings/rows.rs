@@ -45,7 +45,7 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<I
     }
     if !is_buffer(row)? {
         return Err(PyTypeError::new_err(format!(
-            "a row is a body (bytes, or a buffer of bytes), a tuple (topic, body, tags, keys, properties, queue), a dict of a message's \
+            "a row is a body (bytes, or a buffer of bytes), a tuple (topic, body, tags, keys, properties, queue_id), a dict of a message's \
              fields or a Message, not {}",
             type_of(row)?
         )));
@@ -66,12 +66,12 @@ fn from_body<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult
 fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'a>) -> PyResult<format::Message<'a>> {
     if !(2..=6).contains(&row.len()) {
         return Err(PyTypeError::new_err(format!(
-            "a row is (topic, body, tags, keys, properties, queue), the last four optional, not {} values",
+            "a row is (topic, body, tags, keys, properties, queue_id), the last four optional, not {} values",
             row.len()
         )));
     }
     let given = |at: usize| row.get_borrowed_item(at).ok().filter(|value| !value.is_none());
-    let (topic, tags, keys, properties, queue) = (given(0), given(2), given(3), given(4), given(5));
+    let (topic, tags, keys, properties, queue_id) = (given(0), given(2), given(3), given(4), given(5));
     let tags = tags.map(|tags| text(tags, "tags")).transpose()?;
     let topic = topic.map(|topic| text(topic, "a topic")).transpose()?;
     let properties = PropertyArguments {
@@ -83,7 +83,9 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'a>) -> PyRes
     };
     let message = MessageArguments {
         topic: defaults.topic(topic)?.into(),
-        queue_id: queue.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue| whole(&queue, "queue"))?,
+        queue_id: queue_id.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue_id| {
+            whole(&queue_id, "queue_id")
+        })?,
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
         properties,

@@ -23,13 +23,12 @@ use super::reports;
 use super::results::{GetResult, QueryResult};
 use super::source::{Selection, Source};
 use super::tabular::tabular;
-use super::time::{to_bounds, to_ms};
+use super::time::to_range;
 use super::topic::Topics;
 use super::usage::{Usage, usage_by};
 use crate::arrow;
 use crate::check::{VerifyRequest, verify};
 use crate::config::{Errors, StoreConfig};
-use crate::format::Round;
 use crate::read::{
     BodyFilter, GetRequest, HitBounds, Order, QueryRequest, ScanRequest, TagFilter, TimeOf, Transactions, UsageBy,
 };
@@ -144,12 +143,12 @@ impl Store {
     ///
     /// Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch
     /// consume queue), `ValueError` for a negative `max_messages`, and what `where` raises.
-    #[pyo3(signature = (topic, queue, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
+    #[pyo3(signature = (topic, queue_id, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
     fn get(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = arguments::topic)] topic: &str,
-        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
         #[pyo3(from_py_with = arguments::offset)] offset: i64,
         #[pyo3(from_py_with = arguments::max_messages)] max_messages: usize,
         #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
@@ -159,7 +158,7 @@ impl Store {
     ) -> PyResult<Py<GetResult>> {
         let request = GetRequest {
             topic: topic.to_owned(),
-            queue_id: queue,
+            queue_id,
             offset,
             max_messages,
             tags: TagFilter::parse(tags.unwrap_or("*")),
@@ -175,38 +174,36 @@ impl Store {
     /// `resolve_keys` finds where the messages of many keys lie, in a fraction of the time for
     /// each.
     ///
-    /// `begin` and `end` bound the store time, both inclusive: a datetime with a timezone, an int
-    /// of ms since 1970, or None for open. An int that is a time between 1980 and 2200 in another
-    /// unit, such as seconds, is refused. `limit` is the most messages in the answer, the newest
-    /// ones; None, the default, for all. `complete` of the answer says whether these are all that
-    /// match. The answer holds places and reads each message when it is asked for. `errors`,
-    /// "raise" or "skip", says what to do where a message that could match is damaged; by default
-    /// as in `open`. Where recovery="salvage" has found messages lost, the answer is not complete.
-    /// Where no index serves, the log is walked, and any damage in it counts; the index serves for
-    /// tags only if the store is open with `index_tags=True`. An item of the index has no checksum:
-    /// where its hash is damaged, its message is not found, and `complete` does not show it; `verify`
-    /// does.
+    /// `since` and `until` bound the store time, the first inclusive and the second exclusive: a
+    /// datetime with a timezone, an int of ms since 1970, or None for open. A bound between two ms
+    /// is rounded up. An int that is a time between 1980 and 2200 in another unit, such as seconds,
+    /// is refused. `limit` is the most messages in the answer, the newest ones; None, the default,
+    /// for all. `complete` of the answer says whether these are all that match. The answer holds
+    /// places and reads each message when it is asked for. `errors`, "raise" or "skip", says what
+    /// to do where a message that could match is damaged; by default as in `open`. Where
+    /// recovery="salvage" has found messages lost, the answer is not complete. Where no index
+    /// serves, the log is walked, and any damage in it counts; the index serves for tags only if
+    /// the store is open with `index_tags=True`. An item of the index has no checksum: where its
+    /// hash is damaged, its message is not found, and `complete` does not show it; `verify` does.
     ///
     /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a
-    /// timezone, a `begin` after `end` and a tag with `||`, `CorruptError` as `errors` says.
-    #[pyo3(signature = (topic, key=None, begin=None, end=None, limit=None, *, tag=None, errors=None))]
+    /// timezone, a `since` after `until` and a tag with `||`, `CorruptError` as `errors` says.
+    #[pyo3(signature = (topic, key=None, *, since=None, until=None, limit=None, tag=None, errors=None))]
     fn query(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = arguments::topic)] topic: &str,
         #[pyo3(from_py_with = arguments::key)] key: Option<&str>,
-        begin: Option<Bound<'_, PyAny>>,
-        end: Option<Bound<'_, PyAny>>,
+        since: Option<Bound<'_, PyAny>>,
+        until: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
         #[pyo3(from_py_with = arguments::tag)] tag: Option<&str>,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Py<QueryResult>> {
-        let (begin, end) = to_bounds(begin.as_ref(), end.as_ref())?;
         let request = QueryRequest {
             topic: topic.to_owned(),
             by: arguments::query_by(key, tag)?,
-            begin,
-            end,
+            times: to_range(since.as_ref(), until.as_ref())?,
             limit,
             errors: errors.unwrap_or(self.handle.errors()),
         };
@@ -364,16 +361,15 @@ impl Store {
     ///
     /// `topics` is a topic or several (an absent topic is not an error, because messages of a
     /// deleted topic may be in the log; `Batches.absent_topics` names the topics without a
-    /// message), `queues` a queue id or several. `time` is a pair of times (a datetime with a
-    /// timezone, an int of ms since 1970, or None for open), the first inclusive and the second
-    /// exclusive, of the store time, or of the born time with `by="born"`; `physical` is such a
-    /// pair of physical offsets at which records start. `tags` wants one of some tags ("paid ||
-    /// refund"), `keys` one of some keys (a unique key, or one of the keys of a message; an empty
-    /// list matches no message), `properties` all of some properties with their values.
-    /// `body_contains` (bytes or str) and `body_regex` (a pattern of Rust's regex crate) look into
-    /// the body, decompressed. With `decode_body=True` the column `body` is decompressed, and the
-    /// compression bits of `sys_flag` are cleared, so that the row can be appended as it is; a body
-    /// that does not decompress counts as damaged.
+    /// message), `queue_ids` a queue id or several. `since` and `until` bound the store time, or
+    /// the born time with `by="born"`, as in `query`; `physical` is a pair of physical offsets at
+    /// which records start, the first inclusive and the second exclusive, None for open. `tags`
+    /// wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one of
+    /// the keys of a message; an empty list matches no message), `properties` all of some
+    /// properties with their values. `body_contains` (bytes or str) and `body_regex` (a pattern of
+    /// Rust's regex crate) look into the body, decompressed. With `decode_body=True` the column
+    /// `body` is decompressed, and the compression bits of `sys_flag` are cleared, so that the row
+    /// can be appended as it is; a body that does not decompress counts as damaged.
     ///
     /// By default this is what consumers see, and, of topics whose queues are gone or are a
     /// database, what they would see. A message that is also in light queues is returned once.
@@ -382,9 +378,9 @@ impl Store {
     ///
     /// `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset);
     /// `reverse=True` turns it, and `limit` counts in it. For "queue", the places of messages that
-    /// are in no queue are found first and kept, 24 bytes for each. With `time`, segments are left
-    /// out that were written at another time; a clock that was set back by more than half an hour
-    /// can hide messages from that.
+    /// are in no queue are found first and kept, 24 bytes for each. With `since` or `until`,
+    /// segments are left out that were written at another time; a clock that was set back by more
+    /// than half an hour can hide messages from that.
     ///
     /// `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch
     /// holds. `progress` is called with two ints as the messages are read: about how many bytes are
@@ -410,14 +406,15 @@ impl Store {
     ///
     /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at
     /// damage, or skips it, and what `progress` raises.
-    #[pyo3(signature = (*, topics=None, queues=None, time=None, by="store", physical=None, tags=None, keys=None, properties=None,
+    #[pyo3(signature = (*, topics=None, queue_ids=None, since=None, until=None, by="store", physical=None, tags=None, keys=None, properties=None,
                         body_contains=None, body_regex=None, transactions="committed", columns=None, order="log", limit=None, reverse=false,
                         decode_body=false, batch_bytes=4_194_304, errors=None, progress=None, max_mb_per_s=None))]
     fn scan(
         &self,
         topics: Option<&Bound<'_, PyAny>>,
-        queues: Option<&Bound<'_, PyAny>>,
-        time: Option<&Bound<'_, PyAny>>,
+        queue_ids: Option<&Bound<'_, PyAny>>,
+        since: Option<&Bound<'_, PyAny>>,
+        until: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::by)] by: &str,
         physical: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
@@ -441,9 +438,9 @@ impl Store {
         let contained = body_contains.map(arguments::bytes_of).transpose()?;
         let request = ScanRequest {
             topics: topics.map(|topics| arguments::texts(topics, "topics")).transpose()?,
-            queues: queues.map(arguments::queue_ids).transpose()?,
+            queue_ids: queue_ids.map(arguments::queue_ids).transpose()?,
             physical: arguments::physical(physical)?,
-            times: arguments::pair(time, "time", i64::MIN, |time| to_ms(time, "time", Round::Up))?,
+            times: to_range(since, until)?,
             by: arguments::word("by", by, [("store", TimeOf::Store), ("born", TimeOf::Born)])?,
             tags: TagFilter::parse(tags.unwrap_or("*")),
             keys: keys.map(|keys| arguments::texts(keys, "keys")).transpose()?,

@@ -1,5 +1,6 @@
 //! Times: ms since 1970 here, timezone-aware `datetime` there.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyOverflowError, PyValueError};
@@ -105,20 +106,20 @@ pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResu
     convert(time, round).map_err(|error| named(time.py(), name, error))
 }
 
-/// The first and the last ms that lie between two times, both inclusive, `None` for open: the arguments `begin` and `end`.
+/// Returns the times from `since` on and before `until`, in ms; each is open where it is `None`. A bound between two ms is rounded up.
 ///
 /// # Errors
-/// As [`to_ms`], and `ValueError` where `begin` is after `end`.
-pub(super) fn to_bounds(begin: Option<&Bound<'_, PyAny>>, end: Option<&Bound<'_, PyAny>>) -> PyResult<(i64, i64)> {
-    let begin_ms = |round| begin.map_or(Ok(i64::MIN), |begin| to_ms(begin, "begin", round));
-    let end_ms = end.map_or(Ok(i64::MAX), |end| to_ms(end, "end", Round::Down))?;
-    // Rounded as `end` is: two times inside one ms are in order, although no whole ms lies between them.
-    let same_round = begin_ms(Round::Down)?;
-    if same_round > end_ms {
-        let (begin, end) = (to_text(same_round), to_text(end_ms));
-        return Err(PyValueError::new_err(format!("begin is {begin}, which is after end: {end}")));
+/// As [`to_ms`], and `ValueError` where `until` is before `since`.
+pub(super) fn to_range(since: Option<&Bound<'_, PyAny>>, until: Option<&Bound<'_, PyAny>>) -> PyResult<Range<i64>> {
+    let start = since.map_or(Ok(i64::MIN), |since| to_ms(since, "since", Round::Up))?;
+    let end = until.map_or(Ok(i64::MAX), |until| to_ms(until, "until", Round::Up))?;
+    if start > end {
+        let (start, end) = (to_text(start), to_text(end));
+        return Err(PyValueError::new_err(format!(
+            "since is {start}, which is after until: {end}"
+        )));
     }
-    Ok((begin_ms(Round::Up)?, end_ms))
+    Ok(start..end)
 }
 
 fn convert(time: &Bound<'_, PyAny>, round: Round) -> PyResult<i64> {

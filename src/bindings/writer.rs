@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::append::{self, BatchOptions, wait};
-use super::append_result::AppendResult;
+use super::append_result::{self, AppendResult};
 use super::arguments;
 use super::batches::Batches;
 use super::buffer::Offsets;
@@ -61,7 +61,7 @@ macro_rules! takes_message {
         #[pymethods]
         impl Writer {
             $(#[$($text)*])*
-            #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue=0, delay_level=0, unique_key=None,
+            #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue_id=0, delay_level=0, unique_key=None,
                 born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0,
                 prepared_transaction_offset=0, durable=None))]
             fn $name<'py>(
@@ -72,7 +72,7 @@ macro_rules! takes_message {
                 #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
                 keys: Option<&Bound<'py, PyAny>>,
                 properties: Option<&Bound<'py, PyAny>>,
-                #[pyo3(from_py_with = arguments::queue)] queue: i32,
+                #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
                 #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
                 #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<&str>,
                 #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
@@ -95,7 +95,7 @@ macro_rules! takes_message {
                         properties,
                         delay_level,
                     },
-                    queue_id: queue,
+                    queue_id,
                     born_time: born_time.unwrap_or_else(now_ms),
                     born_host,
                     store_host,
@@ -131,9 +131,9 @@ takes_message! {
     /// of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and
     /// holds every property, TAGS, KEYS and DELAY included; an argument wins over the property of
     /// the same name, and a `unique_key` (`UNIQ_KEY`) is stored only if it is given;
-    /// `mqstore.new_unique_key` makes one. `queue` is the queue's id, 0 to 65,535. `delay_level` of
-    /// 1 or more sends the message to that level's queue (a level above the last one counts as the
-    /// last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a
+    /// `mqstore.new_unique_key` makes one. `queue_id` is the queue's id, 0 to 65,535. `delay_level`
+    /// of 1 or more sends the message to that level's queue (a level above the last one counts as
+    /// the last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a
     /// datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an
     /// IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
     /// compressed body, a transaction's type); its two address bits follow the hosts.
@@ -191,16 +191,16 @@ impl Writer {
     ///
     /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb,
     /// pandas; a slice of a queue). Items are bodies for `topic` (bytes or buffers of bytes),
-    /// tuples (topic, body, tags, keys, properties, queue; the last four may be left out), dicts of
-    /// a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields: `body`
-    /// (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8),
-    /// `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`,
-    /// `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
+    /// tuples (topic, body, tags, keys, properties, queue_id; the last four may be left out), dicts
+    /// of a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields:
+    /// `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of
+    /// utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`,
+    /// `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
     /// (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
     /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself. A
     /// column that is null in every row may have any type, and pandas' own labels are passed over.
-    /// `topic` and `queue` are those of rows that name none; a tuple keeps its own. A `Message`, a
-    /// dict and a row of a table stay in their topic, whatever DELAY is among the properties,
+    /// `topic` and `queue_id` are those of rows that name none; a tuple keeps its own. A `Message`,
+    /// a dict and a row of a table stay in their topic, whatever DELAY is among the properties,
     /// unless `delay_level` is 1 or more.
     ///
     /// `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows
@@ -210,7 +210,7 @@ impl Writer {
     /// Every row is checked before the first byte is written. Raises as `append`; an error about a
     /// row names its position, and nothing was stored. Raises `ValueError` for columns of other
     /// names or types, text that is no UTF-8, and a column, dict or `Message` that contradicts
-    /// `topic` or `queue`. Where it fails midway, `stored` of the exception says how many rows,
+    /// `topic` or `queue_id`. Where it fails midway, `stored` of the exception says how many rows,
     /// from the first, were stored, and `offsets` where. This also holds for what a signal handler
     /// raises, such as `KeyboardInterrupt`.
     ///
@@ -219,20 +219,20 @@ impl Writer {
     /// while other appends wait. Rows that need more than a segment raise `ValueError`. A crash
     /// before the call returns, and a power cut before they are durable, may keep a first part of
     /// them all the same.
-    #[pyo3(signature = (rows, topic=None, queue=None, *, one_segment=false, durable=None))]
+    #[pyo3(signature = (rows, topic=None, queue_id=None, *, one_segment=false, durable=None))]
     fn append_batch(
         &self,
         py: Python<'_>,
         rows: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<&str>,
-        #[pyo3(from_py_with = arguments::default_queue)] queue: Option<i32>,
+        #[pyo3(from_py_with = arguments::default_queue_id)] queue_id: Option<i32>,
         #[pyo3(from_py_with = arguments::one_segment)] one_segment: bool,
         #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Offsets> {
         self.handle.expect_open()?;
         let defaults = Defaults {
             topic,
-            queue_id: queue,
+            queue_id,
             born_time: now_ms(),
         };
         let how = BatchOptions {
@@ -270,7 +270,7 @@ impl Writer {
     /// rows with `one_segment`. A broker's limits hold: no transaction, no delay, and
     /// `max_message_size` for the whole `body`. `durable` and what is raised are as in
     /// `append_batch`.
-    #[pyo3(signature = (topic, body, *, properties=None, queue=0, born_time=None, born_host=None, store_host=None, sys_flag=0,
+    #[pyo3(signature = (topic, body, *, properties=None, queue_id=0, born_time=None, born_host=None, store_host=None, sys_flag=0,
         durable=None))]
     fn append_producer_batch(
         &self,
@@ -278,7 +278,7 @@ impl Writer {
         #[pyo3(from_py_with = arguments::topic)] topic: &str,
         body: &Bound<'_, PyAny>,
         properties: Option<&Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::queue)] queue: i32,
+        #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
         #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
         #[pyo3(from_py_with = arguments::born_host)] born_host: Option<&str>,
         #[pyo3(from_py_with = arguments::store_host)] store_host: Option<&str>,
@@ -289,7 +289,7 @@ impl Writer {
         let common = MessageArguments {
             topic: topic.into(),
             body: fields::body(body.as_borrowed())?,
-            queue_id: queue,
+            queue_id,
             born_time: born_time.unwrap_or_else(now_ms),
             born_host,
             store_host,
@@ -344,17 +344,18 @@ impl Writer {
         reports::store_stats(py, &py.detach(|| writer.stats()))
     }
 
-    /// Wait until the message at this physical offset is durable, by default until everything
-    /// appended so far is; it is synced at once.
+    /// Waits until the message at a physical offset is durable, by default until everything appended
+    /// so far is. The store syncs it at once.
     ///
-    /// `timeout` is in seconds, or a timedelta. Raises `ValueError` for an offset at which nothing
-    /// was appended, `WaitTimeoutError` (a `TimeoutError`) when the time is up, `PoisonedError` or
-    /// `ClosedError` if the message can no longer become durable.
+    /// `offset` is an int, or the `AppendResult` of the message. `timeout` is in seconds, or a
+    /// timedelta. Raises `ValueError` for an offset at which nothing was appended,
+    /// `WaitTimeoutError` (a `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if
+    /// the message can no longer become durable.
     #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_durable(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
+        #[pyo3(from_py_with = append_result::offset_or_none)] offset: Option<i64>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         wait(py, &self.handle, offset, timeout, MessageStore::wait_durable)
@@ -367,19 +368,19 @@ impl Writer {
     fn durable<'py>(
         &self,
         py: Python<'py>,
-        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
+        #[pyo3(from_py_with = append_result::offset_or_none)] offset: Option<i64>,
     ) -> PyResult<(i64, Bound<'py, PyAny>)> {
         append::durable(py, &self.handle, offset, self.running_loop.as_ref())
     }
 
-    /// Wait until the message at this physical offset is in its queue and in the index, by default
-    /// until everything appended so far is. Reads of this store do so by themselves. `timeout` and
-    /// what is raised are as in `wait_durable`.
+    /// Waits until the message at a physical offset is in its queue and in the index, by default
+    /// until everything appended so far is. Reads of this store wait for that themselves. The
+    /// arguments and what is raised are those of `wait_durable`.
     #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_dispatched(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = arguments::offset_or_none)] offset: Option<i64>,
+        #[pyo3(from_py_with = append_result::offset_or_none)] offset: Option<i64>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         wait(py, &self.handle, offset, timeout, MessageStore::wait_dispatched)

@@ -278,7 +278,7 @@ class Asker:
         stored = self.exact.get((topic, key), [])
         time = {offset: self.dump.records[offset]["store_time"] for offset in stored}
         expected = [] if key.startswith("T#") else [offset for offset in stored if begin <= time[offset] <= end]
-        ours = store.query(topic, key, begin, end, limit=None)
+        ours = store.query(topic, key, since=begin, until=end + 1)
         offsets = [message.physical_offset for message in ours]
         if offsets != expected or not ours.complete:
             return f"{offsets} (complete: {ours.complete}) instead of {expected}"

@@ -206,7 +206,7 @@ def append(store: mqstore.Writer, numbers: Iterable[int]) -> None:
             tags=TAGS[number % len(TAGS)],
             keys=[f"k{number}"],
             properties={"check": f"{check:x}", "long": "v" * (1 + number % 300), "UNIQ_KEY": mqstore.new_unique_key()},
-            queue=number // len(TOPICS) % TOPICS[topic],
+            queue_id=number // len(TOPICS) % TOPICS[topic],
         )
 
 

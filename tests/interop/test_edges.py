@@ -35,7 +35,7 @@ def write(path: Path, rocketmq: RocketMQ, geometry: Geometry, bodies: list[bytes
     with mqstore.open(path, mode="x", index_tags=rocketmq.index_tags, **embedded.options(geometry)) as store:
         for number, body in enumerate(bodies):
             tag = "odd" if number // QUEUES // run % 2 else "even"
-            store.append("orders", body, queue=number % QUEUES, keys=["hot"], tags=tag)
+            store.append("orders", body, queue_id=number % QUEUES, keys=["hot"], tags=tag)
 
 
 def segments(path: Path) -> list[Path]:

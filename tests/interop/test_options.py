@@ -57,7 +57,7 @@ def written_to(name: str, folder: Path, *, is_killed: bool = False) -> tuple[Pat
     mqstore.rebuild(path, dry_run=False)
     with mqstore.open(path, "a") as store:
         added = [
-            store.append("orders", b"ours", queue=0, keys="ours", unique_key=f"{n:032X}").physical_offset for n in range(OURS)
+            store.append("orders", b"ours", queue_id=0, keys="ours", unique_key=f"{n:032X}").physical_offset for n in range(OURS)
         ]
         if is_killed:
             # A segment that is being made is left out: it has no name in the log yet.

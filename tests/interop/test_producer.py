@@ -61,7 +61,7 @@ def append_batch(store: mqstore.Writer, step: Step, properties: dict[str, str] |
         step["topic"],
         base64.b64decode(step["body"]),
         properties=properties,
-        queue=step["queue"],
+        queue_id=step["queue"],
         born_time=step["born_time"],
         born_host=step["born_host"],
         store_host=step["store_host"],

@@ -127,8 +127,7 @@ fn query_all(reader: &MessageReader, topic: &str, key: &str, limit: Option<usize
     reader.query(&QueryRequest {
         topic: topic.to_owned(),
         by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
+        times: i64::MIN..i64::MAX,
         limit,
         errors: Errors::Raise,
     })

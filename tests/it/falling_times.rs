@@ -43,8 +43,7 @@ fn query(reader: &MessageReader, begin: i64, end: i64, limit: Option<usize>) -> 
     let request = QueryRequest {
         topic: "orders".to_owned(),
         by: QueryBy::Key("hot".to_owned()),
-        begin,
-        end,
+        times: begin..end.saturating_add(1),
         limit,
         errors: Errors::Raise,
     };

@@ -57,8 +57,7 @@ fn tagged(reader: &MessageReader, topic: &str, tag: &str) -> Vec<i64> {
     let request = QueryRequest {
         topic: topic.to_owned(),
         by: QueryBy::Tag(tag.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
+        times: i64::MIN..i64::MAX,
         limit: None,
         errors: Errors::Raise,
     };

@@ -29,8 +29,7 @@ fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
     let request = QueryRequest {
         topic: "orders".to_owned(),
         by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
+        times: i64::MIN..i64::MAX,
         limit,
         errors: Errors::Raise,
     };

@@ -8,8 +8,7 @@ pub fn by_key(topic: &str, key: &str) -> QueryRequest {
     QueryRequest {
         topic: topic.to_owned(),
         by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
+        times: i64::MIN..i64::MAX,
         limit: None,
         errors: Errors::Raise,
     }

@@ -52,8 +52,7 @@ fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
     let request = QueryRequest {
         topic: "orders".to_owned(),
         by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
+        times: i64::MIN..i64::MAX,
         limit,
         errors: Errors::Raise,
     };
@@ -119,11 +118,10 @@ fn a_query_is_bounded_by_exact_store_times() {
     writer.finish(true);
     let reader = open(dir.path());
     let time = |n: usize| reader.message_at(offsets[n]).unwrap().view().store_time();
-    let request = |begin, end| QueryRequest {
+    let request = |begin, end: i64| QueryRequest {
         topic: "orders".to_owned(),
         by: QueryBy::Key("ten".to_owned()),
-        begin,
-        end,
+        times: begin..end + 1,
         limit: None,
         errors: Errors::Raise,
     };
@@ -331,8 +329,7 @@ fn a_message_whose_segment_is_gone_is_being_removed_and_min_offset_moves_past_it
         reader.query(&QueryRequest {
             topic: "orders".to_owned(),
             by: QueryBy::Key("ten".to_owned()),
-            begin: 0,
-            end: i64::MAX,
+            times: 0..i64::MAX,
             limit: None,
             errors,
         })

@@ -65,8 +65,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
                     let request = QueryRequest {
                         topic: topic.clone(),
                         by: QueryBy::Key(key),
-                        begin: i64::MIN,
-                        end: i64::MAX,
+                        times: i64::MIN..i64::MAX,
                         limit: Some(64),
                         errors: Errors::Raise,
                     };

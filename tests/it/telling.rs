@@ -125,8 +125,7 @@ fn expect_no_advice_of_a_salvage(make_gap: fn(&Path)) {
     let walk = QueryRequest {
         topic: "orders".to_owned(),
         by: QueryBy::Tag("none".to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
+        times: i64::MIN..i64::MAX,
         limit: None,
         errors: Errors::Raise,
     };

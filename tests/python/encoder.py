@@ -57,7 +57,7 @@ class Encoder:
         topic: str,
         body: bytes = b"",
         *,
-        queue: int = 0,
+        queue_id: int = 0,
         tags: str | None = None,
         keys: Sequence[str] = (),
         unique_key: str | None = None,
@@ -75,7 +75,7 @@ class Encoder:
         named |= {"UNIQ_KEY": unique_key} if unique_key else {}
         named |= {"TAGS": tags} if tags else {}
         text = "".join(f"{name}\x01{value}\x02" for name, value in named.items()).encode()
-        entries = self.queues.setdefault((topic, queue), [])
+        entries = self.queues.setdefault((topic, queue_id), [])
         born, store, name = host(born_host), host(store_host), topic.encode()
         sys_flag |= (0x10 if len(born) == 20 else 0) | (0x20 if len(store) == 20 else 0)
         rest = struct.pack(">q", born_time) + born + struct.pack(">q", store_time) + store
@@ -83,7 +83,7 @@ class Encoder:
         rest += struct.pack(">B", len(name)) + name + struct.pack(">h", len(text)) + text
         size, crc = 40 + len(rest), zlib.crc32(body) & 0x7FFFFFFF
         start = self._room_for(size)
-        head = struct.pack(">IIiiiqqi", size, MAGIC_V1, crc, queue, flag, len(entries), start, sys_flag)
+        head = struct.pack(">IIiiiqqi", size, MAGIC_V1, crc, queue_id, flag, len(entries), start, sys_flag)
         physical_offset = self.append_record(head + rest)
         entries.append(queue_entry(physical_offset, size, java_hash(tags) if tags else 0))
         for key in [*([unique_key] if unique_key else []), *keys]:

@@ -93,7 +93,7 @@ def test_an_append_returns_when_the_plain_one_would(path: Path, flush_disk_type:
         offsets = await store.append_batch([b"y", b"z"], "orders", durable=durable)
         if is_waited_for:
             assert store.store.flushed_offset > offsets[-1]
-        await store.wait_durable(result.physical_offset, 20)
+        await store.wait_durable(result, 20)
         await store.wait_durable(timeout=timedelta(seconds=20))
         assert await store.flush() == store.store.flushed_offset > offsets[-1]
         store.store.wait_dispatched(timeout=20)

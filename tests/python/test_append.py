@@ -58,7 +58,7 @@ def test_every_field_can_be_set_and_reads_back(store: mqstore.Store) -> None:
         tags="paid",
         keys=["o-1", "o-2"],
         properties={"UNIQ_KEY": "U1"},
-        queue=9,
+        queue_id=9,
         born_time=born,
         **fields,
     )
@@ -97,7 +97,7 @@ def test_the_result_says_what_the_message_says(store: mqstore.Store) -> None:
 def test_offsets_have_no_gap(store: mqstore.Store) -> None:
     end, counts = 0, dict.fromkeys(range(5), 0)
     for number in range(1000):
-        result = store.append("orders", b"x" * (number % 300), queue=number % 5)
+        result = store.append("orders", b"x" * (number % 300), queue_id=number % 5)
         assert result.physical_offset == end
         assert result.queue_offset == counts[number % 5]
         end += result.wrote_bytes
@@ -253,7 +253,7 @@ def test_properties_take_at_most_32767_bytes(store: mqstore.Store) -> None:
         ({"properties": ["kv"]}, "properties is a mapping of str to str, or an iterable of pairs of them, not of 'kv'"),
         ({"properties": {"k": 7}}, "properties: a value is a str, not int"),
         ({"properties": {7: "v"}}, "properties: a name is a str, not int"),
-        ({"queue": "0"}, "queue is an int, not str"),
+        ({"queue_id": "0"}, "queue_id is an int, not str"),
         ({"delay_level": 1.5}, "delay_level is an int, not float"),
         ({"flag": None}, "flag is an int, not NoneType"),
         ({"prepared_transaction_offset": "0"}, "prepared_transaction_offset is an int, not str"),
@@ -291,16 +291,16 @@ def test_half_a_surrogate_pair_is_illegal_and_named(store: mqstore.Store, field:
 
 
 def test_a_number_that_does_not_fit_is_named(store: mqstore.Store) -> None:
-    with pytest.raises(ValueError, match="queue is 2147483648: expected an int of 32 bits"):
-        store.append("orders", b"", queue=1 << 31)
+    with pytest.raises(ValueError, match="queue_id is 2147483648: expected an int of 32 bits"):
+        store.append("orders", b"", queue_id=1 << 31)
 
 
 @pytest.mark.parametrize("queue", [65_536, (1 << 31) - 1])
 def test_no_topic_becomes_absurdly_long(store: mqstore.Store, queue: int) -> None:
-    store.wait_dispatched(store.append("orders", b"", queue=65_535).physical_offset)
+    store.wait_dispatched(store.append("orders", b"", queue_id=65_535).physical_offset)
     assert len(store.topics["orders"].queues) == 65_536
     with pytest.raises(mqstore.IllegalMessageError, match="numbered from 0 to 65535"):
-        store.append("orders", b"", queue=queue)
+        store.append("orders", b"", queue_id=queue)
 
 
 def test_a_unique_key_is_found(store: mqstore.Store) -> None:
@@ -376,18 +376,18 @@ def test_what_is_no_host_is_refused(store: mqstore.Store, host: str) -> None:
 
 
 def test_a_queue_is_numbered_from_0(store: mqstore.Store) -> None:
-    assert appended(store, queue=65_535).queue_id == 65_535
-    assert "queue" in str(refused(store, queue=-1))
-    with pytest.raises(ValueError, match="queue is 2147483648"):
-        store.append("orders", b"", queue=2**31)
+    assert appended(store, queue_id=65_535).queue_id == 65_535
+    assert "queue" in str(refused(store, queue_id=-1))
+    with pytest.raises(ValueError, match="queue_id is 2147483648"):
+        store.append("orders", b"", queue_id=2**31)
 
 
 def test_a_delayed_message_waits_in_its_levels_queue(store: mqstore.Store) -> None:
-    result = store.append("orders", b"later", tags="paid", queue=2, delay_level=3)
+    result = store.append("orders", b"later", tags="paid", queue_id=2, delay_level=3)
     message = store.message_at(result.physical_offset)
     assert (message.topic, message.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
     assert message.properties == {"TAGS": "paid", "DELAY": "3", "REAL_TOPIC": "orders", "REAL_QID": "2"}
-    same = appended(store, body=b"later", queue=2, properties={"TAGS": "paid", "DELAY": "3"})
+    same = appended(store, body=b"later", queue_id=2, properties={"TAGS": "paid", "DELAY": "3"})
     assert (same.topic, same.queue_offset, same.properties) == (message.topic, 1, message.properties)
     assert appended(store, delay_level=99).properties["DELAY"] == "18"
     assert "delay_level" in str(refused(store, delay_level=-1))
@@ -417,8 +417,8 @@ def test_threads_append_without_losing_or_mixing_anything(store: mqstore.Store) 
         for number in range(each):
             body = b"%d:%d:" % (thread, number) + b"x" * (number % 50)
             if number % 40 == 7:
-                store.append_batch([body] * 3, "shared", queue=1)
-            results[thread].append(store.append("shared", body, queue=0, keys=f"{thread}-{number}"))
+                store.append_batch([body] * 3, "shared", queue_id=1)
+            results[thread].append(store.append("shared", body, queue_id=0, keys=f"{thread}-{number}"))
             if number % 100 == 0:
                 store.flush()
 

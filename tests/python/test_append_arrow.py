@@ -317,7 +317,7 @@ def test_topics_may_change_while_they_are_appended(store: mqstore.Store) -> None
 
 
 def test_a_delay_level_in_a_column_delays_as_the_argument_does(store: mqstore.Store) -> None:
-    store.append("orders", b"body", delay_level=3, queue=2)
+    store.append("orders", b"body", delay_level=3, queue_id=2)
     store.append_batch(
         pa.table({"topic": ["orders"] * 3, "body": [b"body"] * 3, "queue_id": [2] * 3, "delay_level": [3, 0, None]})
     )
@@ -339,7 +339,7 @@ def test_an_argument_that_a_column_contradicts_is_refused(store: mqstore.Store) 
     table = pa.table({"topic": ["a", "b"], "body": [b"", b""], "queue_id": [1, 1]})
     with pytest.raises(ValueError, match='message 1: topic is "a", but the row\'s topic is "b"'):
         store.append_batch(table, topic="a")
-    with pytest.raises(ValueError, match="message 0: queue is 2, but the row's queue_id is 1"):
-        store.append_batch(table, queue=2)
+    with pytest.raises(ValueError, match="message 0: queue_id is 2, but the row's queue_id is 1"):
+        store.append_batch(table, queue_id=2)
     assert store.max_physical_offset == 0
-    store.append_batch(table, queue=1)
+    store.append_batch(table, queue_id=1)

@@ -76,7 +76,7 @@ def test_a_tuple_says_what_it_has_and_leaves_out_the_rest(store: mqstore.Store) 
         (None, b"5", None, None, None, None),
         Row("t", b"6", "named"),
     ]
-    assert [of(message) for message in read(store, store.append_batch(rows, topic="default", queue=2))] == [
+    assert [of(message) for message in read(store, store.append_batch(rows, topic="default", queue_id=2))] == [
         ("t", b"0", None, [], {}, 2),
         ("t", b"1", "paid", [], {"TAGS": "paid"}, 2),
         ("t", b"2", None, ["k1", "k2"], {"KEYS": "k1 k2"}, 2),
@@ -116,10 +116,10 @@ def test_rows_of_all_kinds_mix(store: mqstore.Store) -> None:
 
 
 def test_a_message_is_not_copied_to_another_topic_than_its_own_without_a_word(store: mqstore.Store) -> None:
-    message = store.message_at(store.append("orders", b"x", queue=1).physical_offset)
+    message = store.message_at(store.append("orders", b"x", queue_id=1).physical_offset)
     before = store.max_physical_offset
-    for arguments in ({"topic": "copy"}, {"queue": 0}):
-        with pytest.raises(ValueError, match="message 1: (topic|queue) is .*leave one of the two out"):
+    for arguments in ({"topic": "copy"}, {"queue_id": 0}):
+        with pytest.raises(ValueError, match="message 1: (topic|queue_id) is .*leave one of the two out"):
             store.append_batch([b"x" if "topic" in arguments else ("orders", b"x"), message], **arguments)
     assert store.max_physical_offset == before
     assert len(store.append_batch([b"x", message], "orders", 1)) == 2
@@ -200,7 +200,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "a number as topic": ((7, b"x"), TypeError, "topic"),
     "a number as tags": (("t", b"x", 7), TypeError, "tags"),
     "a number as keys": (("t", b"x", None, 7), TypeError, "keys"),
-    "text as queue": (("t", b"x", None, None, None, "0"), TypeError, "queue is an int, not str"),
+    "text as queue": (("t", b"x", None, None, None, "0"), TypeError, "queue_id is an int, not str"),
     "half a surrogate pair": (("t", b"x", "\ud800"), mqstore.IllegalMessageError, "tags.*ud800"),
     "too few values": (("t",), TypeError, "1 values"),
     "too many values": (("t", b"x", None, None, None, 0, 0), TypeError, "7 values"),
@@ -208,7 +208,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "None": (None, TypeError, "NoneType"),
     "text": ("x", TypeError, "str"),
     "a number": (7, TypeError, "int"),
-    "a huge queue": (("t", b"x", None, None, None, 1 << 40), ValueError, "queue is 1099511627776"),
+    "a huge queue": (("t", b"x", None, None, None, 1 << 40), ValueError, "queue_id is 1099511627776"),
 }
 
 
@@ -242,7 +242,7 @@ def test_what_is_no_batch_is_refused(store: mqstore.Store, rows: Any) -> None:
     assert store.max_physical_offset == 0
 
 
-@pytest.mark.parametrize("argument", ["topic", "queue"])
+@pytest.mark.parametrize("argument", ["topic", "queue_id"])
 def test_a_default_of_the_wrong_type_is_named(store: mqstore.Store, argument: str) -> None:
     arguments: dict[str, Any] = {argument: b"x"}
     with pytest.raises(TypeError, match=argument):
@@ -282,7 +282,7 @@ def test_a_dict_of_fields_is_a_row(store: mqstore.Store, golden: Path) -> None:
     copies = read(store, store.append_batch([message.to_dict() for message in messages]))
     assert [kept(copy) for copy in copies] == [kept(message) for message in messages]
     least = {"body": bytearray(b"b"), "tags": "x", "keys": "k", "properties": {"p": "v"}, "delay_level": None}
-    (offset,) = store.append_batch([least], topic="orders", queue=3)
+    (offset,) = store.append_batch([least], topic="orders", queue_id=3)
     assert of(store.message_at(offset)) == ("orders", b"b", "x", ["k"], {"p": "v", "TAGS": "x", "KEYS": "k"}, 3)
     (offset,) = store.append_batch([{**least, "topic": "orders", "delay_level": 2}])
     assert (store.message_at(offset).topic, store.message_at(offset).queue_id) == ("SCHEDULE_TOPIC_XXXX", 1)
@@ -342,6 +342,6 @@ def test_rows_that_need_more_than_a_segment_are_refused_and_none_is_stored(store
 
 
 def test_fetch_leads_from_the_offsets_of_a_batch_to_its_queue_offsets(store: mqstore.Store) -> None:
-    offsets = store.append_batch(ROWS["table"], queue=3)
+    offsets = store.append_batch(ROWS["table"], queue_id=3)
     places = store.fetch(pa.table({"physical_offset": offsets}), columns=["topic", "queue_id", "queue_offset"]).to_arrow()
     assert [tuple(row.values()) for row in places.to_pylist()] == [("orders", 3, 0), ("stock", 3, 0), ("orders", 3, 1)]

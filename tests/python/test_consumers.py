@@ -118,7 +118,7 @@ def store_with(tmp_path: Path) -> Iterator[Callable[..., mqstore.Store]]:
     """Opens a store of topics a (queues 0 and 1, 10 messages each) and a@b (5 messages), with these files in `config`."""
     encoder = Encoder(tmp_path / "store")
     for number in range(20):
-        encoder.append("a", b"x", queue=number % 2)
+        encoder.append("a", b"x", queue_id=number % 2)
     for _ in range(5):
         encoder.append("a@b", b"x")
     encoder.write()

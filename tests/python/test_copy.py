@@ -115,7 +115,7 @@ def test_equal_store_times_stay_equal_however_much_is_copied(tmp_path: Path) -> 
 def shop(tmp_path: Path) -> Path:
     with mqstore.open(tmp_path / "shop", "x") as store:
         for number in range(30):
-            store.append(("orders", "billing", "audit")[number % 3], b"%d" % number, queue=number % 2, keys=[f"k{number}"])
+            store.append(("orders", "billing", "audit")[number % 3], b"%d" % number, queue_id=number % 2, keys=[f"k{number}"])
     return tmp_path / "shop"
 
 
@@ -151,7 +151,7 @@ def test_a_topic_is_not_renamed_onto_one_that_keeps_its_name(shop: Path, tmp_pat
 
 def test_conditions_select_what_is_copied(shop: Path, tmp_path: Path) -> None:
     with mqstore.open(shop) as store:
-        first = store.copy_to(tmp_path / "first", queues=1, limit=5)
+        first = store.copy_to(tmp_path / "first", queue_ids=1, limit=5)
         assert (first.rows, first.complete) == (5, False)
         keyed = store.copy_to(tmp_path / "keyed", keys=["k7", "k8"])
         assert (dict(keyed.topics), keyed.complete) == ({"billing": 1, "audit": 1}, True)

@@ -189,7 +189,7 @@ def test_a_message_appended_after_a_reading_of_the_clock_is_found_from_there(tmp
             result = store.append("orders", b"", keys=[f"k{number}"])
             assert result.store_time.timestamp() * 1000 >= before - 0.001
             store.wait_dispatched(result.physical_offset)
-            assert len(store.query("orders", f"k{number}", begin=before)) == 1
+            assert len(store.query("orders", f"k{number}", since=before)) == 1
 
 
 def test_a_reader_warns_of_a_closed_store_that_lacks_the_end_of_its_log(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class Model:
             appended = store.append(
                 dice.choice("ab"),
                 dice.randbytes(dice.choice([1, 10, 300, dice.randrange(1, 6_000)])),
-                queue=dice.randrange(2),
+                queue_id=dice.randrange(2),
                 keys=dice.sample(["hot", "k1", "k2", "k3"], dice.randrange(3)),
                 tags=dice.choice([None, "x", "y"]),
             )

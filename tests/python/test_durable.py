@@ -78,7 +78,7 @@ def test_many_threads_append_durably_and_every_message_is_there_once(tmp_path: P
 
         def produce(producer: int) -> None:
             for n in range(50):
-                done = store.append("orders", f"{producer} {n}".encode(), queue=producer)
+                done = store.append("orders", f"{producer} {n}".encode(), queue_id=producer)
                 assert done.status == "PUT_OK"
                 assert store.flushed_offset >= done.physical_offset + done.wrote_bytes
                 assert store.message_at(done.physical_offset).body == f"{producer} {n}".encode()

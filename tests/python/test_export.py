@@ -84,7 +84,7 @@ def shop(tmp_path: Path) -> Iterator[Store]:
         store.append(
             "orders", b"\xff\x00", tags="paid", keys=["k1", "k2"], properties={"a": 'q"\n\u2028'}, born_host="10.0.0.1:7"
         )
-        store.append("%RETRY%billing", b"", queue=3, unique_key="U1", flag=-7, sys_flag=1, reconsume_times=2)
+        store.append("%RETRY%billing", b"", queue_id=3, unique_key="U1", flag=-7, sys_flag=1, reconsume_times=2)
         store.append("größe:1", b"text", properties={"__proto__": "p", "c": "\x7f"}, prepared_transaction_offset=2**40)
         store.append("orders", b'{"n": 1,\r\n "s": "\\n"}', born_time=datetime(1, 1, 1, tzinfo=UTC))
         yield store
@@ -251,7 +251,7 @@ def test_a_partition_that_comes_back_gets_another_file(tmp_path: Path, monkeypat
     monkeypatch.setattr(_export, "MOST_OPEN", 2)
     with mqstore.open(tmp_path / "store", "x") as store:
         for number in range(60):
-            store.append(f"t{number % 5}", b"%d" % number, queue=number % 2)
+            store.append(f"t{number % 5}", b"%d" % number, queue_id=number % 2)
         told = store.export(tmp_path / "parts", partition_by="topic", format="jsonl", order="log", batch_bytes=2000)
         assert len(told.files) > 5
         with mqstore.open(tmp_path / "copy", "x") as copy:

@@ -29,7 +29,7 @@ with mqstore.open(path, "a", **options) as store:
     print("ready", flush=True)
     number = 0
     while not over.wait(pause):
-        store.append("numbers", str(number).encode(), tags="even" if number % 2 == 0 else "odd", queue=number % 3)
+        store.append("numbers", str(number).encode(), tags="even" if number % 2 == 0 else "odd", queue_id=number % 3)
         number += 1
 print(number, flush=True)
 """
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000) as store:
         for number in range(4):
-            store.append("orders", b"%d" % number, tags="paid" if number % 2 else "open", queue=number % 2)
+            store.append("orders", b"%d" % number, tags="paid" if number % 2 else "open", queue_id=number % 2)
     return path
 
 
@@ -78,7 +78,7 @@ def test_follow_gives_what_comes_and_ends_when_nothing_has_come_for_a_while(
     following = store.follow(timeout=0.2)
     assert bodies(following) == []
     writer.append("orders", b"new")
-    writer.append("later", b"other", queue=7)
+    writer.append("later", b"other", queue_id=7)
     assert bodies(following) == ["new", "other"]
     writer.append("orders", b"last")
     assert bodies(following) == ["last"]
@@ -87,7 +87,7 @@ def test_follow_gives_what_comes_and_ends_when_nothing_has_come_for_a_while(
 def test_follow_begins_where_it_is_told_to(two: tuple[mqstore.Store, mqstore.Store]) -> None:
     writer, store = two
     middle = store.topics["orders"].queues[0][1].store_time
-    writer.append("orders", b"4", queue=0)
+    writer.append("orders", b"4", queue_id=0)
     zero = timedelta(0)
     assert bodies(store.follow(timeout=zero)) == []
     assert bodies(store.follow(start="earliest", timeout=0)) == ["0", "1", "2", "3", "4"]
@@ -111,22 +111,22 @@ def test_tail_gives_the_messages_of_a_queue(two: tuple[mqstore.Store, mqstore.St
     writer, store = two
     queue = store.topics["orders"].queues[1]
     tail = queue.tail(0.2)
-    writer.append("orders", b"4", queue=0)
-    writer.append("orders", b"5", queue=1, tags="paid")
+    writer.append("orders", b"4", queue_id=0)
+    writer.append("orders", b"5", queue_id=1, tags="paid")
     assert bodies(tail) == ["5"]
     assert bodies(queue.tail(0, start="earliest")) == ["1", "3", "5"]
     assert bodies(queue.tail(0, start=1)) == ["3", "5"]
     assert bodies(queue.tail(timeout=0, since=queue[0].store_time))[-1] == "5"
     ahead = queue.tail(0.2, start=3)
-    writer.append("orders", b"6", queue=1)
-    writer.append("orders", b"7", queue=1)
+    writer.append("orders", b"6", queue_id=1)
+    writer.append("orders", b"7", queue_id=1)
     assert bodies(ahead) == ["6", "7"]
 
 
 def test_a_pass_ends_before_the_first_message_of_its_until(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "store")
     for number in range(6):
-        encoder.append("orders", b"%d" % number, queue=number % 2, store_time=EPOCH_MS + 10 * number)
+        encoder.append("orders", b"%d" % number, queue_id=number % 2, store_time=EPOCH_MS + 10 * number)
     with mqstore.open(encoder.write()) as store:
         for until, expected in ((0, []), (30, ["0", "1", "2"]), (31, ["0", "1", "2", "3"]), (10**6, list("012345"))):
             following = store.follow(start="earliest", until=EPOCH_MS + until, timeout=0)

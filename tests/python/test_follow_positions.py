@@ -175,7 +175,7 @@ def test_absent_topic_of_a_mapping_is_named_once_and_followed_from_0(two: Any) -
     with absent('"later"') as caught:
         following = store.follow(["later", "orders"], start=mapping, timeout=0)
     assert len(caught) == 1
-    writer.append("later", b"l", queue=1)
+    writer.append("later", b"l", queue_id=1)
     writer.append("orders", b"3")
     assert bodies(following) == ["l", "3"]
     with absent('"none"'), pytest.raises(mqstore.NotFoundError, match="none/0 at queue offset 5.*there is no topic none"):

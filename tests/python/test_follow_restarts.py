@@ -20,7 +20,7 @@ import os, signal, sys, mqstore
 path, first, count, end, options = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], eval(sys.argv[5])
 with mqstore.open(path, "a", **options) as store:
     for number in range(first, first + count):
-        store.append("numbers", b"%d" % number + b"." * 900, queue=number % 2)
+        store.append("numbers", b"%d" % number + b"." * 900, queue_id=number % 2)
     store.flush()
     print("done", flush=True)
     sys.stdin.readline()
@@ -119,7 +119,7 @@ def test_followers_that_outlive_their_writers_see_each_message_once(tmp_path: Pa
     path, options = tmp_path / "store", MODES[mode]
     with mqstore.open(path, "x", mapped_file_size_commit_log=SEGMENT, mapped_file_size_consume_queue=400) as store:
         for queue in range(2):
-            store.append("numbers", b"%d." % queue, queue=queue)
+            store.append("numbers", b"%d." % queue, queue_id=queue)
     all_numbers = list(range(TOTAL + 2))
     followers: list[Follower] = []
 
@@ -148,8 +148,8 @@ def test_followers_that_outlive_their_writers_see_each_message_once(tmp_path: Pa
 def test_a_refresh_finds_a_segment_made_again_by_the_next_writer(tmp_path: Path, mode: str, end: str) -> None:
     path, options = tmp_path / "store", MODES[mode]
     with mqstore.open(path, "x", mapped_file_size_commit_log=SEGMENT) as store:
-        store.append("numbers", b"0.", queue=0)
-        store.append("numbers", b"1.", queue=1)
+        store.append("numbers", b"0.", queue_id=0)
+        store.append("numbers", b"1.", queue_id=1)
     written = 2
     writer = write(path, written, 3, end, options)
     written += 3

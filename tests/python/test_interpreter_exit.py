@@ -87,7 +87,7 @@ calls = {
     "append_batch": lambda: writer.append_batch(rows(), "orders"),
     "append": lambda: writer.append("orders", b"x", properties=Keys()),
     "table": lambda: store.fetch(Table()),
-    "time": lambda: store.query("orders", "k", begin=moment),
+    "time": lambda: store.query("orders", "k", since=moment),
     "born_time": lambda: writer.append("orders", b"x", born_time=moment),
     "number": lambda: store.get("orders", Number(), 0),
     "index": lambda: queue[Number()],

@@ -127,6 +127,6 @@ def test_a_writer_changes_nothing_that_it_does_not_read(name: str, unpacked: Cal
 
     before = elsewhere()
     with mqstore.open(path, "a") as store:
-        store.append("orders", b"ours", queue=0, keys="ours")
+        store.append("orders", b"ours", queue_id=0, keys="ours")
     mqstore.rebuild(path, dry_run=False)
     assert elsewhere() == before

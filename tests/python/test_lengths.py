@@ -26,7 +26,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sizes = {"mapped_file_size_commit_log": SEGMENT, "mapped_file_size_consume_queue": QUEUE_FILE}
     with mqstore.open(path, "x", **sizes, max_hash_slot_num=100, max_index_num=400) as store:  # type: ignore[arg-type]
         for number in range(COUNT):
-            store.append("orders", b"%d" % number + b"." * 700, keys=f"k{number}", queue=0)
+            store.append("orders", b"%d" % number + b"." * 700, keys=f"k{number}", queue_id=0)
     return path
 
 
@@ -128,7 +128,7 @@ def test_a_segment_that_is_too_short_is_reported_and_no_option_is_blamed(path: P
 def test_an_only_segment_that_is_one_byte_short_is_reported(tmp_path: Path, recorded: bool) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_commit_log=SEGMENT) as store:
-        store.append("orders", b"0.", queue=0)
+        store.append("orders", b"0.", queue_id=0)
     if not recorded:
         (path / "config" / "mqstore.json").unlink()
     segment = path / "commitlog" / f"{0:020}"
@@ -165,7 +165,7 @@ def test_a_queue_file_of_a_wrong_length_is_read_named_and_made_again(
     assert verify(path) == []
     assert numbers(path) == list(range(COUNT))
     with mqstore.open(path, "a") as store:
-        store.append("orders", b"%d." % COUNT, queue=0)
+        store.append("orders", b"%d." % COUNT, queue_id=0)
     assert numbers(path) == list(range(COUNT + 1))
 
 
@@ -219,13 +219,13 @@ def test_queues_of_one_file_each_correct_a_recorded_size(
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_consume_queue=size) as store:
         for number in range(6):
-            store.append("orders", b"%d." % number, keys="k", queue=number % queues)
+            store.append("orders", b"%d." % number, keys="k", queue_id=number % queues)
     sizes = (path / "config" / "mqstore.json").read_text()
     record(path, "mapped_file_size_consume_queue", int(digit + str(size)[1:]))
     assert verify(path) == []
     if remedy is mqstore.open:
         with mqstore.open(path, "a") as store:
-            store.append("orders", b"6.", queue=0)
+            store.append("orders", b"6.", queue_id=0)
     else:
         remedy(path, dry_run=False)
         mqstore.open(path, "a").close()
@@ -237,7 +237,7 @@ def test_queues_of_one_file_each_correct_a_recorded_size(
 def test_an_only_queue_file_that_is_cut_short_does_not_correct_the_recorded_size(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_consume_queue=QUEUE_FILE) as store:
-        store.append("orders", b"x", queue=0)
+        store.append("orders", b"x", queue_id=0)
     resize(path / "consumequeue" / "orders" / "0" / f"{0:020}", -40)
     with pytest.raises(mqstore.CorruptError, match=f"{QUEUE_FILE} bytes were expected"):
         mqstore.open(path, "a")

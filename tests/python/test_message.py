@@ -34,7 +34,7 @@ def test_each_field_has_its_python_type(encoder: Encoder) -> None:
     encoder.append(
         "Café_订单",
         b"hello",
-        queue=3,
+        queue_id=3,
         tags="paid",
         keys=["o-1", "o-2"],
         unique_key="AC11",

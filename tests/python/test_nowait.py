@@ -128,7 +128,7 @@ def test_futures_of_many_threads_are_all_completed(path: Path) -> None:
 
         def produce(producer: int) -> None:
             for number in range(500):
-                futures.append(store.append_nowait("orders", b"%d" % number, queue=producer, durable=True))
+                futures.append(store.append_nowait("orders", b"%d" % number, queue_id=producer, durable=True))
 
         threads = [threading.Thread(target=produce, args=(producer,)) for producer in range(8)]
         for thread in threads:

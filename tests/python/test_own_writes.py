@@ -168,6 +168,22 @@ def test_a_wait_without_an_offset_is_for_everything_appended_so_far(store: mqsto
 
 
 @pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
+def test_a_wait_takes_the_result_of_an_append(store: mqstore.Store, wait: str, tmp_path: Path) -> None:
+    for _ in range(20):
+        result = store.append("orders", b"x")
+        getattr(store, wait)(result, timeout=20)
+        reached = store.flushed_offset if wait == "wait_durable" else store.dispatched_offset
+        assert result.physical_offset < reached
+    with (
+        mqstore.open(tmp_path / "empty", "x") as empty,
+        pytest.raises(ValueError, match=rf"offset is {result.physical_offset}: "),
+    ):
+        getattr(empty, wait)(result)
+    with pytest.raises(TypeError, match="offset is an int, not str"):
+        getattr(store, wait)("0")
+
+
+@pytest.mark.parametrize("wait", ["wait_durable", "wait_dispatched"])
 def test_an_offset_that_was_never_appended_is_refused_at_once(store: mqstore.Store, wait: str) -> None:
     end = store.append("orders", b"x").wrote_bytes
     for offset in (end, end + 1, 2**63 - 1, -1):

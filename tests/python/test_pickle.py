@@ -53,7 +53,7 @@ def attributes(answer: Any) -> Any:
 def fill(folder: Path, count: int = 40) -> Path:
     encoder = Encoder(folder)
     for number in range(count):
-        encoder.append("orders", b"%d" % number, queue=number % 3, keys=[f"k{number % 4}"])
+        encoder.append("orders", b"%d" % number, queue_id=number % 3, keys=[f"k{number % 4}"])
     encoder.append("other", b"x")
     return encoder.write()
 

@@ -419,7 +419,7 @@ def test_forks_while_four_threads_append_harm_nobody(path: Path) -> None:
 
         def appends(thread: int) -> None:
             while not over.is_set():
-                store.append("orders", b"%d %d" % (thread, counts[thread]), queue=thread)
+                store.append("orders", b"%d %d" % (thread, counts[thread]), queue_id=thread)
                 counts[thread] += 1
                 over.wait(0.0005)
 

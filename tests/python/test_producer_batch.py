@@ -37,7 +37,7 @@ def test_each_message_of_a_batch_is_a_record_of_its_own_with_what_the_batch_says
         offsets = store.append_producer_batch(
             "orders",
             given,
-            queue=2,
+            queue_id=2,
             properties={"CLUSTER": "c1"},
             born_time=born,
             born_host="10.0.0.1:5000",
@@ -87,7 +87,7 @@ def test_a_batch_goes_into_one_segment(store: mqstore.Store) -> None:
         (unit(b"one"), {"properties": {"DELAY": "3"}}, "message 0: a message of a batch cannot be delayed"),
         (unit(b"one"), {"sys_flag": 4}, "a batch cannot be part of a transaction"),
         (unit(bytes(10_000)) * 2, {}, "max_message_size is 20000"),
-        (unit(b"one"), {"queue": -1}, "queue is -1"),
+        (unit(b"one"), {"queue_id": -1}, "queue_id is -1"),
         (unit(b"one"), {"properties": {"": "x"}}, "empty name"),
     ],
 )

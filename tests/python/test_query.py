@@ -83,19 +83,19 @@ def test_an_answer_that_the_limit_cut_is_not_complete(hundred: mqstore.Store) ->
         assert pickle.loads(pickle.dumps(result)).covers == result.covers
 
 
-def test_both_time_bounds_are_inclusive_and_exact_to_the_ms(hundred: mqstore.Store) -> None:
+def test_a_query_is_bounded_by_times_half_open_and_exact_to_the_ms(hundred: mqstore.Store) -> None:
     ten, twenty = EPOCH_MS + 10_000, EPOCH_MS + 20_000
-    assert numbers(hundred.query("orders", "all", begin=ten, end=twenty)) == list(range(10, 21))
-    assert numbers(hundred.query("orders", "all", begin=ten + 1, end=twenty - 1)) == list(range(11, 20))
-    assert numbers(hundred.query("orders", "all", end=ten)) == list(range(11))
-    assert numbers(hundred.query("orders", "all", begin=EPOCH_MS + 98_000)) == [98, 99]
+    assert numbers(hundred.query("orders", "all", since=ten, until=twenty + 1)) == list(range(10, 21))
+    assert numbers(hundred.query("orders", "all", since=ten + 1, until=twenty)) == list(range(11, 20))
+    assert numbers(hundred.query("orders", "all", until=ten)) == list(range(10))
+    assert numbers(hundred.query("orders", "all", since=EPOCH_MS + 98_000)) == [98, 99]
     time = datetime.fromtimestamp(ten / 1000, UTC)
-    assert numbers(hundred.query("orders", "all", begin=time, end=time)) == [10]
+    assert numbers(hundred.query("orders", "all", since=time, until=time)) == []
     micro = timedelta(microseconds=1)
-    assert numbers(hundred.query("orders", "all", begin=time - micro, end=time + micro)) == [10]
-    assert numbers(hundred.query("orders", "all", begin=time + micro, end=time + micro)) == []
+    assert numbers(hundred.query("orders", "all", since=time - micro, until=time + micro)) == [10]
+    assert numbers(hundred.query("orders", "all", since=time + micro, until=time + 2 * micro)) == []
     with pytest.raises(ValueError, match="timezone"):
-        hundred.query("orders", "all", begin=datetime(2026, 1, 1))
+        hundred.query("orders", "all", since=datetime(2026, 1, 1))
 
 
 @pytest.mark.parametrize("convert", [int, lambda ms: datetime.fromtimestamp(ms / 1000, UTC)])
@@ -103,8 +103,8 @@ def test_a_query_that_ends_before_it_begins_is_refused_and_both_times_are_named(
     hundred: mqstore.Store, convert: Callable[[int], datetime | int]
 ) -> None:
     begin, end = convert(1_600_000_000_001), convert(1_600_000_000_000)
-    with pytest.raises(ValueError, match=r"begin is 2020-09-13T12:26:40.001Z, which is after end: 2020-09-13T12:26:40.000Z"):
-        hundred.query("orders", "all", begin=begin, end=end)
+    with pytest.raises(ValueError, match=r"since is 2020-09-13T12:26:40.001Z, which is after until: 2020-09-13T12:26:40.000Z"):
+        hundred.query("orders", "all", since=begin, until=end)
 
 
 def test_unique_keys_are_keys(hundred: mqstore.Store) -> None:
@@ -147,7 +147,7 @@ def test_a_tag_finds_what_a_key_of_its_name_does_not(tmp_path: Path, index_tags:
         assert len(store.query("orders", "paid")) == len(odd)
         assert len(store.query("orders", tag="nobody's")) == len(store.query("orders", tag="")) == 0
         times = [message.store_time for message in store.topics["orders"].queues[0]]
-        assert len(store.query("orders", tag="paid", begin=times[0], end=times[-1])) == 1
+        assert len(store.query("orders", tag="paid", since=times[0], until=times[-1])) == 1
 
 
 def test_a_query_is_by_a_key_or_by_a_tag(hundred: mqstore.Store) -> None:
@@ -170,7 +170,7 @@ def test_a_clock_that_was_set_back_hides_no_message(encoder: Encoder) -> None:
     assert store.recovery.complete
     queue = store.topics["orders"].queues[0]
     for time in range(EPOCH_MS - 500, EPOCH_MS + 80_000, 500):
-        result = store.query("orders", "all", begin=time, limit=None)
+        result = store.query("orders", "all", since=time)
         assert (numbers(result), result.complete) == ([n for n, stored in enumerate(times) if stored >= time], True)
         assert queue.offset_at(time) == next((n for n, stored in enumerate(times) if stored >= time), 100)
 

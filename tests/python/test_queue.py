@@ -23,8 +23,8 @@ def encoder(tmp_path: Path) -> Encoder:
 def store(encoder: Encoder) -> mqstore.Store:
     """Topic orders: queue 0 empty, queue 1 with queue offsets 0 to 199, queue 2 with one; topic other: one queue."""
     for number in range(200):
-        encoder.append("orders", b"%d" % number, queue=1, store_time=EPOCH_MS + 10 * (number // 4))
-    encoder.append("orders", queue=2)
+        encoder.append("orders", b"%d" % number, queue_id=1, store_time=EPOCH_MS + 10 * (number // 4))
+    encoder.append("orders", queue_id=2)
     encoder.append("other")
     return mqstore.open(encoder.write())
 
@@ -263,7 +263,7 @@ def test_reprs_say_what_it_is_in_one_line(store: mqstore.Store, queue: mqstore.Q
 
 def test_queue_ids_are_those_that_are_there(encoder: Encoder) -> None:
     for queue in (7, 0, 3):
-        encoder.append("orders", b"x", queue=queue)
+        encoder.append("orders", b"x", queue_id=queue)
     with mqstore.open(encoder.write()) as store:
         orders = store.topics["orders"]
         assert orders.queue_ids == [0, 3, 7]

@@ -92,7 +92,7 @@ def test_a_refresh_shows_new_messages_to_what_came_from_the_store(store: mqstore
     begun, batches, end = iter(queue), queue.batches(["body"]), store.max_physical_offset
     assert store.refresh() == 0
     writer.append("orders", "c")
-    writer.append("payments", "p", queue=2)
+    writer.append("payments", "p", queue_id=2)
     assert bodies(queue) == ["a", "b"]
     assert list(topics) == ["orders"]
     assert store.refresh() == store.max_physical_offset - end > 0

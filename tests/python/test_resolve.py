@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> mqstore.Store:
         for topic in ("a", "b"):
             for queue in (0, 2):
                 unique_key = f"{topic}{queue}-{number}"
-                encoder.append(topic, unique_key.encode(), queue=queue, keys=[f"k{number % 5}"], unique_key=unique_key)
+                encoder.append(topic, unique_key.encode(), queue_id=queue, keys=[f"k{number % 5}"], unique_key=unique_key)
     return mqstore.open(encoder.write())
 
 
@@ -242,7 +242,7 @@ def test_a_million_offsets_with_nulls_in_every_column_resolve_as_the_queues_say(
 def test_times_resolve_as_one_by_one(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "store")
     for number in range(60):
-        encoder.append("a", b"x", queue=number % 2, store_time=EPOCH_MS + 1000 * (number // 4))
+        encoder.append("a", b"x", queue_id=number % 2, store_time=EPOCH_MS + 1000 * (number // 4))
     with mqstore.open(encoder.write()) as store:
         times = [EPOCH_MS + 250 * step for step in range(-4, 70)]
         rows = [(topic, queue, time) for topic in ("a", "none") for queue in (1, 0, 7, -1) for time in times]

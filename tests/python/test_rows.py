@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
         encoder.append(
             "orders",
             b"\xff%d" % number,
-            queue=number % 3,
+            queue_id=number % 3,
             keys=[f"k{number % 7}", "all"] if number % 2 else [],
             tags=("paid", None)[number % 2],
             properties={"region": "eu"},

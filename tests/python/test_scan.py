@@ -115,10 +115,10 @@ def conditions(rng: random.Random, messages: list[Message]) -> tuple[dict[str, A
     some = rng.choice(messages)
     all_of: list[tuple[dict[str, Any], Callable[[Message], bool]]] = [
         ({"topics": [some.topic]}, lambda m: m.topic == some.topic),
-        ({"queues": some.queue_id}, lambda m: m.queue_id == some.queue_id),
-        ({"time": (some.store_time, None)}, lambda m: m.store_time >= some.store_time),
-        ({"time": (None, some.store_time)}, lambda m: m.store_time < some.store_time),
-        ({"time": (None, some.born_time), "by": "born"}, lambda m: m.born_time < some.born_time),
+        ({"queue_ids": some.queue_id}, lambda m: m.queue_id == some.queue_id),
+        ({"since": some.store_time}, lambda m: m.store_time >= some.store_time),
+        ({"until": some.store_time}, lambda m: m.store_time < some.store_time),
+        ({"until": some.born_time, "by": "born"}, lambda m: m.born_time < some.born_time),
         ({"physical": (some.physical_offset, None)}, lambda m: m.physical_offset >= some.physical_offset),
         ({"physical": (17, some.physical_offset - 3)}, lambda m: 17 <= m.physical_offset < some.physical_offset - 3),
         ({"tags": some.tags or "none"}, lambda m: m.tags == (some.tags or "none")),
@@ -158,7 +158,7 @@ def test_conditions_select_what_python_would(golden: Path, events: Path, name: s
         assert found > 500
 
 
-@pytest.mark.parametrize("name", ["topics", "queues", "keys"])
+@pytest.mark.parametrize("name", ["topics", "queue_ids", "keys"])
 def test_one_of_none_is_no_message(events: Path, name: str) -> None:
     with mqstore.open(events) as store:
         assert store.scan(**{name: []}).to_arrow().num_rows == 0
@@ -235,7 +235,7 @@ def test_a_scan_of_a_writing_store_sees_what_was_appended(tmp_path: Path) -> Non
     with mqstore.open(tmp_path / "s", mode="x") as store:
         assert offsets(store.scan()) == []
         scan = store.scan(topics="t")
-        results = [store.append("t", b"x", queue=n % 3) for n in range(200)]
+        results = [store.append("t", b"x", queue_id=n % 3) for n in range(200)]
         assert offsets(scan) == [r.physical_offset for r in results]
         assert offsets(store.scan()) == [r.physical_offset for r in results]
 
@@ -415,10 +415,10 @@ def test_a_scan_reads_no_faster_than_it_may(tmp_path: Path) -> None:
     [
         ({"topics": 3}, TypeError, "topics"),
         ({"topics": [3]}, TypeError, "one of topics"),
-        ({"queues": ["a"]}, TypeError, "one of queues"),
-        ({"time": (1, 2, 3)}, TypeError, "time is a pair"),
-        ({"time": (datetime(2026, 1, 1), None)}, ValueError, "time"),
-        ({"time": (datetime.now(UTC), datetime.now(UTC) - timedelta(days=1))}, ValueError, "ends before"),
+        ({"queue_ids": ["a"]}, TypeError, "one of queue_ids"),
+        ({"since": "now"}, TypeError, "since: expected a datetime"),
+        ({"since": datetime(2026, 1, 1)}, ValueError, "timezone"),
+        ({"since": datetime.now(UTC), "until": datetime.now(UTC) - timedelta(days=1)}, ValueError, "after until"),
         ({"physical": 5}, TypeError, "physical is a pair"),
         ({"by": "stored"}, ValueError, "by is"),
         ({"order": "time"}, ValueError, "order is"),
@@ -454,14 +454,14 @@ def test_a_time_is_looked_for_in_every_segment_that_may_hold_it(tmp_path: Path) 
                 time.sleep(0.01)
             for way in ways:
                 for reader in (store, mqstore.open(path)):
-                    scan = reader.scan(time=(since, None), body_contains=bytes(1000), **way)
+                    scan = reader.scan(since=since, body_contains=bytes(1000), **way)
                     assert (offsets(scan), scan.complete) == (expected, True)
     second = path / "commitlog" / f"{16384:020}"
     data = bytearray(second.read_bytes())
     data[:100] = bytes(100)
     second.write_bytes(data)
     with mqstore.open(path) as store:
-        scan = store.scan(time=(since, None), body_contains=bytes(1000), errors="skip")
+        scan = store.scan(since=since, body_contains=bytes(1000), errors="skip")
         assert offsets(scan) == [offset for offset in expected if offset != 16384]
         assert not scan.complete
 
@@ -476,7 +476,7 @@ def test_scans_beside_appends_miss_nothing_of_what_they_cover(tmp_path: Path, ar
         def append() -> None:
             number = 0
             while not is_over.is_set():
-                appended.extend(store.append_batch([b"x" * 50] * 20, topic=f"t{number % 7}", queue=number % 5))
+                appended.extend(store.append_batch([b"x" * 50] * 20, topic=f"t{number % 7}", queue_id=number % 5))
                 number += 1
 
         threads = [threading.Thread(target=append) for _ in range(2)]
@@ -531,7 +531,7 @@ def with_a_light_queue(path: Path) -> list[int]:
         light = []
         for number in range(50):
             properties = {"INNER_MULTI_DISPATCH": "%LMQ%other,%LMQ%g", "INNER_MULTI_QUEUE_OFFSET": f"7,{number // 2}"}
-            result = store.append("t", b"%d" % number, queue=3, properties=properties if number % 2 else {})
+            result = store.append("t", b"%d" % number, queue_id=3, properties=properties if number % 2 else {})
             if number % 2:
                 light.append(result)
         store.append_batch([bytes(1000)] * 50, topic="u")
@@ -553,7 +553,7 @@ def test_a_light_queue_is_scanned_whatever_else_is_named(tmp_path: Path, order: 
             for topics in (["%LMQ%g"], ["%LMQ%g", "gone"]):
                 scan = store.scan(topics=topics, order=order, transactions=transactions)
                 assert (offsets(scan), scan.complete) == (light, True), topics
-                none = store.scan(topics=topics, queues=3, order=order, transactions=transactions)
+                none = store.scan(topics=topics, queue_ids=3, order=order, transactions=transactions)
                 assert offsets(none) == []
 
 
@@ -576,7 +576,7 @@ def test_a_message_of_several_queues_that_are_named_is_given_once(
             for topics in (["%LMQ%g", "%LMQ%other"], ["%LMQ%other", "%LMQ%a", "%LMQ%g"]):
                 assert sorted(offsets(store.scan(topics=topics, **ways))) == light, (topics, gone)
             # The queue of the topic has another id.
-            assert sorted(offsets(store.scan(topics=["t", "%LMQ%g"], queues=0, **ways))) == light, gone
+            assert sorted(offsets(store.scan(topics=["t", "%LMQ%g"], queue_ids=0, **ways))) == light, gone
 
 
 @pytest.mark.parametrize(("field", "at", "form"), [("queue id", 12, ">i"), ("queue offset", 20, ">q")])
@@ -585,7 +585,7 @@ def test_a_record_that_names_another_place_in_its_queues_is_damage_on_every_way(
     tmp_path: Path, field: str, at: int, form: str, value: int
 ) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
-        places = [store.append("t", b"%d" % number, queue=number % 3).physical_offset for number in range(100)]
+        places = [store.append("t", b"%d" % number, queue_id=number % 3).physical_offset for number in range(100)]
         store.append_batch([bytes(100)] * 100, topic="u")
     [segment] = (tmp_path / "s" / "commitlog").iterdir()
     with segment.open("r+b") as file:

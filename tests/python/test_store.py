@@ -147,14 +147,14 @@ def test_a_damaged_message_says_what_can_be_done(path: Path) -> None:
     ("call", "argument"),
     [
         (lambda store: store.get(7, 0, 0), "topic is a str, not int"),
-        (lambda store: store.get("t", "0", 0), "queue is an int, not str"),
+        (lambda store: store.get("t", "0", 0), "queue_id is an int, not str"),
         (lambda store: store.get("t", 0, None), "offset is an int, not NoneType"),
         (lambda store: store.get("t", 0, 0, "1"), "max_messages is an int, not str"),
         (lambda store: store.get("t", 0, 0, tags=7), "tags is a str, not int"),
         (lambda store: store.query(7, "k"), "topic is a str, not int"),
         (lambda store: store.query("t", 7), "key is a str, not int"),
-        (lambda store: store.query("t", "k", begin="now"), "begin: expected a datetime"),
-        (lambda store: store.query("t", "k", end="now"), "end: expected a datetime"),
+        (lambda store: store.query("t", "k", since="now"), "since: expected a datetime"),
+        (lambda store: store.query("t", "k", until="now"), "until: expected a datetime"),
         (lambda store: store.query("t", "k", limit="1"), "limit is an int, not str"),
         (lambda store: store.message(7), "id is a str, not int"),
         (lambda store: store.message_at("7"), "physical_offset is an int, not str"),
@@ -567,14 +567,14 @@ def test_a_time_in_other_units_than_ms_is_refused_and_says_which(tmp_path: Path,
         for call in (
             lambda: store.append("orders", b"x", born_time=time),
             lambda: store.append_batch([{"topic": "orders", "body": b"x", "born_time": time}]),
-            lambda: store.query("orders", "k", begin=time),
-            lambda: store.query("orders", "k", end=time),
+            lambda: store.query("orders", "k", since=time),
+            lambda: store.query("orders", "k", until=time),
             lambda: store.topics["orders"].queues[0].offset_at(time),
         ):
             with pytest.raises(ValueError, match=expected):
                 call()
-        assert len(store.query("orders", "k", begin=0, end=2**63 - 1)) == 1
-        assert len(store.query("orders", "k", begin=-1, end=datetime(2300, 1, 1, tzinfo=UTC))) == 1
+        assert len(store.query("orders", "k", since=0, until=2**63 - 1)) == 1
+        assert len(store.query("orders", "k", since=-1, until=datetime(2300, 1, 1, tzinfo=UTC))) == 1
         assert store.topics["orders"].queues[0].offset_at(datetime(1971, 1, 1, tzinfo=UTC)) == 0
         assert len(store.topics["orders"].queues[0]) == 1
 

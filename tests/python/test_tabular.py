@@ -37,7 +37,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         encoder.append(
             "orders",
             b"\xff%d" % number,
-            queue=number % 3,
+            queue_id=number % 3,
             keys=[f"k{number % 7}"],
             tags=("paid", None)[number % 2],
             properties={"region": "eu"} if number % 4 else {},
@@ -114,7 +114,7 @@ def test_numpy_and_the_pandas_frame_made_of_it_are_refused_with_what_to_call(mes
 def test_a_topic_is_read_queue_by_queue_and_its_damage_is_counted_over_all_of_them(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "store")
     for number in range(9):
-        at = encoder.append("orders", b"body %d" % number, queue=number % 3)
+        at = encoder.append("orders", b"body %d" % number, queue_id=number % 3)
         if number in (4, 5):
             encoder.log[encoder.log.index(b"body", at)] ^= 1
     with mqstore.open(encoder.write(), check_crc_on_recover=False) as store:
@@ -133,7 +133,7 @@ def test_a_topic_is_read_queue_by_queue_and_its_damage_is_counted_over_all_of_th
 def test_a_topic_without_a_message_is_an_empty_table(store: mqstore.Store, tmp_path: Path) -> None:
     assert store.topics["orders"].queues[0][5:5].to_arrow().schema == SCHEMA
     with mqstore.open(tmp_path / "own", "a") as own:
-        own.append("orders", b"x", queue=2)
+        own.append("orders", b"x", queue_id=2)
         own.wait_dispatched(0)
         assert own.topics["orders"].queues[0].to_arrow().schema == SCHEMA
         assert own.get("orders", 0, 0).to_arrow().num_rows == 0

@@ -148,7 +148,7 @@ def test_a_delayed_message_comes_when_its_time_has_come(mqstore_broker: Broker, 
 
 
 def test_a_transaction_ends_once(mqstore_broker: Broker) -> None:
-    half = mqstore_broker.send_half("payments", b"10 EUR", group="tellers", queue=3)
+    half = mqstore_broker.send_half("payments", b"10 EUR", group="tellers", queue_id=3)
     assert (half.topic, half.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
     with pytest.raises(ValueError, match="expected"):
         mqstore_broker.end_transaction(half, "abandon")  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ def test_queues_are_taken_in_turn_unless_one_is_named(mqstore_broker: Broker) ->
     assert [mqstore_broker.send("orders", b"x").queue_id for _ in range(6)] == [0, 1, 2, 3, 0, 1]
     mqstore_broker.create_topic("narrow", queues=1)
     assert [mqstore_broker.send("narrow", b"x").queue_id for _ in range(3)] == [0, 0, 0]
-    assert mqstore_broker.send("orders", b"x", queue=9).queue_id == 9
+    assert mqstore_broker.send("orders", b"x", queue_id=9).queue_id == 9
     assert mqstore_broker.topics == {"orders": 10, "narrow": 1}
 
 

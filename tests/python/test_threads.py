@@ -32,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with mqstore.open(path, "x", max_index_num=1_000, **sizes) as store:
         for number in range(MESSAGES):
             body, tags = b"%d" % number, ("paid", "refund", None)[number % 3]
-            store.append("orders", body, tags=tags, keys=[f"k{number % 50}"], unique_key=f"U{number}", queue=number % 3)
+            store.append("orders", body, tags=tags, keys=[f"k{number % 50}"], unique_key=f"U{number}", queue_id=number % 3)
     return path
 
 

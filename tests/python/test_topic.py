@@ -16,7 +16,7 @@ import mqstore
 def path(tmp_path: Path) -> Path:
     encoder = Encoder(tmp_path / "store")
     for number in range(200):
-        encoder.append("orders", b"body %d" % number, queue=(0, 3, 5)[number % 3])
+        encoder.append("orders", b"body %d" % number, queue_id=(0, 3, 5)[number % 3])
         encoder.append("other", b"other %d" % number)
     return encoder.write()
 
@@ -61,14 +61,14 @@ def test_it_is_false_without_a_message_and_grows_with_its_store(tmp_path: Path) 
         for number in range(3):
             topic_before = store.topics.get("orders")
             assert (topic_before is None) == (number == 0)
-            store.append("orders", b"x", queue=number)
+            store.append("orders", b"x", queue_id=number)
             assert len(store.topics["orders"]) == number + 1 == len(list(store.topics["orders"]))
 
 
 def test_damage_is_raised_or_skipped_and_counted_over_all_queues(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "store")
     for number in range(9):
-        at = encoder.append("orders", b"body %d" % number, queue=number % 3)
+        at = encoder.append("orders", b"body %d" % number, queue_id=number % 3)
         if number in (4, 5):
             encoder.log[encoder.log.index(b"body", at)] ^= 1
     with mqstore.open(encoder.write(), check_crc_on_recover=False) as store:

@@ -115,7 +115,7 @@ PUTS = st.lists(
 def test_it_is_what_a_count_by_hand_gives_on_any_store(tmp_path_factory: pytest.TempPathFactory, puts: list[tuple]) -> None:
     encoder = Encoder(tmp_path_factory.mktemp("any") / "store", segment_size=4096)
     for topic, queue, tags, later, size in puts:
-        encoder.append(topic, b"x" * size, queue=queue, tags=tags, store_time=EPOCH_MS + later)
+        encoder.append(topic, b"x" * size, queue_id=queue, tags=tags, store_time=EPOCH_MS + later)
     with mqstore.open(encoder.write()) as store:
         check(store, 4096)
 

@@ -59,7 +59,7 @@ def test_a_damaged_body_is_a_finding_with_its_message_and_its_fix(path: Path) ->
 def test_findings_list_the_lost_messages_before_and_after_a_repair(tmp_path: Path) -> None:
     path, repaired = tmp_path / "store", tmp_path / "repaired"
     with mqstore.open(path, "x") as store:
-        places = [store.append("orders", b"x", queue=number % 2).physical_offset for number in range(12)]
+        places = [store.append("orders", b"x", queue_id=number % 2).physical_offset for number in range(12)]
     with next((path / "commitlog").iterdir()).open("r+b") as segment:
         segment.seek(places[3] + 4)
         segment.write(bytes(places[7] - places[3]))

@@ -297,7 +297,7 @@ def test_a_closed_store_is_whole(store: mqstore.Store, path: Path) -> None:
     assert (path / "abort").exists()
     with store:
         for number in range(500):
-            store.append("orders", b"x" * number, queue=number % 3)
+            store.append("orders", b"x" * number, queue_id=number % 3)
     assert store.closed
     assert not (path / "abort").exists()
     store.close()
@@ -367,7 +367,7 @@ KILLED = """
 import itertools
 store = mqstore.open(sys.argv[1], "a", mapped_file_size_commit_log=65_536)
 for number in itertools.count():
-    store.append("orders", b"%d" % number, queue=number % 4, keys=f"o-{number}")
+    store.append("orders", b"%d" % number, queue_id=number % 4, keys=f"o-{number}")
     print(number, flush=True)
 """
 

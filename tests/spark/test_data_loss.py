@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Path:
 def make(path: Path, body: bytes) -> Path:
     with mqstore.open(path, mode="x", mapped_file_size_commit_log=SEGMENT) as store:
         for number in range(MESSAGES):
-            store.append("orders", b"%s %d" % (body, number), queue=number % 2, keys=[f"k{number}"])
+            store.append("orders", b"%s %d" % (body, number), queue_id=number % 2, keys=[f"k{number}"])
     return path
 
 
@@ -160,7 +160,7 @@ def test_a_scan_of_queues_fails_where_a_topic_is_made_anew(store: Path, caplog: 
     reader, parts = plan(store, columns="queue_offset")
     passing, _ = plan(store, columns="queue_offset", failOnDataLoss="false")
     with mqstore.open(store, "r+") as writer:
-        places = [writer.append("orders", b"anew", queue=number % 2).physical_offset for number in range(MESSAGES)]
+        places = [writer.append("orders", b"anew", queue_id=number % 2).physical_offset for number in range(MESSAGES)]
     for number, place in enumerate(places):
         with (store / "commitlog" / f"{place - place % SEGMENT:020}").open("r+b") as log:
             log.seek(place % SEGMENT + QUEUE_OFFSET)
@@ -178,8 +178,8 @@ def test_a_scan_of_queues_fails_where_a_topic_is_made_anew(store: Path, caplog: 
 def test_a_plan_of_queues_by_an_older_manifest_has_none_of_what_came_since(store: Path) -> None:
     manifest = json.dumps({"": mqstore.spark.manifest(store)})
     with mqstore.open(store, "r+") as writer:
-        writer.append("orders", b"later", queue=1)
-        writer.append("orders", b"later", queue=2)
+        writer.append("orders", b"later", queue_id=1)
+        writer.append("orders", b"later", queue_id=2)
     reader, parts = plan(store, columns="queue_offset", manifests=manifest)
     assert sum(batch.num_rows for part in parts for batch in reader.read(part)) == MESSAGES
 
@@ -188,7 +188,7 @@ def test_a_store_that_grew_since_is_read_as_planned(store: Path) -> None:
     reader, parts = plan(store)
     with mqstore.open(store, mode="a") as writer:
         for number in range(200):
-            writer.append("orders", b"later %d" % number, queue=number % 2)
+            writer.append("orders", b"later %d" % number, queue_id=number % 2)
     assert sorted(rows(reader, parts)) == sorted(b"planned %d" % number for number in range(MESSAGES))
 
 

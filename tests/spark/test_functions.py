@@ -26,7 +26,7 @@ def make(path: Path, name: str, messages: int = 40) -> Path:
     """Messages "a 0", "a 1", ... in two queues; each has key k<number % 5>."""
     with mqstore.open(path, mode="a") as store:
         for number in range(messages):
-            store.append("orders", b"%s %d" % (name.encode(), number), queue=number % 2, keys=[f"k{number % 5}"])
+            store.append("orders", b"%s %d" % (name.encode(), number), queue_id=number % 2, keys=[f"k{number % 5}"])
     return path
 
 
@@ -198,7 +198,7 @@ def test_what_comes_after_the_plan_is_not_found(spark: SparkSession, paths: dict
     assert mq.fetch(later, path).count() == 1, "a new plan finds it"
     # A queue that began later is not there.
     with mqstore.open(path, mode="a") as store:
-        store.append("orders", b"x", queue=7)
+        store.append("orders", b"x", queue_id=7)
     absent = mq.resolve_times(asked.drop("queue_offset").selectExpr("topic", "7 as queue_id", "time"), path)
     assert set(column(absent, "queue_offset")) == {1}
 
@@ -207,7 +207,7 @@ def test_a_queue_that_began_after_the_plan_is_not_there(spark: SparkSession, pat
     asked = spark.sql("SELECT 'orders' AS topic, 7 AS queue_id, timestamp '2000-01-01 00:00:00' AS time")
     times = mq.resolve_times(asked, paths["a"])
     with mqstore.open(paths["a"], mode="a") as store:
-        store.append("orders", b"x", queue=7)
+        store.append("orders", b"x", queue_id=7)
     assert column(times, "queue_offset") == [None]
 
 

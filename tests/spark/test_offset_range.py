@@ -38,7 +38,7 @@ def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
         for half in (0, 1):
             for (topic, queue_id), messages in QUEUES.items():
                 for number in range(messages // 2):
-                    store.append(topic, b"%d" % number, queue=queue_id, tags=f"tag-{number % 2}")
+                    store.append(topic, b"%d" % number, queue_id=queue_id, tags=f"tag-{number % 2}")
             if half == 0:
                 time.sleep(0.01)
                 middle = store.append("middle", b"").store_time
@@ -269,7 +269,7 @@ def test_queues_that_began_after_the_snapshot_are_not_read(tmp_path: Path) -> No
         store.append_batch([b"planned"] * 5, topic="t")
         written = json.dumps({"": manifest(path)})
         store.append_batch([b"later"] * 5, topic="t")
-        store.append("t", b"later", queue=1)
+        store.append("t", b"later", queue_id=1)
         store.append("u", b"later")
     bounds = {"startingOffsets": '{"t": {"0": 1}}', "endingOffsets": '{"t": {"0": 4}}', "manifests": written}
     assert rows(planned(path, **bounds)) == [("t", 0, offset) for offset in range(1, 4)]
@@ -330,7 +330,7 @@ def test_offsets_without_a_broker_hold_for_each_store_that_has_the_queue(path: P
 def test_a_range_reads_only_the_stretch_of_its_messages(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:
         for number in range(1000):
-            store.append("t", bytes(100), queue=0 if number < 500 else 1)
+            store.append("t", bytes(100), queue_id=0 if number < 500 else 1)
     reader = planned(tmp_path / "store", assign='{"t": [0]}', endingOffsets='{"t": {"0": 10}}', columns="body")
     (part,) = reader.partitions()
     assert isinstance(part, RangesPart)

@@ -137,7 +137,7 @@ def test_a_scan_of_a_topic_is_cut_where_its_messages_lie(tmp_path: Path) -> None
     with mqstore.open(tmp_path / "s", mode="x") as store:
         for number in range(3000):
             # The wanted ones lie in the second half.
-            store.append("wanted" if number > 1500 and number % 5 == 0 else "other", bytes(1000), queue=number % 3)
+            store.append("wanted" if number > 1500 and number % 5 == 0 else "other", bytes(1000), queue_id=number % 3)
     reader, parts = planned(tmp_path / "s", targetPartitionBytes="40000", columns="body", topics="wanted")
     sizes = [len(part) for part in rows(reader, parts)]
     assert sum(sizes) == 300 - 1
@@ -191,7 +191,7 @@ def test_a_read_of_all_topics_gives_what_a_scan_of_the_store_gives_also_where_qu
         checkpoint.truncate(4096)
     with mqstore.open(tmp_path / "s") as store:
         assert list(store.topics) == ["kept"]
-        scanned = [store.scan(queues=queues, columns=["body"]).to_arrow().num_rows for queues in (None, 1)]
+        scanned = [store.scan(queue_ids=queues, columns=["body"]).to_arrow().num_rows for queues in (None, 1)]
     assert scanned == [400, 200]
     asked: list[tuple[dict[str, str], int]] = [
         ({}, 400),

@@ -215,7 +215,7 @@ def test_filters_that_are_pushed_narrow_a_range(tmp_path: Path, columns: str) ->
     path = tmp_path / "store"
     with mqstore.open(path, "x") as store:
         for number in range(30):
-            store.append("ab"[number // 20], b"x", queue=number % 2)
+            store.append("ab"[number // 20], b"x", queue_id=number % 2)
     source = MessageDataSource({"path": str(path), "endingOffsets": "latest", "columns": columns, "pushdown": "true"})
     reader = source.reader(source.schema())
     assert isinstance(reader, PushingReader)

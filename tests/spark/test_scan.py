@@ -16,7 +16,7 @@ def test_a_scan_gives_what_its_arguments_ask_for(spark: SparkSession, events_sto
     with mqstore.open(events_store) as store:
         times = store.scan(columns=["store_time"]).to_arrow().column("store_time").to_pylist()
         start, stop = times[2000], times[5000]
-        expected = store.scan(time=(start, stop), topics=["store", "broker"], tags="fix", columns=["body"]).to_arrow()
+        expected = store.scan(since=start, until=stop, topics=["store", "broker"], tags="fix", columns=["body"]).to_arrow()
     assert 0 < len(expected) < 3000
     frame = mq.scan(
         spark, events_store, columns=["body"], topics=["store", "broker"], since=start, until=stop, where={"tags": "fix"}

@@ -43,7 +43,7 @@ def store(tmp_path: Path) -> Iterator[mqstore.Store]:
 def append(store: mqstore.Store, topic: str, messages: int, queues: int = 1) -> None:
     """Into its queues in turn, and made durable."""
     for number in range(messages):
-        store.append(topic, b"%d" % number, queue=number % queues)
+        store.append(topic, b"%d" % number, queue_id=number % queues)
     store.flush()
 
 
@@ -273,7 +273,7 @@ def test_a_batch_ends_where_a_power_cut_takes_nothing_away(tmp_path: Path) -> No
         append(store, "a", 10, queues=2)
         query = Query(store.path, startingOffsets="earliest")
         for number in range(10):
-            store.append("a", b"", queue=number % 3)
+            store.append("a", b"", queue_id=number % 3)
         assert query.run() == [10]
         query.restart()
         assert query.run() == []
@@ -490,7 +490,7 @@ def test_the_checkpoint_says_how_far_each_queue_of_each_broker_was_read(tmp_path
 
 def test_the_parts_of_a_batch_hold_each_message_once_whatever_their_size(store: mqstore.Store) -> None:
     for number in range(600):
-        store.append(f"topic-{number % 3}", bytes(100), queue=number % 5)
+        store.append(f"topic-{number % 3}", bytes(100), queue_id=number % 5)
     store.flush()
     query = Query(
         store.path, startingOffsets="earliest", assign='{"topic-0": [0, 3], "topic-2": [1]}', targetPartitionBytes="2000"

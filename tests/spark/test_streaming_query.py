@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[mqstore.Store]:
 def append(store: mqstore.Store, topic: str, messages: int) -> None:
     """Into three queues in turn, and made durable."""
     for number in range(messages):
-        store.append(topic, b"%d" % number, queue=number % 3)
+        store.append(topic, b"%d" % number, queue_id=number % 3)
     store.flush()
 
 

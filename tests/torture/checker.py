@@ -109,7 +109,7 @@ def check_recovered(path: Path, must: Sequence[int], may: Sequence[int], next_nu
                 verdict.errors.append(f"a reader saw {seen.present}, recovery made {verdict.present} of it")
             verdict.errors += [f"before recovery: {error}" for error in seen.errors]
             topic, body, tags, keys, _, queue = message(next_number, 60, 2)
-            store.append(topic, body, tags=tags, keys=keys, queue=queue)
+            store.append(topic, body, tags=tags, keys=keys, queue_id=queue)
             verdict.present.append(next_number)
         with mqstore.open(path, **sizes(path, new)) as store:
             again = check_open(store, verdict.present, [])

@@ -111,7 +111,7 @@ def test_a_store_on_such_a_file_system_is_read_as_it_is_written(
         with mqstore.open(store, "a") as opened:
             for number in range(8, 40):
                 topic, body, tags, keys, _, queue = message(number, 60, 2)
-                done = opened.append(topic, body, tags=tags, keys=keys, queue=queue)
+                done = opened.append(topic, body, tags=tags, keys=keys, queue_id=queue)
                 known.append(number)
                 assert opened.message_at(done.physical_offset).body == body
                 if number % 8 == 0:
@@ -136,7 +136,7 @@ def fill_up(writers: Nursery, place: Path, store: Path, ballast: Path, harm: Cal
     options: dict[str, Any] = SMALL | {"mapped_file_size_commit_log": 32 << 20, "max_index_num": 6000}
     with mqstore.open(store, "x", **options) as writer:
         topic, body, tags, keys, _, queue = message(0, 60, 2)
-        writer.append(topic, body, tags=tags, keys=keys, queue=queue)
+        writer.append(topic, body, tags=tags, keys=keys, queue_id=queue)
     journal = place / "journal"
     journal.unlink(missing_ok=True)
     job = {"program": "fill", "path": str(store), "journal": str(journal), "ballast": str(ballast), "options": options}

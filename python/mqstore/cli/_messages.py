@@ -63,8 +63,7 @@ def _conditions(given: dict[str, Any]) -> dict[str, Any]:
     if since is not None and until is not None and until < since:
         raise click.BadParameter("it is before --since", param_hint="--until")
     conditions = {name: value for name, value in given.items() if value}
-    if since is not None or until is not None:
-        conditions["time"] = (since, until)
+    conditions |= {name: time for name, time in (("since", since), ("until", until)) if time is not None}
     if "properties" in conditions:
         pairs = [text.partition("=") for text in conditions["properties"]]
         if wrong := [name for name, equals, _ in pairs if not equals]:

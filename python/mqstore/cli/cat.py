@@ -40,7 +40,7 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
     conditions["topics"] = topic
     if queue_id is not None:
         expect_queue(store, topic, queue_id)
-        conditions["queues"] = queue_id
+        conditions["queue_ids"] = queue_id
     if queue_id is not None and offset is not None:
         expect_topic(store, topic)
         queue = store.topics[topic].queues[queue_id]

@@ -18,10 +18,10 @@ from mqstore.cli._store import on_store
 WIDTH = 8
 
 
-@command(examples=("dump /data/store 1048576", "dump /data/store --queue orders/0@17", "dump /data/store --key orders o-1"))
+@command(examples=("dump /data/store 1048576", "dump /data/store --entry orders/0@17", "dump /data/store --key orders o-1"))
 @on_store
 @click.argument("offset", type=click.IntRange(min=0), required=False)
-@click.option("--queue", "entry", metavar="TOPIC/QUEUE@OFFSET", help="A queue entry, and the record that it leads to.")
+@click.option("--entry", "entry", metavar="TOPIC/QUEUE@OFFSET", help="A queue entry, and the record that it leads to.")
 @click.option("--key", "key", nargs=2, metavar="TOPIC KEY", help="The chain of a key in each index file, and its records.")
 @click.option("-n", "number", type=click.IntRange(min=1), default=64, show_default=True, metavar="N", help="With --key: N items.")
 def dump(
@@ -33,13 +33,13 @@ def dump(
     the bytes in hex (the first ones of a long field), the field and its value, and after !! what is wrong.
     """
     if sum(given is not None for given in (offset, entry, key)) != 1:
-        raise click.UsageError("give one of OFFSET, --queue and --key")
+        raise click.UsageError("give one of OFFSET, --entry and --key")
     if key is not None:
         batch = store.inspect.dump_key(*key, limit=number)
     elif entry is not None:
         topic, queue_id, queue_offset = place(store, entry)
         if queue_id is None or queue_offset is None:
-            raise click.BadParameter(f"{entry!r} names no entry: expected TOPIC/QUEUE@OFFSET", param_hint="--queue")
+            raise click.BadParameter(f"{entry!r} names no entry: expected TOPIC/QUEUE@OFFSET", param_hint="--entry")
         expect_topic(store, topic)
         expect_queue(store, topic, queue_id)
         batch = store.inspect.dump_entry(topic, queue_id, queue_offset)

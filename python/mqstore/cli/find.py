@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import click
@@ -20,8 +20,6 @@ from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 from mqstore.cli._times import shown_time
 from mqstore.cli._words import text_without_advice
-
-ONE_MS = timedelta(milliseconds=1)
 
 
 @command(examples="find /data/store --topic orders --key o-1 --since -2h --json")
@@ -109,7 +107,7 @@ def _is_in_queue(store: mqstore.Store, message: mqstore.Message) -> bool:
 
 def _looked_at(store: mqstore.Store, out: Output, conditions: dict[str, Any], everything: bool) -> str:
     """Returns how many messages a search has looked at, and when the first and the last of them were stored."""
-    facts, (since, until) = facts_of(store), conditions.get("time", (None, None))
+    facts, since, until = facts_of(store), conditions.get("since"), conditions.get("until")
     if facts["first_store_time"] is None:
         return "the log has no message"
     first, last = (shown_time(facts[name], out.utc) for name in ("first_store_time", "last_store_time"))
@@ -138,20 +136,17 @@ def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, con
     Each way finds what has the key in the log, also where no queue leads to it. The index has no key of rolled-back messages:
     only --all finds these.
     """
-    topics = conditions.get("topics", ())
-    since, until = conditions.get("time", (None, None))
-    last = until and until - ONE_MS
+    topics, since, until = conditions.get("topics", ()), conditions.get("since"), conditions.get("until")
     wanted = None if "transactions" in conditions else _is_not_rolled_back
     search = functools.partial(scanned, store, out, number, wanted, keys=key, **{**conditions, "transactions": "all"})
-    # A query takes no stretch of time in which nothing can lie.
-    if not topics or "transactions" in conditions or (since and last and last < since):
+    if not topics or "transactions" in conditions:
         yield from _with_fates(store, out, search())
         return
     note_elsewhere(store, out, "keys")
     with from_the_command_line():
-        answers = [out.counting(store.query(topic, key, since, last, None)) for topic in topics]
+        answers = [out.counting(store.query(topic, key, since=since, until=until)) for topic in topics]
     found = sorted((message for answer in answers for message in answer), key=lambda message: message.physical_offset)
-    if found and conditions.keys() - {"topics", "time"}:
+    if found and conditions.keys() - {"topics", "since", "until"}:
         between = (found[0].physical_offset, found[-1].physical_offset + 1)
         yield from _with_fates(store, out, search(physical=between))
         return

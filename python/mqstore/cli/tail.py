@@ -56,7 +56,7 @@ def tail(
         if queue_id is not None:
             if not follow:
                 expect_queue(store, topic, queue_id)
-            conditions["queues"] = queue_id
+            conditions["queue_ids"] = queue_id
     coming = None
     if follow:
         # It refreshes the store and begins there: no message is missed between the last ones and the first that comes.

@@ -57,9 +57,10 @@ class Conditions:
         """As arguments of `Store.scan`. That has no condition of queue offsets."""
         return {
             "topics": None if topics is None else list(topics),
-            "queues": None if self.queue_ids is None else sorted(self.queue_ids),
+            "queue_ids": None if self.queue_ids is None else sorted(self.queue_ids),
             "physical": intersection(self.physical, stretch),
-            "time": tuple(map(_moment, self.time)),
+            "since": _moment(self.time[0]),
+            "until": _moment(self.time[1]),
             "by": self.by,
             "tags": self.tags,
             "keys": None if self.keys is None else list(self.keys),

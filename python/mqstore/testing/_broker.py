@@ -100,15 +100,15 @@ class Broker:
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
-        queue: int | None = None,
+        queue_id: int | None = None,
         delay_level: int = 0,
     ) -> mqstore.Message:
         """A producer sends a message; by default to the queues in turn. With a delay level it waits in `SCHEDULE_TOPIC_XXXX`."""
         given = self._of_producer(tags, keys, properties)
-        queue = self._queue(topic, queue)
+        queue_id = self._queue(topic, queue_id)
         if delay_level <= 0:
-            return self._put(topic, queue, body, _in_order(given))
-        return self._delay(topic, queue, body, given, delay_level)
+            return self._put(topic, queue_id, body, _in_order(given))
+        return self._delay(topic, queue_id, body, given, delay_level)
 
     def deliver(self) -> list[mqstore.Message]:
         """Puts the delayed messages whose time has come into their topics, the earliest first, and gives them."""
@@ -131,12 +131,12 @@ class Broker:
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
-        queue: int | None = None,
+        queue_id: int | None = None,
     ) -> mqstore.Message:
         """A producer of the group begins a transaction: the half message is in `RMQ_SYS_TRANS_HALF_TOPIC`."""
         given = self._of_producer(tags, keys, properties)
         given |= {"PGROUP": group, "__transactionId__": given["UNIQ_KEY"], "TRAN_MSG": "true"}
-        given |= {"REAL_TOPIC": topic, "REAL_QID": str(self._queue(topic, queue))}
+        given |= {"REAL_TOPIC": topic, "REAL_QID": str(self._queue(topic, queue_id))}
         return self._put_half(body, given, self.clock.now)
 
     def check_back(self, half: mqstore.Message) -> mqstore.Message:
@@ -177,9 +177,9 @@ class Broker:
         self.topics.setdefault(f"{RETRY}{group}", 1)
         return self._delay(f"{RETRY}{group}", 0, message.body, given, delay_level or 3 + times, **more)
 
-    def commit_offset(self, group: str, topic: str, queue: int, offset: int) -> None:
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """A group has consumed a queue up to this queue offset, exclusive: `config/consumerOffset.json` says so."""
-        self._consumed[f"{topic}@{group}"][queue] = offset
+        self._consumed[f"{topic}@{group}"][queue_id] = offset
 
     def persist(self) -> None:
         """Writes `topics.json`, `consumerOffset.json` and `delayOffset.json` in `config`, as a broker does every few seconds."""
@@ -224,19 +224,19 @@ class Broker:
         ms = (now - now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)).total_seconds() * 1000
         return f"{address}{1:04X}{0:08X}{int(ms):08X}{next(self._sent) & 0xFFFF:04X}"
 
-    def _queue(self, topic: str, queue: int | None) -> int:
+    def _queue(self, topic: str, queue_id: int | None) -> int:
         queues = self.topics.setdefault(topic, 4)
-        if queue is None:
+        if queue_id is None:
             taken = self.store.topics.get(topic)
             return (sum(map(len, taken.queues)) if taken else 0) % queues
-        self.topics[topic] = max(queues, queue + 1)
-        return queue
+        self.topics[topic] = max(queues, queue_id + 1)
+        return queue_id
 
-    def _queue_of(self, topic: str, queue: int) -> mqstore.Queue:
-        return self.store.topics[topic].queues[queue]
+    def _queue_of(self, topic: str, queue_id: int) -> mqstore.Queue:
+        return self.store.topics[topic].queues[queue_id]
 
-    def _put(self, topic: str, queue: int, body: bytes, properties: Mapping[str, str], **more: Any) -> mqstore.Message:
-        fields = {"topic": topic, "queue_id": queue, "body": body, "properties": properties}
+    def _put(self, topic: str, queue_id: int, body: bytes, properties: Mapping[str, str], **more: Any) -> mqstore.Message:
+        fields = {"topic": topic, "queue_id": queue_id, "body": body, "properties": properties}
         [offset] = self.store.append_batch([fields | self._hosts | more])
         return self._stored(offset)
 
@@ -250,11 +250,13 @@ class Broker:
         if half.topic != HALF_TOPIC or half.queue_offset not in self._open:
             raise ValueError(f"{half!r} is no half message of an open transaction: take what send_half or check_back gave last")
 
-    def _delay(self, topic: str, queue: int, body: bytes, given: Mapping[str, str], level: int, **more: Any) -> mqstore.Message:
+    def _delay(
+        self, topic: str, queue_id: int, body: bytes, given: Mapping[str, str], level: int, **more: Any
+    ) -> mqstore.Message:
         self.topics.setdefault(SCHEDULE_TOPIC, len(self._delays))
         level = min(level, len(self._delays))
         self._delivered.setdefault(level, 0)
-        fields: dict[str, Any] = {"queue": queue, "delay_level": level, **self._hosts, **more}
+        fields: dict[str, Any] = {"queue_id": queue_id, "delay_level": level, **self._hosts, **more}
         done = self.store.append(topic, body, properties=_in_order({**given, "DELAY": str(level)}), **fields)
         return self._stored(done.physical_offset)
 

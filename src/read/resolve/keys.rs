@@ -4,7 +4,7 @@
 //! order of the log, each record once. Stretches without an index are walked, and their keys stay in memory for later searches.
 
 use std::cell::OnceCell;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
@@ -77,7 +77,7 @@ pub(crate) struct KeySearch<'a> {
     numbers: OnceCell<Numbers<'a>>,
     bounds: &'a HitBounds,
     /// The store times of the messages that are wanted; `None` for any.
-    times: Option<RangeInclusive<i64>>,
+    times: Option<&'a Range<i64>>,
     errors: Errors,
     pub(crate) found: KeyMatches,
     /// The places that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
@@ -109,7 +109,7 @@ impl<'a> KeySearch<'a> {
             numbers: OnceCell::new(),
             bounds,
             times: match wanted {
-                Wanted::Query(request) => Some(request.begin..=request.end),
+                Wanted::Query(request) => request.bounds(),
                 Wanted::Keys(_) | Wanted::UniqueKeys(..) => None,
             },
             errors,
@@ -171,7 +171,7 @@ impl<'a> KeySearch<'a> {
             let lookup = KeyLookup {
                 keys,
                 range,
-                times: self.times.as_ref(),
+                times: self.times,
                 most,
             };
             let Some(Candidates { records, cut: rest }) = find_all(lookup)? else {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hint::black_box;
+use std::ops::Range;
 
 use foldhash::fast::RandomState;
 
@@ -16,10 +17,8 @@ pub struct QueryRequest {
     pub topic: String,
     /// The key or tag of its messages.
     pub by: QueryBy,
-    /// Store time in ms from which messages are wanted, inclusive.
-    pub begin: i64,
-    /// Store time in ms to which messages are wanted, inclusive.
-    pub end: i64,
+    /// Store times in ms; `i64::MIN..i64::MAX` for all.
+    pub times: Range<i64>,
     /// Most messages to return, the newest; `None` for all.
     pub limit: Option<usize>,
     /// The option for damage to a message that could match.
@@ -55,9 +54,14 @@ impl QueryBy {
 }
 
 impl QueryRequest {
+    /// Returns the store times that are wanted; `None` for all.
+    pub(super) fn bounds(&self) -> Option<&Range<i64>> {
+        Some(&self.times).filter(|times| **times != (i64::MIN..i64::MAX))
+    }
+
     /// Returns true if the message matches.
     fn is_of(&self, view: &MessageView<'_>) -> bool {
-        (self.begin..=self.end).contains(&view.store_time()) && view.has_topic(&self.topic) && self.by.is_of(view)
+        self.bounds().is_none_or(|times| times.contains(&view.store_time())) && view.has_topic(&self.topic) && self.by.is_of(view)
     }
 }
 

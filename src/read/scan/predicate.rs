@@ -23,7 +23,7 @@ pub(super) struct Predicate {
     /// The light queues among the topics, ascending.
     light: Vec<String>,
     /// Ascending.
-    queues: Option<Vec<i32>>,
+    queue_ids: Option<Vec<i32>>,
     times: Option<(TimeOf, Range<i64>)>,
     transactions: Transactions,
     tags: TagFilter,
@@ -35,9 +35,9 @@ pub(super) struct Predicate {
 impl Predicate {
     pub(super) fn new(request: &ScanRequest) -> Self {
         let topics = request.topics.as_ref();
-        let mut queues = request.queues.clone();
-        if let Some(queues) = &mut queues {
-            queues.sort_unstable();
+        let mut queue_ids = request.queue_ids.clone();
+        if let Some(queue_ids) = &mut queue_ids {
+            queue_ids.sort_unstable();
         }
         let mut light: Vec<_> = topics
             .into_iter()
@@ -49,7 +49,7 @@ impl Predicate {
         Self {
             topics: topics.map(|topics| topics.iter().map(|topic| topic.clone().into_bytes()).collect()),
             light,
-            queues,
+            queue_ids,
             times: (request.times != (i64::MIN..i64::MAX)).then(|| (request.by, request.times.clone())),
             transactions: request.transactions,
             tags: request.tags.clone(),
@@ -107,7 +107,11 @@ impl Predicate {
     /// The topic with which the message is given, once though several are named: its own one, else the first of its light queues.
     /// `None` if it belongs to no topic and queue that is looked at.
     pub(super) fn given_with<'a>(&'a self, view: &'a MessageView<'_>) -> Option<&'a [u8]> {
-        let is_wanted = |id: i32| self.queues.as_ref().is_none_or(|queues| queues.binary_search(&id).is_ok());
+        let is_wanted = |id: i32| {
+            self.queue_ids
+                .as_ref()
+                .is_none_or(|queue_ids| queue_ids.binary_search(&id).is_ok())
+        };
         let own = view.topic_bytes();
         if is_wanted(view.queue_id()) && self.topics.as_ref().is_none_or(|topics| topics.contains(own)) {
             return Some(own);

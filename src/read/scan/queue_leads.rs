@@ -126,7 +126,7 @@ impl AskedQueues {
     pub(super) fn new(request: &ScanRequest, reverse: bool) -> Self {
         Self {
             topics: request.topics.clone(),
-            ids: request.queues.clone(),
+            ids: request.queue_ids.clone(),
             reverse,
             queues: Vec::new(),
             heads: Heads::new(reverse),

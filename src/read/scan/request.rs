@@ -14,7 +14,7 @@ pub struct ScanRequest {
     /// Topics; `None` for all.
     pub topics: Option<Vec<String>>,
     /// Queue ids; `None` for all.
-    pub queues: Option<Vec<i32>>,
+    pub queue_ids: Option<Vec<i32>>,
     /// Physical offsets at which a record may start.
     pub physical: Range<i64>,
     /// Times in ms.
@@ -47,7 +47,7 @@ impl Default for ScanRequest {
     fn default() -> Self {
         Self {
             topics: None,
-            queues: None,
+            queue_ids: None,
             physical: 0..i64::MAX,
             times: i64::MIN..i64::MAX,
             by: TimeOf::Store,

@@ -298,7 +298,7 @@ fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<B
 fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Result<Vec<QueueLocations>> {
     let mut queues = Vec::new();
     for id in reader.queue_ids(topic)? {
-        if request.queues.as_ref().is_some_and(|wanted| !wanted.contains(&id)) {
+        if request.queue_ids.as_ref().is_some_and(|wanted| !wanted.contains(&id)) {
             continue;
         }
         if let Some(queue) = reader.queue(topic, id)? {

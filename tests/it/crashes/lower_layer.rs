@@ -51,8 +51,7 @@ fn expect_to_read(store: &MessageStore, bodies: &[&'static [u8]], case: &str) {
         let request = QueryRequest {
             topic: TOPIC.to_owned(),
             by: QueryBy::Key(key.to_owned()),
-            begin: 0,
-            end: i64::MAX,
+            times: 0..i64::MAX,
             limit: None,
             errors: Errors::Raise,
         };

@@ -108,8 +108,7 @@ fn check_keys(reader: &MessageReader, entries: &[Arc<Entry>], garbled: &Garbled,
         let request = QueryRequest {
             topic: (*topic).to_owned(),
             by: QueryBy::Key((*key).to_owned()),
-            begin: i64::MIN,
-            end: i64::MAX,
+            times: i64::MIN..i64::MAX,
             limit: None,
             errors: Errors::Raise,
         };

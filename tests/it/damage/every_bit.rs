@@ -96,8 +96,7 @@ impl Question {
                 let result = reader.query(&QueryRequest {
                     topic: topic.clone(),
                     by: QueryBy::Key(key.clone()),
-                    begin: i64::MIN,
-                    end: i64::MAX,
+                    times: i64::MIN..i64::MAX,
                     limit: None,
                     errors: Errors::Raise,
                 })?;

@@ -109,12 +109,11 @@ pub(super) fn ask_everything(reader: &Arc<MessageReader>, answers: &mut Answers<
 
 fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answers: &mut Answers<'_>) {
     let limit = [None, Some(2)][number % 2];
-    let (begin, end) = [(i64::MIN, i64::MAX), (1_700_000_000_000, 1_800_000_000_000), (5, 4)][number % 3];
+    let (begin, end) = [(i64::MIN, i64::MAX), (1_700_000_000_000, 1_800_000_000_000), (5, 5)][number % 3];
     let request = QueryRequest {
         topic: topic.to_owned(),
         by: QueryBy::Key(key.to_owned()),
-        begin,
-        end,
+        times: begin..end,
         limit,
         errors: Errors::Raise,
     };
@@ -125,7 +124,7 @@ fn ask_key(reader: &MessageReader, topic: &str, key: &str, number: usize, answer
             };
             let view = message.view();
             let has_key = view.keys().iter().any(|own| own == key) || view.unique_key().is_some_and(|own| own == key);
-            if view.topic() != topic || !has_key || !(begin..=end).contains(&view.store_time()) {
+            if view.topic() != topic || !has_key || !(begin..end).contains(&view.store_time()) {
                 answers
                     .wrong
                     .push(format!("{topic} {key:?} found {}", view.physical_offset()));

@@ -82,7 +82,7 @@ fn along_the_log() -> Vec<ScanRequest> {
         request
     };
     requests.extend([
-        changed(|request| request.queues = Some(vec![0])),
+        changed(|request| request.queue_ids = Some(vec![0])),
         changed(|request| request.tags = TagFilter::parse("paid")),
         changed(|request| request.reverse = true),
     ]);
@@ -220,7 +220,7 @@ fn a_skipped_stretch_counts_as_the_messages_to_which_the_queues_lead_there() {
             assert_eq!((found.len() as u64, skipped), (600 - lost, lost), "{request:?}");
         }
         let of_one_queue = ScanRequest {
-            queues: Some(vec![1]),
+            queue_ids: Some(vec![1]),
             order,
             reverse,
             ..ScanRequest::default()

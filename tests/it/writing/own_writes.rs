@@ -248,8 +248,7 @@ fn query(key: &str) -> QueryRequest {
     QueryRequest {
         topic: "t".to_owned(),
         by: QueryBy::Key(key.to_owned()),
-        begin: i64::MIN,
-        end: i64::MAX,
+        times: i64::MIN..i64::MAX,
         limit: None,
         errors: Errors::Raise,
     }

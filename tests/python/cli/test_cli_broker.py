@@ -159,7 +159,7 @@ def test_doctor_and_verify_agree_beside_a_writer(tmp_path: Path, run: Callable[.
 
     def write() -> None:
         for number in itertools.takewhile(lambda _: not ended.wait(0.0005), itertools.count()):
-            store.append("orders", b"x" * (number % 900), keys=[f"o-{number}"], tags="paid", queue=number % 4)
+            store.append("orders", b"x" * (number % 900), keys=[f"o-{number}"], tags="paid", queue_id=number % 4)
 
     with mqstore.open(path, "x", mapped_file_size_commit_log=1 << 16) as store:
         writer = threading.Thread(target=write)

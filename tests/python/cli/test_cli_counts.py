@@ -163,7 +163,7 @@ def test_dump_and_report_say_what_stands_there(told: tuple[Path, Expected], tmp_
         of_record = {row["field"]: row["value"] for row in run("dump", path, message["physical_offset"], "--json").rows}
         assert int(of_record["total_size"]) == message["store_size"]
         place = f"{message['topic']}/{message['queue_id']}@{message['queue_offset']}"
-        of_entry = {row["field"]: row["value"] for row in run("dump", path, "--queue", place, "--json").rows[:3]}
+        of_entry = {row["field"]: row["value"] for row in run("dump", path, "--entry", place, "--json").rows[:3]}
         found = (of_entry["physical_offset"], of_entry["size"])
         assert found == (str(message["physical_offset"]), str(message["store_size"]))
     warnings = warnings_of(path)

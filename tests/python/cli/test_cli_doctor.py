@@ -31,8 +31,8 @@ def test_doctor_puts_the_worst_first_and_what_waits_last(stores: dict[str, Path]
 
 
 def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
-    order = mqstore_broker.send("orders", b"x", queue=0)
-    mqstore_broker.send("orders", b"x", queue=0)
+    order = mqstore_broker.send("orders", b"x", queue_id=0)
+    mqstore_broker.send("orders", b"x", queue_id=0)
     mqstore_broker.send_back(order, "billing", delay_level=-1)
     mqstore_broker.send_half("payments", b"x", group="tellers")
     for _ in range(2):

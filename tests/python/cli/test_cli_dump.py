@@ -99,7 +99,7 @@ def test_a_queue_entry_is_shown_with_the_record_that_it_leads_to(copied: Callabl
     entries = bytearray(file.read_bytes())
     entries[20:40] = struct.pack(">qiq", first.physical_offset, 5, 77)
     file.write_bytes(entries)
-    out = run("dump", path, "--queue", "orders/0@1").out
+    out = run("dump", path, "--entry", "orders/0@1").out
     assert "it leads to orders/0@0" in out
     assert f"the record has {first.store_size} bytes" in out
     assert "that of the record's tags is " in out
@@ -142,9 +142,9 @@ def test_a_broken_chain_is_said_where_it_breaks(copied: Callable[[str], Path]) -
 def test_the_command_asks_for_one_place_and_prints_hex(golden: Path, run: Callable[..., Any]) -> None:
     store = golden / "498_mixed"
     assert run("dump", store).code == 2
-    assert run("dump", store, 0, "--queue", "orders/0@0").code == 2
-    assert run("dump", store, "--queue", "orders/0").code == 2
-    assert run("dump", store, "--queue", "orders/9@0").code == 1
+    assert run("dump", store, 0, "--entry", "orders/0@0").code == 2
+    assert run("dump", store, "--entry", "orders/0").code == 2
+    assert run("dump", store, "--entry", "orders/9@0").code == 1
     first = run("dump", store, 0, "--json").rows[1]
     assert (first["field"], first["offset"], first["length"], first["bytes"]) == ("magic", 4, 4, "da a3 20 a7")
     lines = run("dump", store, 0).out.splitlines()

@@ -143,7 +143,7 @@ def test_a_wrong_command_line_ends_with_2(command: str, broker: Path, run: Calla
         ("export", "out.jsonl", "--topic", "order"),
         ("copy", "out", "--topic", "order"),
         ("copy", "out", "--rename", "order=old"),
-        ("dump", "--queue", "order/0@3"),
+        ("dump", "--entry", "order/0@3"),
     ],
     ids=" ".join,
 )

@@ -192,7 +192,7 @@ def test_times_are_local_or_utc(store: Path, monkeypatch: pytest.MonkeyPatch, ru
 
 def test_a_body_is_text_json_or_base64(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
     for body in (b'{"a": [1, null]}', b"text", b"\xff\x00", b"NaN"):
-        mqstore_broker.send("orders", body, queue=0)
+        mqstore_broker.send("orders", body, queue_id=0)
 
     def bodies(*how: str) -> list[object]:
         return [row["body"] for row in run("cat", mqstore_broker.path, "orders", "--json", *how).rows]

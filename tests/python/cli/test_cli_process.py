@@ -125,13 +125,13 @@ def test_ctrl_c_ends_it_as_it_ends_other_tools(events: Path) -> None:
 def test_tail_prints_what_another_process_appends(tmp_path: Path, where: str | None) -> None:
     with mqstore.open(tmp_path / "store", "a") as store:
         for number in range(5):
-            store.append("orders", b"%d" % number, queue=1)
+            store.append("orders", b"%d" % number, queue_id=1)
         command = [*COMMAND, "tail", tmp_path / "store", *([where] if where else []), "-f", "-n", "2", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
             assert running.stdout is not None
             bodies = [json.loads(running.stdout.readline())["body"] for _ in range(2)]
-            store.append("orders", b"elsewhere", queue=0)
-            store.append("orders", b"new", queue=1)
+            store.append("orders", b"elsewhere", queue_id=0)
+            store.append("orders", b"new", queue_id=1)
             expected = ["3", "4", "new"] if where == "orders/1" else ["3", "4", "elsewhere", "new"]
             while len(bodies) < len(expected):
                 bodies.append(json.loads(running.stdout.readline())["body"])

@@ -166,7 +166,7 @@ def test_repair_reports_queue_offsets_that_new_messages_may_get_again(
 ) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x") as store:
-        places = [store.append("orders", b"x", queue=each % 2).physical_offset for each in range(8)]
+        places = [store.append("orders", b"x", queue_id=each % 2).physical_offset for each in range(8)]
     with next((path / "commitlog").iterdir()).open("r+b") as segment:
         segment.seek(places[number] + 4)
         segment.write(b"\xff")

@@ -107,7 +107,7 @@ def test_the_tables_have_what_the_commands_print(broker: Path, run: Callable[...
 
 def test_a_segment_names_the_groups_that_read_next_in_it(mqstore_broker: Broker) -> None:
     for number in range(8):
-        mqstore_broker.send("orders", b"%d" % number * 3000, queue=0)
+        mqstore_broker.send("orders", b"%d" % number * 3000, queue_id=0)
     mqstore_broker.commit_offset("early", "orders", 0, 1)
     mqstore_broker.commit_offset("late", "orders", 0, 7)
     mqstore_broker.commit_offset("done", "orders", 0, 8)

@@ -142,9 +142,9 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
     for number in range(10):
         for queue in (0, 1):
             body = b"%d" % number
-            a.append("orders", body, queue=queue)
+            a.append("orders", body, queue_id=queue)
             if queue == 1 or number < 7:
-                b.append("orders", b"other" if queue == 1 and number in (3, 4) else body, queue=queue)
+                b.append("orders", b"other" if queue == 1 and number in (3, 4) else body, queue_id=queue)
     b.append("payments", b"x")
     return a.write(), b.write()
 
