@@ -27,7 +27,7 @@ use crate::store::{self, Appender, Incoming, MessageStore, PutStatus};
 /// Longest wait between two checks for an interrupt of the user.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 
-/// Appends with the interpreter, because letting go of it takes longer than an append, unless that has to wait.
+/// Appends without releasing the interpreter, because a release takes longer than an append, unless that has to wait.
 #[inline]
 fn append(py: Python<'_>, handle: &Arc<Handle>, appender: Appender<'_>, mut message: Message<'_>) -> Result<store::AppendResult> {
     let checked = appender.checked(&mut message)?;
@@ -51,8 +51,8 @@ pub(super) fn one(
     told(py, handle, &store, appended).map(append_result::AppendResult)
 }
 
-/// What an append gives or raises, after the warnings of slow appends. A signal that came during the call is handled here: its exception
-/// can still say that the message is stored.
+/// Returns or raises the outcome of an append, after the warnings of slow appends. Handles a signal that came during the call: its
+/// exception can still say that the message is stored.
 fn told(
     py: Python<'_>,
     handle: &Handle,
@@ -277,7 +277,7 @@ pub(super) fn wait(
     }
 }
 
-/// What [`wait`] waits for: the store, and a physical offset in it.
+/// Returns what [`wait`] waits for: the store, and a physical offset in it.
 fn awaited(handle: &Handle, offset: Option<i64>) -> PyResult<(Arc<MessageStore>, i64)> {
     let store = handle.writer()?;
     let offset = match offset {

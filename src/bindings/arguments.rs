@@ -67,7 +67,7 @@ pub(super) fn items_of_mapping<'py>(value: &Bound<'py, PyAny>) -> PyResult<Optio
 /// A whole number.
 ///
 /// # Errors
-/// `TypeError`, `ValueError` for one that does not fit, and what the caller's `__index__` raises.
+/// `TypeError`, `ValueError` for a number that does not fit, and errors of the caller's `__index__`.
 pub(super) fn whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyResult<T> {
     let number = match value.extract::<i64>() {
         Ok(number) => T::try_from(number).ok(),
@@ -93,7 +93,7 @@ pub(super) fn whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> Py
     }
 }
 
-/// A whole number that may be None.
+/// Extracts a whole number or None.
 fn optional_whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<T>> {
     if value.is_none() {
         Ok(None)
@@ -182,7 +182,7 @@ pub(super) fn repr_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(value.repr()?.to_string_lossy().into_owned())
 }
 
-/// Text that may be None.
+/// Extracts text or None.
 fn optional<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<Option<&'a str>> {
     if value.is_none() {
         Ok(None)
@@ -231,7 +231,7 @@ pub(super) fn on_missing(value: &Bound<'_, PyAny>) -> PyResult<Option<OnMissing>
     word.map(Some).map_err(|error| named(value.py(), "on_missing", error))
 }
 
-/// What `side` says.
+/// Values of `side`.
 pub(super) const SIDES: [(&str, Side); 2] = [("left", Side::Left), ("right", Side::Right)];
 
 /// One of two words.
@@ -267,7 +267,7 @@ pub(super) fn physical(value: Option<&Bound<'_, PyAny>>) -> PyResult<Range<i64>>
     Ok(start..end)
 }
 
-/// What the messages of a query are found by.
+/// Returns the condition by which a query finds messages.
 ///
 /// # Errors
 /// `TypeError` for a key and a tag, and for neither.

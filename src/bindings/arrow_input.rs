@@ -3,7 +3,7 @@
 //!
 //! Checked are numbers and pointers for what they cannot be, then every value of every column that is not null. Left to the
 //! producer, because no consumer can see it: that a pointer leads to memory of the size that the lengths ask for, that nobody
-//! changes that memory meanwhile, and that its functions can be called.
+//! changes that memory concurrently, and that its functions can be called.
 #![expect(unsafe_code, reason = "Arrow crosses the border as C structs full of pointers")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -332,7 +332,7 @@ fn expect_buffers(array: &CArray, data_type: &DataType, slots: i64) -> Result<()
     Ok(())
 }
 
-/// A number of a buffer; `None` if there is no buffer, or one that no such number can be read from.
+/// Reads a number of a buffer; `None` if there is no buffer, or it is too short or misaligned for the number.
 fn number<T: Copy>(buffer: *const c_void, at: usize) -> Option<T> {
     let numbers = buffer.cast::<T>();
     // SAFETY: a buffer of the producer's that is not null is as long as its array asks for.

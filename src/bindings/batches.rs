@@ -40,7 +40,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// The same, with `progress` to be called as the messages are read.
+    /// Sets the function that is called with the progress of reading.
     pub(super) fn telling(self, progress: Option<Py<PyAny>>) -> Self {
         Self { progress, ..self }
     }
@@ -101,12 +101,12 @@ impl Batches {
         Ok(self.pass(py)?.with_threads(threads))
     }
 
-    /// All of it, in memory, with the exceptions of this package where a stream could only pass on a text.
+    /// Collects all batches in memory. Raises the exceptions of this package, where a stream could only pass on a text.
     fn collect(&self, py: Python<'_>) -> PyResult<Collected> {
         let pass = self.batches(py)?;
         let batches = self.source.detach(py, || pass.collect::<Result<_>>());
         if batches.is_err() {
-            // A stream has no word of its own for a store that was closed meanwhile.
+            // A stream cannot report that its store was closed during the pass.
             self.source.expect_open()?;
         }
         Ok(Collected {
@@ -220,7 +220,7 @@ pub(super) fn expect_batch_size(name: &str, bytes: usize) -> PyResult<()> {
     )))
 }
 
-/// What iterating `Batches` gives.
+/// The iterator over `Batches`.
 #[pyclass(frozen, module = "mqstore._native")]
 struct BatchIterator {
     source: Arc<Source>,

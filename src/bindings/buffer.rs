@@ -1,4 +1,4 @@
-//! What Python reads as a buffer, without a copy: a message's body; `Offsets`.
+//! Buffers for Python without a copy: a message's body; `Offsets`.
 #![expect(unsafe_code, reason = "Python's buffer protocol hands out pointers")]
 
 use std::ffi::{c_int, c_void};
@@ -22,7 +22,7 @@ pub(super) fn memory_view(py: Python<'_>, owner: Box<dyn PinnedBytes>) -> PyResu
     PyMemoryView::from(Bound::new(py, Buffer { owner })?.as_any())
 }
 
-/// What exports the buffer. Not a class that a user sees.
+/// The exporter of the buffer. Users do not see this class.
 #[pyclass(frozen, module = "mqstore._native")]
 struct Buffer {
     owner: Box<dyn PinnedBytes>,
@@ -48,7 +48,7 @@ impl Buffer {
 #[pyclass(frozen, module = "mqstore", sequence)]
 pub(super) struct Offsets {
     values: Int64Array,
-    /// Where a buffer says how many values it holds.
+    /// The number of values of the buffer.
     shape: [isize; 1],
 }
 

@@ -20,13 +20,13 @@ const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
 
-/// What `__arrow_c_schema__` gives.
+/// Exports a schema for `__arrow_c_schema__`.
 pub(super) fn export_schema<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
     let schema = FFI_ArrowSchema::try_from(schema).map_err(refused)?;
     PyCapsule::new_with_value(py, schema, SCHEMA)
 }
 
-/// What `__arrow_c_array__` gives: the batch as one struct array.
+/// Exports a batch for `__arrow_c_array__`, as one struct array.
 pub(super) fn export_batch<'py>(
     py: Python<'py>,
     batch: &RecordBatch,
@@ -36,7 +36,7 @@ pub(super) fn export_batch<'py>(
     Ok((export_schema(py, &batch.schema())?, array))
 }
 
-/// What `__arrow_c_array__` gives: one array without nulls.
+/// Exports an array without nulls for `__arrow_c_array__`.
 pub(super) fn export_array<'py>(py: Python<'py>, array: &dyn Array) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
     let (exported, _) = to_ffi(&array.to_data()).map_err(refused)?;
     let schema = FFI_ArrowSchema::try_from(Field::new("", array.data_type().clone(), false)).map_err(refused)?;
@@ -44,7 +44,7 @@ pub(super) fn export_array<'py>(py: Python<'py>, array: &dyn Array) -> PyResult<
     Ok((schema, PyCapsule::new_with_value(py, exported, ARRAY)?))
 }
 
-/// What `__arrow_c_stream__` gives: a stream that draws each batch when it is asked for it, on the consumer's thread.
+/// Exports a stream for `__arrow_c_stream__`, which reads each batch on request, on the consumer's thread.
 pub(super) fn export_stream(
     py: Python<'_>,
     schema: SchemaRef,
@@ -90,7 +90,7 @@ impl<I: Iterator<Item = Result<RecordBatch, ArrowError>>> RecordBatchReader for 
     }
 }
 
-/// Whether `import_table` takes it.
+/// Returns true if `import_table` takes it.
 pub(super) fn speaks_arrow(value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(value.hasattr("__arrow_c_stream__")? || value.hasattr("__arrow_c_array__")?)
 }

@@ -113,13 +113,13 @@ fn exception_of(error: Error) -> PyErr {
                 let why = format!("cannot {action}: {source}");
                 StoreIOError::new_err((number, why, path.into_os_string()))
             }
-            // With a number that is None Python would show "[Errno None]".
+            // With the number None Python would show "[Errno None]".
             None => StoreIOError::new_err(text),
         },
     }
 }
 
-/// What appending a message raises: with RocketMQ's word for what became of it, and whether it was stored.
+/// Returns the exception of an append, with RocketMQ's status and whether the message was stored.
 pub(super) fn of_append(py: Python<'_>, error: Error) -> PyErr {
     let status = error.put_status();
     let is_stored = matches!(error, Error::NotDurable { .. });

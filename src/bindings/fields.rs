@@ -119,7 +119,7 @@ pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>
     }
 }
 
-/// Whether it is what [`body`] takes.
+/// Returns true if [`body`] takes it.
 ///
 /// # Errors
 /// That of the object's `__buffer__`.

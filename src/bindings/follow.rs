@@ -29,9 +29,9 @@ use crate::store::MessageStore;
 /// The shortest and the longest time between two looks at the end of the log.
 const SHORTEST: Duration = Duration::from_micros(500);
 const LONGEST: Duration = Duration::from_millis(20);
-/// Nothing has come for so many times as long as the next look waits.
+/// A follower pauses for 1/128 of the time since the last message.
 const PATIENCE: u32 = 128;
-/// After so long the directories are looked at, too: segments and topics may have gone, or the log may have been cut.
+/// Interval after which the directories are listed, too: segments and topics may be gone, or the log may have been cut.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 
 /// Waits for the messages of a pass.
@@ -52,8 +52,8 @@ struct Following {
 }
 
 impl Source for Following {
-    /// Puts the messages that are there into `ready`. If there is none it waits for one, or only looks for a caller that has
-    /// `waited` so long. Gives whether more may come: `false` when the time is over, or the store was closed.
+    /// Puts the messages that are there into `ready`. Without one it waits for one, or only checks for a caller that has
+    /// `waited`. Returns true if more may come: `false` after the timeout, or once the store was closed.
     fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool {
         let left = |timeout: Duration| Instant::now().checked_add(timeout.saturating_sub(waited.unwrap_or_default()));
         let deadline = self.timeout.and_then(left);
@@ -105,7 +105,7 @@ impl Following {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if let Some(writer) = &self.writer {
-                // A look waits a moment, too: only who waits is told that the store was poisoned.
+                // A check waits a moment, too: only a waiting call gets the error of a poisoned store.
                 let longest = if waits { interrupt::INTERVAL } else { SHORTEST };
                 match writer.wait_past(end, left.map_or(longest, |left| left.min(longest)))? {
                     Some(false) => {}

@@ -21,7 +21,7 @@ use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
 use crate::store::{MessageStore, OpenMode, choose_sizes};
 
-/// Makes a long call whose loops ask whether to go on. They end after a signal whose handler raises, and with the error of `expect`,
+/// Runs a long call whose loops check for interrupts. They end after a signal whose handler raises, and with the error of `expect`,
 /// which is called with the interpreter.
 pub(super) fn interruptible_by_signals<T>(expect: impl Fn() -> PyResult<()> + 'static, work: impl FnOnce() -> T) -> T {
     let ask = move || {
@@ -33,7 +33,7 @@ pub(super) fn interruptible_by_signals<T>(expect: impl Fn() -> PyResult<()> + 's
     interruptible(ask, work)
 }
 
-/// How long a read waits for a dispatcher that makes no progress.
+/// The longest wait of a read for a dispatcher that makes no progress.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The mode of `mqstore.open`.
@@ -138,7 +138,7 @@ impl Handle {
         self.mode
     }
 
-    /// What pickle takes for the open store.
+    /// Returns the recipe of the open store for pickle.
     ///
     /// # Errors
     /// `ClosedError`; `TypeError` for a store that is open for writing.
@@ -153,7 +153,7 @@ impl Handle {
         Ok(&self.recipe)
     }
 
-    /// What a read of many messages does at damage, where the call does not say.
+    /// Returns the default of `errors` for a read of many messages.
     pub(super) fn errors(&self) -> Errors {
         self.config.errors
     }
@@ -171,8 +171,8 @@ impl Handle {
         if self.is_closed() { Err(self.closed_error()) } else { Ok(()) }
     }
 
-    /// Whether what was begun in the process `begun_in` may go on: the store is open, and this is no fork of that process. A fork has
-    /// the locks of its parent's reader as other threads held them, and nobody there to release them.
+    /// Returns an error unless an iteration of the process `begun_in` may continue: the store is open, and this is no fork of that
+    /// process. A fork has the locks of its parent's reader as other threads held them, and nobody there to release them.
     ///
     /// # Errors
     /// `ClosedError`.
@@ -184,7 +184,7 @@ impl Handle {
         Err(ClosedError::new_err(self.foreign_pass()))
     }
 
-    /// As [`expect_own_pass`](Self::expect_own_pass), where no interpreter is.
+    /// Same as [`expect_own_pass`](Self::expect_own_pass), without the interpreter.
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -210,15 +210,15 @@ impl Handle {
         ClosedError::new_err(format!("{} is closed: open it again with mqstore.open", self.path.display()))
     }
 
-    /// Makes a long call whose loops ask whether to go on. They end after a signal whose handler raises, once the store was closed, and in
+    /// Runs a long call whose loops check for interrupts. They end after a signal whose handler raises, once the store was closed, and in
     /// a fork that a handler made.
     pub(super) fn interruptible<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         let (handle, begun_in) = (self.clone(), Generation::current());
         interruptible_by_signals(move || handle.expect_own_pass(begun_in), work)
     }
 
-    /// As [`interruptible`](Self::interruptible), for who may be called while another thread holds the interpreter and waits for this one:
-    /// only the main thread asks, and only there do handlers of signals run.
+    /// Same as [`interruptible`](Self::interruptible), for a call that another thread may wait for while it holds the interpreter: only
+    /// the main thread checks, since only there do signal handlers run.
     pub(super) fn interruptible_in_main_thread<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         if rustix::thread::gettid() == rustix::process::getpid() {
             self.interruptible(work)
@@ -227,7 +227,7 @@ impl Handle {
         }
     }
 
-    /// As [`interruptible`](Self::interruptible), without the interpreter.
+    /// Same as [`interruptible`](Self::interruptible), without the interpreter.
     pub(super) fn detach<T: Ungil>(self: &Arc<Self>, py: Python<'_>, work: impl Send + Ungil + FnOnce() -> T) -> T {
         py.detach(|| self.interruptible(work))
     }
@@ -281,7 +281,7 @@ impl Handle {
     /// Returns the reader without waiting for the writer: a new one if this process is a fork of the one that opened it.
     ///
     /// # Errors
-    /// `ClosedError`; in a fork also those of opening, and what a handler of a signal raises meanwhile.
+    /// `ClosedError`; in a fork also those of opening, and the exception of a signal handler that runs during it.
     pub(super) fn current_reader(&self, py: Python<'_>) -> PyResult<Arc<MessageReader>> {
         self.expect_open()?;
         let here = Generation::current();
@@ -303,7 +303,7 @@ impl Handle {
     }
 
     /// Takes up what another process has changed, by [`MessageReader::refresh`] or [`MessageReader::read_on`]. Gives by how many
-    /// bytes the log has grown, and the reader to go on with.
+    /// bytes the log has grown, and the reader to continue with.
     ///
     /// # Errors
     /// Theirs.
@@ -354,7 +354,7 @@ impl Handle {
         }
     }
 
-    /// What completes the futures of this store. It runs code in Python, which may close the store or fork.
+    /// Returns the completer of the store's futures. It runs code in Python, which may close the store or fork.
     ///
     /// # Errors
     /// `ClosedError`; `RuntimeError` if its thread cannot be started.
@@ -363,7 +363,7 @@ impl Handle {
         self.completer.started(py, &store)?.ok_or_else(|| self.closed_error())
     }
 
-    /// Whether this is the process that opened the store, if it is open for writing.
+    /// Returns an error unless this is the process that opened the store, if it is open for writing.
     ///
     /// # Errors
     /// `ClosedError`.
@@ -371,7 +371,7 @@ impl Handle {
         self.expect_own(&self.opened())
     }
 
-    /// Whether a writer is used by the process that opened it.
+    /// Returns an error unless a writer is used by the process that opened it.
     fn expect_own(&self, opened: &OpenStore) -> PyResult<()> {
         if self.mode == Mode::Read || opened.process == Generation::current() {
             return Ok(());
@@ -382,7 +382,7 @@ impl Handle {
         )))
     }
 
-    /// Lets go of the store, once. If a shortage keeps what waits in the pool from the log the store stays locked: a later call
+    /// Closes the store, once. If a shortage keeps pool bytes from the log the store stays locked: a later call
     /// tries again.
     ///
     /// # Errors
@@ -411,7 +411,7 @@ impl Handle {
         if opened.process == Generation::current() {
             return (opened.reader.take(), writer);
         }
-        // The parent's threads and lock are not this process's: closing the store here would tell the next writer that it is whole.
+        // The parent's threads and lock are not this process's: closing the store here would mark it as whole for the next writer.
         std::mem::forget(writer);
         (opened.reader.take(), None)
     }

@@ -79,12 +79,12 @@ impl Message {
         &self.0
     }
 
-    /// What it takes to store it again, its body copied: the file that it lies in may be another process's.
+    /// Returns the message for storing it again, with a copy of its body: the file that it lies in may be another process's.
     pub(super) fn to_stored(&self) -> Result<format::Message<'static>> {
         self.0.read(|message| message.to_message().into_owned())
     }
 
-    /// Whether both are the same record. A record names its own offset and size, so equal bytes are the same message.
+    /// Returns true if both are the same record. A record names its own offset and size, so equal bytes are the same message.
     pub(super) fn is_same(&self, other: &Self) -> Result<bool> {
         let same = self.0.view().bytes() == other.0.view().bytes();
         self.0.intact()?;

@@ -1,4 +1,4 @@
-//! What iterating a queue or a slice of it gives, and following a store.
+//! The iterator over a queue or a slice of it, and over the messages that `follow` waits for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,21 +28,21 @@ pub(super) struct MessageIterator {
     begun_in: Generation,
     /// It waits for more messages, and ends when the store is closed.
     follows: bool,
-    /// Who reads ahead now. Locked only for a moment.
+    /// The thread that reads ahead now. Locked only for a moment.
     filling: Mutex<Option<ThreadId>>,
     block: Mutex<Block>,
 }
 
-/// What was read, in its order.
+/// Messages that were read ahead, in order.
 pub(super) type Ready = VecDeque<Result<StoredMessage>>;
 
-/// Where the messages of an iterator come from.
+/// The source of an iterator's messages.
 pub(super) trait Source: Send {
     /// Reads ahead, and leaves `ready` empty at the end. For a caller that has `waited` for some time it only looks, and leaves
     /// `ready` empty where nothing has come, too. Gives whether more may come.
     fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool;
 
-    /// Whether a look may find something, or the end. It takes next to no time.
+    /// Returns true if a check may find something, or the end. It takes next to no time.
     fn is_due(&self, waited: Duration) -> bool;
 }
 
@@ -126,7 +126,7 @@ impl MessageIterator {
         self.follows && self.handle.is_closed()
     }
 
-    /// What was read ahead, now if nothing was, and whether more may come.
+    /// Returns the messages that were read ahead, reading now if there are none, and true if more may come.
     fn filled<'a>(&'a self, py: Python<'_>, waited: Option<Duration>) -> PyResult<(MutexGuard<'a, Block>, bool)> {
         // Before the lock, which another thread may have held at the fork.
         self.handle.expect_own_pass(self.begun_in)?;
@@ -177,7 +177,7 @@ impl MessageIterator {
         self.take(&mut block)
     }
 
-    /// Whether `_look` may find something. It takes no thread.
+    /// Returns true if `_look` may find something. It takes no thread.
     fn _is_due(&self, waited: Duration) -> bool {
         if self.is_closed() || self.begun_in != Generation::current() {
             return true;

@@ -1,5 +1,5 @@
-//! The Python face. Every call converts its arguments, lets go of the interpreter, asks the core, and converts the answer; what a
-//! store means is decided in the rooms below.
+//! The Python bindings. Every call converts its arguments, releases the interpreter, calls the core, and converts the answer.
+//! They decide nothing about a store.
 
 /// The end of the interpreter, second interpreters, and the failed close of a dropped store.
 mod interpreter;

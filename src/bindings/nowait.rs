@@ -11,7 +11,7 @@ use super::imports;
 use super::interpreter::hang_at_exit;
 use crate::store::{self, MessageStore};
 
-/// Up to where the log of a store is durable. It does not keep the store open.
+/// The durable end of a store's log. It does not keep the store open.
 #[pyclass(frozen, name = "_Flushed", module = "mqstore._native")]
 pub(super) struct Flushed(store::Flushed);
 
@@ -22,7 +22,7 @@ impl Flushed {
     /// `Writer.append` raises for a message that is stored and cannot become durable.
     fn wait(&self, py: Python<'_>, physical_offset: i64, timeout: f64) -> PyResult<i64> {
         hang_at_exit();
-        // With the interpreter: a thread that lets go of it for each of many futures waits long each time until it has it again.
+        // With the interpreter: a thread that releases it for each of many futures waits long each time until it has it again.
         let offset = self.0.offset();
         if offset > physical_offset {
             return Ok(offset);
@@ -37,7 +37,7 @@ impl Flushed {
     }
 }
 
-/// What completes the futures of a store: `mqstore._nowait.Completer`, once there was a future to complete.
+/// The completer of a store's futures: `mqstore._nowait.Completer`, once there was a future to complete.
 #[derive(Default)]
 pub(super) struct Completer(Mutex<State>);
 
@@ -61,7 +61,7 @@ impl Completer {
             State::Started(completer) => return Ok(Some(completer.bind(py).clone())),
             State::Ended => return Ok(None),
         }
-        // Not under the mutex: this runs code in Python. Meanwhile another thread may start one, or close the store.
+        // Not under the mutex: this runs code in Python. Another thread may start a completer concurrently, or close the store.
         let timeout = Duration::from_millis(store.config().sync_flush_timeout).as_secs_f64();
         let made = module(py)?.call_method1("Completer", (Flushed(store.flushed()), timeout))?;
         let mut state = self.state();
@@ -84,11 +84,11 @@ impl Completer {
         Ok(Some(completer))
     }
 
-    /// As [`join`](Self::join), where a store is dropped: without a wait, and whatever else is raised.
+    /// Same as [`join`](Self::join), for a store that is dropped: without a wait, and without raising.
     pub(super) fn end_quietly(&self, py: Python<'_>) {
-        // The store may be dropped while an exception is on its way: that one goes on.
+        // The store may be dropped while an exception propagates: that exception is kept.
         let under_way = PyErr::take(py);
-        // Nobody is left to be told if this fails, as it may while the interpreter ends.
+        // No caller is left to get the error if this fails, as it may while the interpreter ends.
         let _ = self.end(py);
         if let Some(under_way) = under_way {
             under_way.restore(py);
@@ -98,7 +98,7 @@ impl Completer {
     /// Lets the thread end, if there is one, and waits until every future is completed. The store was closed before.
     ///
     /// # Errors
-    /// What a handler of a signal raises meanwhile.
+    /// The exception of a signal handler that runs during it.
     pub(super) fn join(&self, py: Python<'_>) -> PyResult<()> {
         match self.end(py)? {
             Some(completer) => completer.call_method0("join").map(drop),

@@ -140,7 +140,7 @@ fn open_with<'py>(
     }
 }
 
-/// Whoever reads a store that lacks messages is told at once: most programs never look at `Store.recovery`.
+/// Warns at once about a store with missing messages: most programs never look at `Store.recovery`.
 fn warn_of_missing(py: Python<'_>, handle: &Handle) -> PyResult<()> {
     let reader = handle.current_reader(py)?;
     let Some(missing) = &reader.recovery().missing else {

@@ -1,4 +1,4 @@
-//! One pass over the messages of `Batches`: knows no Python but for what it tells, so that it runs on any thread.
+//! One pass over the messages of `Batches`: uses Python only for reports, so that it runs on any thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,13 +85,13 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// What the latest pass tells.
+/// The coverage of the latest pass.
 #[derive(Clone)]
 pub(super) struct Latest {
     pub(super) on_damage: OnDamage,
-    /// As far as the pass has come.
+    /// The coverage of the pass up to its position.
     coverage: Arc<Mutex<Coverage>>,
-    /// Whether it has given an error in place of a message.
+    /// True once it has returned an error in place of a message.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -127,24 +127,24 @@ pub(super) struct Pass {
     latest: Latest,
 }
 
-/// What a pass gives: a batch, or what is wrong with the next message.
+/// An item of a pass: a batch, or the error of the next message.
 type Item = Result<RecordBatch>;
 
-/// How messages become batches.
+/// The way in which messages become batches.
 enum Reading {
     /// One after the other.
     InTurn {
         messages: Messages,
         builder: BatchBuilder,
-        /// What failed after the last batch.
+        /// The error after the last batch.
         failed: Option<Error>,
     },
     /// By several threads.
     AtOnce {
         sections: Box<ParallelScan<Item>>,
-        /// As in [`Messages::Stored`].
+        /// See [`Messages::Stored`].
         is_queued: bool,
-        /// Those of the last section that were not given yet.
+        /// Items of the last section that were not returned yet.
         ready: VecDeque<Item>,
     },
 }
@@ -152,10 +152,10 @@ enum Reading {
 /// Bytes of a section that a thread reads: about a batch, but worth the start and not too much for the memory.
 const MIN_SECTION: usize = 4 << 20;
 const MAX_SECTION: usize = 64 << 20;
-/// One thread finds the places for all: more than so many would wait for it.
+/// One thread finds the locations for all: more than this many threads would wait for it.
 const MAX_THREADS: usize = 16;
 
-/// How many threads read a long pass: `OMP_NUM_THREADS`, as for the libraries that take the batches, or else as many as may run
+/// Returns the number of threads of a long pass: `OMP_NUM_THREADS`, as for the libraries that take the batches, or else as many as may run
 /// at once. Spark sets it for its workers.
 pub(super) fn reading_threads() -> usize {
     let wanted = std::env::var("OMP_NUM_THREADS")
@@ -191,7 +191,7 @@ impl Pass {
         }
     }
 
-    /// The same pass, read by so many threads, if that pays.
+    /// Returns the pass, read by up to `threads` threads if that pays.
     pub(super) fn with_threads(mut self, threads: usize) -> Self {
         self.reading = self.reading.map(|reading| match reading {
             Reading::InTurn {
@@ -251,7 +251,7 @@ impl Pass {
                 (Filled::Stopped(error @ Error::Interrupted { .. }), _) | (_, Err(error)) => return Err(error),
                 (Filled::Stopped(error), _) => *failed = Some(error),
                 (Filled::Paused, Ok(())) => {
-                    // What is told may fork, or close the store.
+                    // The callback may fork, or close the store.
                     self.source.expect_own_stream(self.begun_in)?;
                     continue;
                 }
@@ -282,7 +282,7 @@ impl Pass {
             };
             ready.extend(batches);
             self.tell(sections.progress())?;
-            // What is told may fork, or close the store.
+            // The callback may fork, or close the store.
             self.source.expect_own_stream(self.begun_in)?;
         }
     }
@@ -337,7 +337,7 @@ impl Iterator for Pass {
     }
 }
 
-/// The item that tells of damage; any other error ends the pass, because it is about no message that could be passed over.
+/// Returns damage as an item; any other error ends the pass, because it is not about a message that could be skipped.
 fn after_batch(error: Error) -> Result<Item> {
     if error.is_damage() { Ok(Err(error)) } else { Err(error) }
 }

@@ -49,7 +49,7 @@ impl Queue {
         Self { handle, topic, id }
     }
 
-    /// Whether both are the same queue of the same open store.
+    /// Returns true if both are the same queue of the same open store.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.handle, &other.handle) && self.topic == other.topic && self.id == other.id
     }

@@ -1,11 +1,11 @@
-//! What opens a reader again, for pickle and copy.
+//! The recipe that opens a reader again, for pickle and copy.
 
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// What `__reduce__` gives: what pickle calls, and with what.
+/// The result of `__reduce__`: the function that pickle calls, and its arguments.
 pub(super) type Reduced<'py, T> = PyResult<(Bound<'py, PyAny>, T)>;
 
 /// What opens a reader again, in another process or later. A pickle holds it in place of an open
@@ -44,7 +44,7 @@ impl Recipe {
     }
 }
 
-/// What pickle calls for a store, a topic, a queue or a slice: it takes the recipe's store, and the place in it.
+/// Returns the function that pickle calls for a store, a topic, a queue or a slice, with the recipe and the place in the store.
 pub(super) fn part_of_pickle(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     of_native(py, "_part")
 }

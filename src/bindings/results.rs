@@ -49,7 +49,7 @@ pub(super) struct GetResult {
 }
 
 impl GetResult {
-    /// What the reader answers; `accepts`, if given, sees every message that passed the tag filter. It may fork or close the store.
+    /// Returns the reader's answer; `accepts`, if given, sees every message that passed the tag filter. It may fork or close the store.
     pub(super) fn of(
         py: Python<'_>,
         handle: &Arc<Handle>,
@@ -228,7 +228,7 @@ impl QueryResult {
         Ok(read?.map(Message::new))
     }
 
-    /// Returns the closest names where an open store lacks the topic of the query, or an empty string.
+    /// Returns the closest names if an open store does not have the topic of the query, or an empty string.
     fn closest_topics(&self, py: Python<'_>) -> PyResult<String> {
         let topic = self.hits.topic();
         let Some(reader) = self.handle.current_reader(py).ok().filter(|_| self.hits.list().is_empty()) else {
@@ -353,10 +353,10 @@ impl QueryResult {
     }
 }
 
-/// What pickle keeps of a `GetResult`.
+/// The parts of a pickled `GetResult`.
 type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
 
-/// What pickle keeps of a `QueryResult`.
+/// The parts of a pickled `QueryResult`.
 type QueryParts<'a> = (&'a Py<Recipe>, CoverageParts, FoundParts);
 
 /// Completeness, the physical offsets that were looked at, and the number of places that were passed over.

@@ -28,7 +28,7 @@ pub(super) fn messages<'a>(rows: &'a [Bound<'_, PyAny>], defaults: &Defaults<'a>
 }
 
 fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<Incoming<'a>> {
-    // Most rows are bodies: first what tells one.
+    // Most rows are bodies: the cheapest test comes first.
     if row.is_instance_of::<PyBytes>() {
         return from_body(row, defaults);
     }
@@ -94,7 +94,7 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'a>) -> PyRes
     message.message()
 }
 
-/// None, or NaN, which pandas has for it (`frame.to_dict("records")`).
+/// Returns true for None, or NaN, which pandas has for it (`frame.to_dict("records")`).
 fn is_null(value: &Bound<'_, PyAny>) -> bool {
     value.is_none() || value.cast::<PyFloat>().is_ok_and(|number| number.value().is_nan())
 }
@@ -104,7 +104,7 @@ fn stated<'a>(value: Option<&'a Bound<'_, PyAny>>, name: &str) -> PyResult<Optio
     value.map(|value| text(value.as_borrowed(), name)).transpose()
 }
 
-/// The fields of a message by their names, as `Message.to_dict` gives them; those that a store gives anew do not count.
+/// Returns the fields of a message by their names, as `Message.to_dict` has them; fields that a store assigns again do not count.
 fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<Incoming<'a>> {
     for name in row.keys() {
         expect_field(text(name.as_borrowed(), "the name of a field")?)?;

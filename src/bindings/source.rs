@@ -1,4 +1,4 @@
-//! Where the messages of batches come from.
+//! Sources of the messages of batches.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::read::{Filled, MessageReader, OnDamage, Picked, QueryHits, Scan, ScanRequest};
 use crate::storage::Generation;
 
-/// Where messages are read from.
+/// A source of messages.
 pub(super) enum Source {
     /// A store.
     Store(Arc<Handle>, Selection),
@@ -23,26 +23,26 @@ pub(super) enum Source {
     Memory(Arc<[MessageBytes]>),
 }
 
-/// Which messages of a store.
+/// A selection of a store's messages.
 pub(super) enum Selection {
-    /// Those of queues of a topic: the id of each, and two queue offsets. One queue comes after the other.
+    /// Queues of a topic: the id of each, and two queue offsets. One queue comes after the other.
     Queues(String, Vec<(i32, Range<i64>)>),
-    /// Those whose records start at these physical offsets, in this order.
+    /// Records that start at these physical offsets, in this order.
     Records(Arc<[i64]>),
     /// The hits of a query.
     Hits(Arc<QueryHits>),
-    /// Those that are asked for.
+    /// The messages of a scan.
     Scan(Box<ScanRequest>),
 }
 
-/// What a pass has looked at.
+/// The coverage of a pass.
 #[derive(Clone, Default)]
 pub(super) struct Coverage {
     /// Physical offsets; `None` where messages are held in memory.
     pub(super) covers: Option<Range<i64>>,
-    /// As [`Scan::is_complete`].
+    /// See [`Scan::is_complete`].
     pub(super) is_complete: bool,
-    /// As [`Scan::absent_topics`].
+    /// See [`Scan::absent_topics`].
     pub(super) absent_topics: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Messages {
 }
 
 impl Messages {
-    /// What the pass tells of itself.
+    /// Returns the coverage of the pass.
     pub(super) fn coverage(&self) -> Coverage {
         match self {
             Self::Stored(scan, is_queued) => Coverage {
@@ -71,7 +71,7 @@ impl Messages {
         }
     }
 
-    /// As [`Scan::progress`].
+    /// Returns the progress as [`Scan::progress`] does.
     pub(super) fn progress(&self) -> (u64, u64) {
         match self {
             Self::Stored(scan, _) => scan.progress(),
@@ -79,7 +79,7 @@ impl Messages {
         }
     }
 
-    /// As [`Scan::fill`].
+    /// Fills as [`Scan::fill`] does.
     pub(super) fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
         let (messages, given) = match self {
             Self::Stored(scan, _) => return scan.fill(take),
@@ -103,7 +103,7 @@ impl Messages {
 }
 
 impl Source {
-    /// Those whose records start at the offsets in column `physical_offset` that are not null.
+    /// Selects the records that start at the offsets in column `physical_offset` that are not null.
     ///
     /// # Errors
     /// `ValueError` for the column.
@@ -128,7 +128,7 @@ impl Source {
         }
     }
 
-    /// What a pass does at damage, where the call does not say.
+    /// Returns the default of `errors` for a pass.
     pub(super) fn errors(&self) -> Errors {
         match self {
             Self::Store(handle, _) => handle.errors(),
@@ -136,7 +136,7 @@ impl Source {
         }
     }
 
-    /// As [`Handle::detach`].
+    /// Runs `work` as [`Handle::detach`] does.
     pub(super) fn detach<T: Ungil>(&self, py: Python<'_>, work: impl Send + Ungil + FnOnce() -> T) -> T {
         match self {
             Self::Store(handle, _) => handle.detach(py, work),
@@ -144,7 +144,7 @@ impl Source {
         }
     }
 
-    /// As [`Handle::interruptible_in_main_thread`].
+    /// Runs `work` as [`Handle::interruptible_in_main_thread`] does.
     pub(super) fn interruptible_in_main_thread<T>(&self, work: impl FnOnce() -> T) -> T {
         match self {
             Self::Store(handle, _) => handle.interruptible_in_main_thread(work),
@@ -161,7 +161,7 @@ impl Source {
         }
     }
 
-    /// As [`Handle::expect_own_pass`].
+    /// Checks as [`Handle::expect_own_pass`] does.
     pub(super) fn expect_own_pass(&self, begun_in: Generation) -> PyResult<()> {
         match self {
             Self::Store(handle, _) => handle.expect_own_pass(begun_in),
@@ -169,7 +169,7 @@ impl Source {
         }
     }
 
-    /// As [`Handle::expect_own_stream`].
+    /// Checks as [`Handle::expect_own_stream`] does.
     pub(super) fn expect_own_stream(&self, begun_in: Generation) -> Result<()> {
         match self {
             Self::Store(handle, _) => handle.expect_own_stream(begun_in),

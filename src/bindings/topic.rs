@@ -114,7 +114,7 @@ impl Topics {
         Ok((of_native(py, "_topics")?, (self.handle.recipe()?,)))
     }
 
-    /// What `IPython` and Jupyter offer after `topics["`.
+    /// Returns the completions of `IPython` and Jupyter after `topics["`.
     fn _ipython_key_completions_(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.names(py)
     }

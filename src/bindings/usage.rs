@@ -63,7 +63,7 @@ impl Usage {
     }
 }
 
-/// What `usage` counts by: a name, or several.
+/// Extracts the groupings of `usage`: a name, or several.
 pub(super) fn usage_by(value: &Bound<'_, PyAny>) -> PyResult<Vec<UsageBy>> {
     hang_at_exit();
     let known = || USAGE_COLUMNS.map(|(name, _)| name).join(", ");

@@ -191,7 +191,7 @@ impl Writer {
     ///
     /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb,
     /// pandas; a slice of a queue). Items are bodies for `topic` (bytes or buffers of bytes),
-    /// tuples (topic, body, tags, keys, properties, queue_id; the last four may be left out), dicts
+    /// tuples (topic, body, tags, keys, properties, `queue_id`; the last four may be left out), dicts
     /// of a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields:
     /// `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of
     /// utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`,
@@ -361,7 +361,7 @@ impl Writer {
         wait(py, &self.handle, offset, timeout, MessageStore::wait_durable)
     }
 
-    /// As `wait_durable`, for a caller that does not block: a physical offset to wait for, and a
+    /// Starts a wait for a caller that does not block, as `wait_durable`: a physical offset to wait for, and a
     /// future that is done with True when the message there is durable, or with False when
     /// `sync_flush_timeout` is over.
     #[pyo3(name = "_durable", signature = (offset=None))]
