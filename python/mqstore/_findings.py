@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,6 +13,7 @@ import mqstore
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_GROUP
 from mqstore._delays import delivery_of, undelivered
 from mqstore._facts import file_queues
+from mqstore._fixes import BEFORE_START, WITHOUT_WRITER, Fix, run, words
 from mqstore._lost_queues import has_queue
 from mqstore._rows import rows_of
 from mqstore._settings import missing_settings, why_missing
@@ -28,14 +26,8 @@ Row: TypeAlias = dict[str, Any]
 SEVERITIES = ("error", "warning", "note")
 #: Fields of what `verify` finds that other findings may leave out.
 UNKNOWN: Row = {**dict.fromkeys(("topic", "queue_id", "queue_offset", "physical_offset", "key")), "lost": ()}
-#: A fix that changes the store, with its condition. It fails while a writer runs.
-_WITHOUT_WRITER = re.compile(r"(with no writer running|before anything is started on it): mqstore .*")
-#: Fixes that ask for nothing now.
-_NO_ACTION = ("the next open for writing sets it right", "do first what ")
-#: The command at the end of a fix, and words after it.
-_COMMAND = re.compile(r"(?P<command>mqstore (?:repair|rebuild|copy) .*? (?:--yes|--skip-damaged))(?P<more> .*)?$")
 #: The fix of all that is wrong where the log has no segment, or only empty ones.
-_LOG_GONE = (
+_LOG_GONE = words(
     "put back commitlog/ from a backup: no segment of it is left, and queues and index hold no message; without a backup, all "
     "messages are lost, and a new store begins in an empty directory"
 )
@@ -70,7 +62,7 @@ def rows_of_findings(findings: Iterable[mqstore.Finding], path: str) -> list[Row
     for row in rows:
         if row["id"].startswith("index.") and "index" not in row["message"]:
             row["message"] = f"index file {Path(row['file']).name}: {row['message']}"
-        if not has_log and row["severity"] == "error" and _COMMAND.search(row["fix"]):
+        if not has_log and row["severity"] == "error" and row["fix"].changes_store():
             row["fix"] = _LOG_GONE
     return _beside_writer(rows, path)
 
@@ -79,10 +71,10 @@ def _beside_writer(rows: list[Row], path: str) -> list[Row]:
     """Replaces the fixes that a live writer makes impossible: a repair and a rebuild refuse its store."""
     if not any(row["id"] == "store.not_closed" and row["message"] == "a writer has the store open" for row in rows):
         return rows
-    ask_again = f"stop the writer, and ask again: mqstore doctor {shlex.quote(path)}"
     for row in rows:
-        if condition := _WITHOUT_WRITER.search(row["fix"]):
-            row["fix"] = row["fix"][: condition.start()] + ("" if row["severity"] == "note" else ask_again)
+        if row["fix"].condition:
+            before = f"{row['fix'].before}stop the writer, and ask again: "
+            row["fix"] = words("") if row["severity"] == "note" else run(("doctor", path), before=before, stops_writer=True)
     return rows
 
 
@@ -97,12 +89,8 @@ def do_next(findings: Iterable[Mapping[str, Any]]) -> str | None:
     """
     if (urgent := _urgent(findings)) is None:
         return None
-    step: str = urgent["fix"].partition("; mqstore ")[0]
-    found = _COMMAND.search(step)
-    if found is None:
-        return step
-    before = re.sub(r"(, )?(with no writer running|before anything is started on it): $", r"\1", step[: found.start()])
-    return before.removesuffix(", ") + (": " if before else "") + _with_target(found["command"])
+    fix: Fix = urgent["fix"]
+    return fix.step()
 
 
 def next_line(findings: Iterable[Mapping[str, Any]]) -> str | None:
@@ -110,27 +98,19 @@ def next_line(findings: Iterable[Mapping[str, Any]]) -> str | None:
     rows = list(findings)
     if (urgent := _urgent(rows)) is None:
         return None
-    is_needed = _COMMAND.search(urgent["fix"]) or (urgent["severity"] != "note" and urgent["id"] not in _OF_RUNNING)
-    is_before_start = is_needed and "stop the writer" not in urgent["fix"]
-    return f"do next{', before a broker or another writer starts' if is_before_start else ''}: {do_next(rows)}"
+    fix: Fix = urgent["fix"]
+    is_needed = fix.changes_store() or (urgent["severity"] != "note" and urgent["id"] not in _OF_RUNNING)
+    is_before_start = is_needed and not fix.stops_writer
+    return f"do next{', before a broker or another writer starts' if is_before_start else ''}: {fix.step()}"
 
 
 def _urgent(findings: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Returns the first finding that asks for something."""
-    return next((row for row in findings if row["fix"] and not row["fix"].startswith(_NO_ACTION)), None)
-
-
-def _with_target(command: str) -> str:
-    """Returns a command with a directory that does not exist beside the store in the place of NEW."""
-    words = shlex.split(command)
-    if "NEW" in words:
-        beside = (f"{words[2].rstrip('/')}.repaired{number or ''}" for number in count())
-        words[words.index("NEW")] = next(path for path in beside if not Path(path).exists())
-    return shlex.join(words)
+    return next((row for row in findings if row["fix"] and row["fix"].is_now), None)
 
 
 def _finding(
-    id: str, severity: Literal["error", "warning", "note"], message: str, meaning: str, fix: str, **places: object
+    id: str, severity: Literal["error", "warning", "note"], message: str, meaning: str, fix: Fix, **places: object
 ) -> Row:
     where = {"file": None, "offset": None, "last_offset": None, "count": 1, **UNKNOWN} | places
     return {"id": id, "severity": severity, **where, "message": message, "meaning": meaning, "known_as": "", "fix": fix}
@@ -158,7 +138,7 @@ class _Reads:
                 "note" if is_salvaged else "warning",
                 f"{skipped} {messages} were lost or are damaged",
                 f"the number of {counted} here may be too low or too high",
-                "" if is_damaged or is_salvaged else f"read the bodies, too: mqstore verify {_named(store)}",
+                words("") if is_damaged or is_salvaged else run(("verify", store.path), before="read the bodies, too: "),
             )
 
 
@@ -175,8 +155,11 @@ def _of_crash(store: mqstore.Store) -> Iterator[Row]:
                 "error",
                 f"the log is damaged here, and whole messages follow, up to {whole.recovery.log_end}",
                 "the next start of a broker ends the log here and removes them",
-                f"before anything is started on it: mqstore repair {_named(store)} --into NEW --yes keeps what is "
-                "whole on both sides, in a copy",
+                run(
+                    ("repair", store.path, "--into", "NEW", "--yes"),
+                    condition=BEFORE_START,
+                    more=" keeps what is whole on both sides, in a copy",
+                ),
                 file=f"{store.path}/commitlog/{segment:020}",
                 offset=begin - segment,
                 last_offset=begin - segment,
@@ -190,11 +173,13 @@ def _first_error(verified: Iterable[Row]) -> Row | None:
     return next((row for row in errors if row["id"].startswith(("log.", "queue.", "checkpoint."))), None)
 
 
-def _restored(store: mqstore.Store, file: str, verified: Iterable[Row], started: str) -> str:
+def _restored(store: mqstore.Store, file: str, verified: Iterable[Row], started: str) -> Fix:
     """Returns the fix of a file of settings that is damaged or missing, with what a broker that starts without it does."""
     is_set_aside = any((row["id"], row["file"]) == ("config.unreadable", file) for row in verified)
-    without = f"with no writer running: mqstore repair {_named(store)} --yes" if is_set_aside else f"start the broker: {started}"
-    return f"restore the file from a backup; without a backup, {without}"
+    before = "restore the file from a backup; without a backup, "
+    if is_set_aside:
+        return run(("repair", store.path, "--yes"), before=before, condition=WITHOUT_WRITER)
+    return words(f"{before}start the broker: {started}")
 
 
 def _of_settings(store: mqstore.Store) -> Iterator[Row]:
@@ -251,7 +236,7 @@ def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
                 "note",
                 f"group {group} has {lag} messages to consume",
                 "a number that grows means that the group is slower than its producers",
-                f"mqstore lag {_named(store)} {shlex.quote(group)}",
+                run(("lag", store.path, group)),
             )
 
 
@@ -265,9 +250,9 @@ def _of_offset(store: mqstore.Store, row: Row, file: str, verified: list[Row]) -
             "warning",
             f"{where}: the offset {row['offset']} is past the end of the queue, {row['max_offset']}",
             "messages were lost, or config/ is of another store",
-            "reset the offset of the group before it consumes again"
+            words("reset the offset of the group before it consumes again")
             if first is None
-            else f"do first what {first['id']} asks for",
+            else words(f"do first what {first['id']} asks for", is_now=False),
             **places,
         )
     elif row["offset"] < row["min_offset"]:
@@ -276,8 +261,10 @@ def _of_offset(store: mqstore.Store, row: Row, file: str, verified: list[Row]) -
             "warning",
             f"{where}: {row['min_offset'] - row['offset']} messages expired before the group had consumed them",
             "segments are removed by age, and the group is slower than that",
-            f"keep segments for longer (fileReservedTime), or find out why it lags: mqstore lag {_named(store)} "
-            f"{shlex.quote(row['group'])}",
+            run(
+                ("lag", store.path, row["group"]),
+                before="keep segments for longer (fileReservedTime), or find out why it lags: ",
+            ),
             **places,
         )
 
@@ -291,7 +278,7 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
                 "note",
                 f"{waiting} messages were given up, after consumers of group {group} had failed on them",
                 "nobody gets them any more",
-                f"mqstore dead {_named(store)} {shlex.quote(group)}; mqstore cat {_named(store)} {shlex.quote(name)}",
+                run(("dead", store.path, group), more=f"; {run(('cat', store.path, name))}"),
                 topic=name,
             )
 
@@ -309,7 +296,7 @@ def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]
             "warning" if is_damaged else "note",
             f"open transactions were not counted: {what} cannot be read",
             "half messages may wait for their producers",
-            "",
+            words(""),
         )
     if number:
         yield _finding(
@@ -317,7 +304,7 @@ def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]
             "note",
             f"{number} transactions are neither committed nor rolled back",
             "their messages are in no queue; a broker asks their producers while it runs",
-            f"mqstore transactions {_named(store)}",
+            run(("transactions", store.path)),
         )
     yield from reads.of_skipped("transaction.not_read", "half or op messages", "open transactions", store, verified)
 
@@ -346,7 +333,7 @@ def _of_delayed(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
             "note",
             f"{number} messages wait for their delivery",
             "a broker delivers them while it runs, each when its delay is over",
-            f"mqstore delayed {_named(store)} -n 10",
+            run(("delayed", store.path, "-n", "10")),
             topic=SCHEDULE_TOPIC,
         )
     yield from reads.of_skipped("delayed.not_read", "delayed messages", "delayed messages", store, verified)
@@ -361,7 +348,7 @@ def _of_timers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
             "note",
             f"{number} timer messages are due after the last message of the store",
             "a broker of 5.x delivers them while it runs, each at its time",
-            f"mqstore cat {_named(store)} {TIMER_TOPIC} -n 10",
+            run(("cat", store.path, TIMER_TOPIC, "-n", "10")),
             topic=TIMER_TOPIC,
         )
     yield from reads.of_skipped("timer.not_read", "timer messages", "timers", store, verified)
@@ -370,8 +357,3 @@ def _of_timers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
 def _length(store: mqstore.Store, topic: str) -> int:
     """Returns how many messages the queues of a topic have; 0 without readable queues."""
     return sum(len(queue) for _, queue in file_queues(store, topic))
-
-
-def _named(store: mqstore.Store) -> str:
-    """Returns the path of the store as a command line takes it."""
-    return shlex.quote(store.path)

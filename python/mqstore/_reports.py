@@ -216,6 +216,9 @@ class RecoveryReport(_Shown):
         (`errors="skip"`).
     missing : str | None
         The missing messages and the evidence for them, in words; None if `complete`.
+    missing_at : tuple[str, int] | None
+        The file, and the byte in it, with which `missing` begins; None if it begins with
+        what this open passed over.
     remedy : Remedy | None
         What helps to read or keep more messages (`mqstore.errors.Remedy`), where that is
         known.
@@ -233,6 +236,7 @@ class RecoveryReport(_Shown):
     bytes_cut: int
     lost: tuple[tuple[int, int], ...]
     missing: str | None
+    missing_at: tuple[str, int] | None
     remedy: Remedy | None
 
     @property

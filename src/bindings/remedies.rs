@@ -1,9 +1,7 @@
-//! The words of Python for the remedies of errors, and for the fixes of findings, which are commands.
+//! The words of Python for the remedies of errors.
 
 use std::fmt;
-use std::path::Path;
 
-use crate::check::{Finding, Fix};
 use crate::remedy::Remedy;
 
 /// Returns what to do, in the words of Python.
@@ -52,38 +50,4 @@ pub(super) fn advising(text: impl fmt::Display, remedy: Option<Remedy>) -> Strin
         Some(remedy) => format!("{text}; {}", advice(remedy)),
         None => text.to_string(),
     }
-}
-
-/// Returns what sets a finding right, for the store in `root`: a command, or words.
-pub(super) fn fix(finding: &Finding, root: &Path) -> String {
-    let root = quoted(root);
-    match finding.remedy {
-        Fix::Rebuild if finding.names_missing_part() => {
-            format!(
-                "put back the part of the log that is missing; if none is, with no writer running: mqstore rebuild {root} --yes"
-            )
-        }
-        Fix::Rebuild => format!("with no writer running: mqstore rebuild {root} --yes"),
-        Fix::Salvage => format!("with no writer running: mqstore repair {root} --into NEW --yes"),
-        Fix::SetAside | Fix::Correct => format!("with no writer running: mqstore repair {root} --yes"),
-        Fix::CopyWhole => format!("mqstore copy {root} NEW --skip-damaged takes over what is whole; queue offsets are new there"),
-        Fix::Open => "the next open for writing sets it right".to_owned(),
-        Fix::PutBack => format!(
-            "put back the part of the log that is missing; if it is lost, with no writer running: mqstore repair {root} --into NEW --yes \
-             keeps the offsets of all other messages"
-        ),
-        Fix::After(first) => format!("do first what {} asks for, and verify again", first.facts().name),
-        Fix::ByHand(what) => what.to_owned(),
-        Fix::Nothing => String::new(),
-    }
-}
-
-/// Returns a path as a shell takes it for one word.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain = |character: char| character.is_ascii_alphanumeric() || "@%+=:,./-_".contains(character);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text;
-    }
-    format!("'{}'", text.replace('\'', r#"'"'"'"#))
 }

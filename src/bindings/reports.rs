@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::imports;
-use super::remedies::fix;
+use crate::check::Fix;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
 use crate::{check, recovery, store};
@@ -68,6 +68,7 @@ fn topic_stats(py: Python<'_>, puts: PutStats) -> Report<'_> {
 
 /// Returns the `RecoveryReport`.
 pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryReport) -> Report<'py> {
+    let missing_at = found.missing.as_ref().and_then(|missing| missing.at.as_ref());
     report!(
         py,
         RecoveryReport {
@@ -83,6 +84,7 @@ pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryRe
             bytes_cut: found.bytes_cut,
             lost: stretches(py, &found.lost)?,
             missing: found.missing.as_ref().map(|missing| &missing.what),
+            missing_at: missing_at.map(|(file, byte)| (file.as_os_str(), *byte)),
             remedy: found.missing.as_ref().and_then(|missing| missing.remedy).map(Remedy::name),
         }
     )
@@ -154,11 +156,24 @@ fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> P
                 message: &finding.what,
                 meaning: facts.meaning,
                 known_as: facts.known_as,
-                fix: fix(finding, root),
+                fix: fix(py, finding, root)?,
             }
         )
     };
     PyTuple::new(py, findings.iter().map(finding).collect::<PyResult<Vec<_>>>()?)
+}
+
+/// Returns what sets a finding right in the store in the directory `root`, in the words of Python.
+fn fix<'py>(py: Python<'py>, finding: &check::Finding, root: &Path) -> PyResult<Bound<'py, PyAny>> {
+    let detail = match finding.remedy {
+        Fix::After(first) => first.facts().name,
+        Fix::ByHand(work) => work,
+        // The entry may be right, and a part of the log be missing.
+        Fix::Rebuild if finding.names_missing_part() => "put-back",
+        _ => "",
+    };
+    let arguments = (finding.remedy.name(), root.as_os_str(), detail);
+    imports::call(py, "mqstore._fixes", "of_verify", arguments, None)
 }
 
 /// Returns a tuple of topic, queue id, and first and next queue offset of each range.

@@ -47,6 +47,24 @@ pub enum Fix {
     Nothing,
 }
 
+impl Fix {
+    /// Returns the stable name, for programs in other languages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rebuild => "rebuild",
+            Self::Salvage => "salvage",
+            Self::SetAside => "set-aside",
+            Self::Correct => "correct",
+            Self::CopyWhole => "copy-whole",
+            Self::Open => "open",
+            Self::PutBack => "put-back",
+            Self::After(_) => "after",
+            Self::ByHand(_) => "by-hand",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
 /// The facts about one kind of finding.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {

@@ -152,6 +152,12 @@ pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_
         Err(error) => return Err(error),
     };
     let remedy = remedy_of_reader(cut_off.is_some(), sign.as_ref().and_then(Error::remedy));
+    let at = match (&cut_off, &sign) {
+        _ if lost > 0 => None,
+        (Some(_), _) => Some(store.log.path_of(report.log_end)),
+        (None, Some(Error::Corrupt { path, offset, .. })) => Some((path.clone(), *offset)),
+        (None, _) => None,
+    };
     let sign = match (cut_off, sign) {
         (Some(cut_off), sign) => Some(cut_off.describe(store.log, report, sign)),
         (None, sign) => sign.map(|sign| sign.text().to_string()),
@@ -160,6 +166,7 @@ pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_
     let signs: Vec<String> = passed_over.into_iter().chain(sign).collect();
     Ok((!signs.is_empty()).then(|| Missing {
         what: signs.join("; "),
+        at,
         remedy,
     }))
 }

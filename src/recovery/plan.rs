@@ -6,6 +6,7 @@
 //! count for the end of the log.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_light_queue, is_salvage_record};
@@ -59,6 +60,8 @@ pub struct RecoveryReport {
 pub struct Missing {
     /// The evidence, with its place.
     pub what: String,
+    /// The file and the byte of the evidence, with which the text begins. `None` if it begins with bytes that were passed over.
+    pub at: Option<(PathBuf, u64)>,
     /// The remedy, if one is known.
     pub remedy: Option<Remedy>,
 }

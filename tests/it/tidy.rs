@@ -74,6 +74,11 @@ fn every_face_has_words_for_every_remedy() {
 }
 
 #[test]
+fn python_has_words_for_every_fix() {
+    assert_none(&faces::unworded_fixes(&Tree::of_this_repository()));
+}
+
+#[test]
 fn no_comment_puts_work_off() {
     assert_none(&habits::left_for_later(&Tree::of_this_repository()));
 }

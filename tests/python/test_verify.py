@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +56,11 @@ def test_a_damaged_body_is_a_finding_with_its_message_and_its_fix(path: Path) ->
     assert finding.known_as == ""
     assert finding.fix == f"with no writer running: mqstore repair {path} --into NEW --yes"
     assert repr(finding).startswith("<mqstore.Finding error log.damaged_record: ")
+    # The words have their parts as data, and keep them.
+    fixes: list[Any] = [finding.fix, finding.to_dict()["fix"], pickle.loads(pickle.dumps(finding)).fix]
+    for fix in fixes:
+        assert (fix, fix.command) == (finding.fix, ("mqstore", "repair", str(path), "--into", "NEW", "--yes"))
+        assert fix.step() == f"mqstore repair {path} --into {path}.repaired --yes"
 
 
 def test_findings_list_the_lost_messages_before_and_after_a_repair(tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ def opened(path: str, out: Output, mode: str = "r", **options: Any) -> Iterator[
         store = mqstore.open(path, mode, **options)
     with store:
         if store.recovery.missing is not None:
-            missing = store.recovery.missing.replace(f"{store.path}/", "")
-            if click.get_current_context().info_name in ANSWERS_WITH_MISSING:
-                # A sentence about a file begins with the file and the byte.
-                missing = missing.partition(": ")[0]
+            missing = store.recovery.missing
+            if click.get_current_context().info_name in ANSWERS_WITH_MISSING and store.recovery.missing_at is not None:
+                missing = "{} at byte {}".format(*store.recovery.missing_at)
+            missing = missing.replace(f"{store.path}/", "")
             out.lack(f"{store.path} is incomplete: {of_damage(missing, store.recovery.remedy, store.path)}")
         yield store
 

@@ -59,7 +59,8 @@ def ways_of(remedy: Remedy | None) -> list[str]:
     context = click.get_current_context()
     parameters = {parameter.name for parameter in context.command.params}
     way = None if remedy is None else _WAYS[remedy]
-    if way is None or way[0] not in parameters:
+    if way is None or way[0] not in parameters or context.params.get(way[0]) in (True, "salvage"):
+        # No command has the option, or it is given already.
         return []
     return [way[1].format(path=shlex.quote(context.params.get("path", "")))]
 

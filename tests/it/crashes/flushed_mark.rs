@@ -109,7 +109,7 @@ fn damage_below_the_mark_of_a_killed_writer_is_refused_untouched_and_read_as_inc
         let mark = format!("config/mqstore.flushed says that it was on disk up to {}", offsets[FLUSHED]);
         assert!(reason.contains(&mark), "{reason}");
         let reader = reader(&env);
-        let Missing { what, remedy } = reader.recovery().missing.as_ref().unwrap();
+        let Missing { what, remedy, .. } = reader.recovery().missing.as_ref().unwrap();
         assert!(what.contains(&mark), "{what}");
         assert!(
             matches!(remedy, Some(Remedy::SkipOrSalvage | Remedy::SalvagePastEnd)),

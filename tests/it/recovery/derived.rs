@@ -329,7 +329,7 @@ fn a_closed_store_whose_last_queue_file_is_cut_short_is_not_complete() {
         assert_eq!(store.reader().recovery().missing, None);
         let path = store.at("consumequeue/orders/0").join(last);
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(500).unwrap();
-        let Missing { what, remedy } = store.reader().recovery().missing.clone().unwrap();
+        let Missing { what, remedy, .. } = store.reader().recovery().missing.clone().unwrap();
         assert!(what.starts_with(&format!("{} at byte 500: ", path.display())), "{what}");
         assert_eq!(remedy, Some(Remedy::Rebuild), "{what}");
     }

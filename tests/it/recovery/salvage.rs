@@ -178,7 +178,11 @@ fn salvage_is_named_whatever_number_of_damages_a_crashed_log_has() {
             }
             let salvaged = store.reader_with(Recovery::Salvage);
             let (first, end) = (store.offsets[101], salvaged.physical_bounds().end);
-            let Missing { what: missing, remedy } = store.reader().recovery().missing.clone().unwrap();
+            let Missing {
+                what: missing,
+                at: place,
+                remedy,
+            } = store.reader().recovery().missing.clone().unwrap();
             let follow = format!(
                 "whole messages follow in {} bytes, the first at {first}: they are not read",
                 end - first
@@ -188,6 +192,7 @@ fn salvage_is_named_whatever_number_of_damages_a_crashed_log_has() {
                 missing.starts_with(&format!("{} at byte {at}: ", path.display())),
                 "{missing}"
             );
+            assert_eq!(place, Some((path, at as u64)));
             assert!(missing.contains(&follow), "{missing}");
             // A gap stops a writer that salvages, too.
             let expected = if is_cut_short {
@@ -197,7 +202,14 @@ fn salvage_is_named_whatever_number_of_damages_a_crashed_log_has() {
             };
             assert_eq!(remedy, Some(expected), "{missing}");
             assert_eq!(store.open_with(Recovery::Salvage).is_err(), is_cut_short);
-            let passed_over = salvaged.recovery().missing.clone().unwrap().what;
+            let Missing {
+                what: passed_over,
+                at: None,
+                ..
+            } = salvaged.recovery().missing.clone().unwrap()
+            else {
+                panic!("the text begins with what was passed over");
+            };
             assert!(passed_over.contains("bytes inside the log are damaged"), "{passed_over}");
             for text in [missing, passed_over] {
                 assert_eq!(text.contains("the segment ends here"), is_cut_short, "{text}");

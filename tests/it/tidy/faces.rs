@@ -1,5 +1,8 @@
 //! The words of each face for its users: an error of the core has a remedy as data, and each face has words for every remedy.
 
+use std::collections::BTreeSet;
+
+use mqstore::check::{FindingId, Fix};
 use mqstore::remedy::Remedy;
 
 use super::tree::{Finding, Tree};
@@ -44,6 +47,25 @@ pub(super) fn foreign_words(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// The words of Python and the command line for the fixes of findings.
+const FIXES: &str = "python/mqstore/_fixes.py";
+
+/// Fixes of findings for which Python has no words.
+pub(super) fn unworded_fixes(tree: &Tree) -> Vec<Finding> {
+    let text = tree.text(FIXES).unwrap_or_default();
+    // No kind of finding has these from the start.
+    let later = [Fix::CopyWhole, Fix::After(FindingId::StoreWrongType)];
+    let fixes = FindingId::ALL.iter().map(|id| id.facts().fix).chain(later);
+    let names: BTreeSet<_> = fixes.map(Fix::name).collect();
+    let missing = names.into_iter().filter(|name| !text.contains(&format!("    \"{name}\": ")));
+    let finding = |name| Finding {
+        path: FIXES.to_owned(),
+        line: 1,
+        message: format!("there are no words for the fix {name}"),
+    };
+    missing.map(finding).collect()
+}
+
 /// Remedies for which a face has no words.
 pub(super) fn unworded(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -73,6 +95,14 @@ fn a_text_that_names_an_argument_of_python_or_a_command_is_reported() {
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[0].starts_with("src/check/b.rs:1: `mode"), "{found:?}");
     assert!(found[2].starts_with("src/read/a.rs:2: `errors=`"), "{found:?}");
+}
+
+#[test]
+fn a_fix_without_words_is_reported() {
+    let tree = Tree::planted(&[(FIXES, "    \"rebuild\": _rebuild,\n    \"open\": lambda _: words(\"\"),\n")]);
+    let found = super::shown(&unworded_fixes(&tree));
+    assert_eq!(found.len(), 8, "{found:?}");
+    assert_eq!(found[0], "python/mqstore/_fixes.py:1: there are no words for the fix after");
 }
 
 #[test]

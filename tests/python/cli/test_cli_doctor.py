@@ -109,6 +109,17 @@ def test_doctor_ends_with_the_most_urgent_step(stores: dict[str, Path], events: 
     assert run("doctor", events, "--json").rows[0]["do_next"] is None
 
 
+def test_next_step_is_whole_where_the_path_of_the_store_reads_like_a_command(
+    golden: Path, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    path = tmp_path / "with no writer running: mqstore copy --yes; mqstore x"
+    shutil.copytree(golden / "491_multifile", path)
+    shutil.rmtree(path / "consumequeue")
+    answer = run("doctor", path, "--json").objects[0]
+    assert answer["do_next"] == f"mqstore rebuild '{path}' --yes"
+    assert f"with no writer running: mqstore rebuild '{path}' --yes" in {row["fix"] for row in answer["findings"]}
+
+
 @pytest.mark.parametrize("command", ["doctor", "verify"])
 def test_no_rebuild_is_advised_while_a_writer_runs(command: str, copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
     path = copied("498_mixed")
