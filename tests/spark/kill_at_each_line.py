@@ -83,7 +83,7 @@ def write(target: Path, stores: str, run: int) -> None:
     messages = []
     for partition, batches in enumerate(PARTITIONS):
         rows = iter([batch.select(schema.names) for batch in rows_of(run, partition, batches)])
-        messages.append(sink.Wrote(writer.stage(rows, partition, attempt=run * len(PARTITIONS) + partition)))
+        messages.append(sink.CommitMessage(writer.stage(rows, partition, attempt=run * len(PARTITIONS) + partition)))
     writer.commit(messages)
 
 

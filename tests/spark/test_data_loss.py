@@ -32,7 +32,7 @@ ENTRY, QUEUE_OFFSET = 20, 20
 
 @pytest.fixture(autouse=True)
 def _nothing_open() -> None:
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_plan_reads_all_that_it_planned(store: Path) -> None:
 def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: bool, errors: str) -> None:
     reader, parts = plan(store, errors=errors)
     if not opened_before:
-        _snapshot._opened.clear()
+        _snapshot._cache.clear()
     expire_half(store)
     with pytest.raises(mqstore.StoreError, match="planned"):
         rows(reader, parts)
@@ -93,7 +93,7 @@ def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: b
 def test_a_scan_fails_when_planned_messages_expire_while_a_task_reads(store: Path) -> None:
     reader, parts = plan(store)
     whole = Stretch(None, (parts[0].physical[0], parts[-1].physical[1]))
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
     task = reader.read(whole)
     next(task)
     expire_half(store)
@@ -140,7 +140,7 @@ def test_a_scan_fails_when_a_longer_store_takes_the_place(store: Path) -> None:
 def test_a_scan_fails_when_another_store_takes_the_place(store: Path, opened_before: bool) -> None:
     reader, parts = plan(store)
     if not opened_before:
-        _snapshot._opened.clear()
+        _snapshot._cache.clear()
     replace(store)
     for part in parts:
         with pytest.raises(mqstore.StoreError, match="not the store that the job was planned with"):
@@ -168,7 +168,7 @@ def test_a_scan_of_queues_fails_where_a_topic_is_made_anew(store: Path, caplog: 
     for queue in (store / "consumequeue" / "orders").iterdir():
         entries = (queue / f"{0:020}").read_bytes()
         (queue / f"{0:020}").write_bytes(entries[MESSAGES // 2 * ENTRY :] + bytes(MESSAGES // 2 * ENTRY))
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
     with pytest.raises(mqstore.StoreError, match="orders/0 leads to messages that came after the job was planned"):
         [list(reader.read(part)) for part in parts]
     assert sum(batch.num_rows for part in parts for batch in passing.read(part)) == 0
@@ -199,7 +199,7 @@ def test_a_snapshot_refuses_a_store_that_lost_something_or_is_another(store: Pat
     change(store)
     with pytest.raises(mqstore.StoreError, match="planned"):
         snapshot.open(whole=True)
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
     with pytest.raises(mqstore.StoreError, match="planned"):
         snapshot.open(whole=True)
 
@@ -248,7 +248,7 @@ def test_a_fetch_passes_over_what_expired_if_that_does_not_fail_the_job(
     (planned,) = snapshots(store).values()
     assert sum(batch.num_rows for batch in fetched(fails=True)) == 5000
     # Segments that are open stay readable.
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
     with mock.patch("mqstore.spark.resolve.BATCH_BYTES", 2000):
         task = fetched(fails=False)
         before = next(task)

@@ -217,7 +217,7 @@ def test_bodies_that_are_too_large_for_a_batch_are_refused(
     with mqstore.open(tmp_path / "store", mode="x") as store:
         offsets = [store.append("t", b"x" * (1 << 20)).physical_offset for _ in range(3)]
     monkeypatch.setattr(functions, "_MOST_BODY_BYTES", 2 << 20)
-    question = functions.body_question("raise")
+    question = functions.body_lookup("raise")
     (snapshot,) = functions.plan_now(tmp_path / "store").values()
     for asked in (offsets, [offsets[0]] * 3):
         batch = functions.pa.record_batch([functions.pa.array(asked)], names=["physical_offset"])
@@ -235,7 +235,7 @@ def test_a_body_that_is_not_there_fails_the_job_or_is_null(spark: SparkSession, 
     assert texts(column(bodies, "body")) == ["a 0", None, None, None, "a 0"]
     (snapshot,) = functions.plan_now(paths["a"]).values()
     with pytest.raises(ValueError, match="message_body takes physical_offset as bigint, but the column is string: cast it first"):
-        functions.body_question("raise").answer(snapshot, functions.pa.record_batch([["0"]], names=["physical_offset"]))
+        functions.body_lookup("raise").answer(snapshot, functions.pa.record_batch([["0"]], names=["physical_offset"]))
     with pytest.raises(ValueError, match='errors is "raise" or "skip"'):
         mq.message_body("physical_offset", store=paths["a"], errors="ignore")  # type: ignore[arg-type]
 

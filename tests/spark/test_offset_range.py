@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 import mqstore
 from mqstore.spark import _snapshot, manifest
 from mqstore.spark._options import ScanOptions
-from mqstore.spark._progress import Look
+from mqstore.spark._progress import QueueView
 from mqstore.spark._ranges import RangesPart
 from mqstore.spark.source import MessageDataSource, MessageReader
 
@@ -241,7 +241,7 @@ def test_messages_of_a_range_that_expire_after_the_plan_fail_the_job(golden: Pat
     shutil.copytree(golden / "491_multifile", path)
     reader = planned(path, startingOffsets="earliest", columns=columns)
     parts = list(reader.partitions())
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
     (path / "commitlog" / f"{0:020}").unlink()
     with pytest.raises(mqstore.StoreError, match="expired after the job was planned"):
         [list(reader.read(part)) for part in parts]
@@ -286,15 +286,15 @@ def test_messages_that_expire_while_a_range_is_planned_fail_it(golden: Path, tmp
     path = tmp_path / "store"
     shutil.copytree(golden / "491_multifile", path)
 
-    at_plan = Look.at_plan
+    at_plan = QueueView.at_plan
 
-    def expire(*arguments: Any) -> Look:
+    def expire(*arguments: Any) -> QueueView:
         """Reads the bounds of the queues, from which the first messages have just expired."""
-        _snapshot._opened.clear()
+        _snapshot._cache.clear()
         (path / "commitlog" / f"{0:020}").unlink(missing_ok=True)
         return at_plan(*arguments)
 
-    with mock.patch.object(Look, "at_plan", expire), pytest.raises(mqstore.StoreError, match="messages have expired since"):
+    with mock.patch.object(QueueView, "at_plan", expire), pytest.raises(mqstore.StoreError, match="messages have expired since"):
         planned(path, startingOffsets="earliest")
 
 

@@ -223,7 +223,7 @@ def test_each_message_of_many_queues_is_planned_once_whatever_is_asked_of_it(tmp
 
 def test_a_process_opens_a_store_once_to_plan_and_read_it(events_store: Path) -> None:
     with mock.patch("mqstore.spark._snapshot.mqstore.open", side_effect=mqstore.open) as opened:
-        _snapshot._opened.clear()
+        _snapshot._cache.clear()
         reader, parts = planned(events_store, topics="docs", targetPartitionBytes="100000")
         rows(reader, parts)
     assert opened.call_count == 1
@@ -252,7 +252,7 @@ def test_many_queues_are_planned_by_two_small_reads_of_each_and_hardly_any_of_th
             store.append_batch([(f"t{topic}", bytes(5000), None, None, None, queue) for queue in range(8)])
     half = ",".join(f"t{topic}" for topic in range(queues // 16))
     for options in ({"columns": "body"}, {"columns": "queue_id"}, {"topics": half}, {"maxRecordsPerPartition": "100"}):
-        _snapshot._opened.clear()
+        _snapshot._cache.clear()
         before = read_calls()
         planned(path, **options)
         after = read_calls()

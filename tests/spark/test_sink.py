@@ -19,7 +19,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 import mqstore
 from mqstore import _files
 from mqstore.spark import MESSAGE_SCHEMA, CleanedJobs, append_batch, clean_jobs, sink
-from mqstore.spark._job import Manifest, Staged, rows_of, stamped
+from mqstore.spark._job import Manifest, Staged, rows_of, with_job_properties
 
 HERE = Path(__file__).parent
 SEGMENT = {"option.mapped_file_size_commit_log": "65536"}
@@ -56,8 +56,8 @@ def batches(*parts: Iterable[str]) -> list[pa.RecordBatch]:
     return [pa.RecordBatch.from_pylist([{"topic": "orders", "body": body} for body in part]) for part in parts]
 
 
-def stage(writer: sink.MessageWriter, *parts: Iterable[str], partition: int = 0, attempt: int = 0) -> sink.Wrote:
-    return sink.Wrote(writer.stage(iter(batches(*parts)), partition, attempt))
+def stage(writer: sink.MessageWriter, *parts: Iterable[str], partition: int = 0, attempt: int = 0) -> sink.CommitMessage:
+    return sink.CommitMessage(writer.stage(iter(batches(*parts)), partition, attempt))
 
 
 def begin(writer: sink.MessageWriter, store: mqstore.Store, staged: list[Staged]) -> pa.Table:
@@ -450,11 +450,11 @@ def test_a_stamp_changes_no_other_property() -> None:
     ours = [[("MQSTORE_JOB", "job"), ("MQSTORE_RUN", "run"), ("MQSTORE_ROW", str(row))] for row in range(10, 14)]
     own = [[], [("a", "1")], [], [("b", None)]]
     expected = [pair + more for pair, more in zip(own, ours, strict=True)]
-    rows = stamped(batch, "job", "run", 10)
+    rows = with_job_properties(batch, "job", "run", 10)
     assert rows.column("properties").to_pylist() == expected
     assert rows.schema.names == batch.schema.names
-    assert stamped(batch.slice(1, 2), "job", "run", 11).column("properties").to_pylist() == expected[1:3]
-    assert stamped(batch.select(["body"]), "job", "run", 10).column("properties").to_pylist() == ours
+    assert with_job_properties(batch.slice(1, 2), "job", "run", 11).column("properties").to_pylist() == expected[1:3]
+    assert with_job_properties(batch.select(["body"]), "job", "run", 10).column("properties").to_pylist() == ours
 
 
 # A store for each task

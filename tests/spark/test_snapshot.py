@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import mqstore
 from mqstore.cli._main import commands
 from mqstore.spark import Stores, _snapshot, manifest
-from mqstore.spark._given import Given
+from mqstore.spark._option_reader import OptionReader
 from mqstore.spark._options import ACCEPTED, ReadOptions
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.source import MessageDataSource
@@ -31,7 +31,7 @@ def snapshot_of(store: StoreLike) -> Snapshot:
 
 @pytest.fixture(autouse=True)
 def _nothing_open() -> None:
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
 
 
 def test_a_snapshot_travels_as_a_few_bytes(events_store: Path) -> None:
@@ -118,7 +118,7 @@ def test_only_a_few_stores_stay_open(tmp_path: Path, write_store: WriteStore) ->
         refs.append(snapshot_of(tmp_path / str(n)))
         refs[-1].open()
         first = refs[0].open()
-    assert len(_snapshot._opened) == _snapshot._KEPT_OPEN
+    assert len(_snapshot._cache) == _snapshot._KEPT_OPEN
     assert refs[0].open() is first, "the most recently used stay"
 
 
@@ -153,13 +153,13 @@ def test_options_of_stores_reach_the_data_source_as_they_are(events_store: Path)
     stores = Stores({"a": events_store}, config=mqstore.StoreConfig(index_tags=True, errors="raise"), **options)
     expected = options | {"index_tags": True}
     assert dict(plan(stores)["a"].options) == expected
-    assert dict(plan(ReadOptions.parse(Given(stores.as_options(), ACCEPTED)).stores)["a"].options) == expected
+    assert dict(plan(ReadOptions.parse(OptionReader(stores.as_options(), ACCEPTED)).stores)["a"].options) == expected
     with mqstore.open(events_store, **options) as reader:
         written = as_stores(reader).as_options()
-    assert dict(plan(ReadOptions.parse(Given(written, ACCEPTED)).stores)[None].options) == options
+    assert dict(plan(ReadOptions.parse(OptionReader(written, ACCEPTED)).stores)[None].options) == options
     for wrong in ('{"fortnights": 1}', '{"seconds": "2"}'):
         with pytest.raises(ValueError, match=r'option option.lock_timeout is a duration such as \{"seconds": 2\}, not'):
-            Given({"option.lock_timeout": wrong}, ACCEPTED).open_options()
+            OptionReader({"option.lock_timeout": wrong}, ACCEPTED).open_options()
 
 
 def test_opened_stores_stay_as_they_were(tmp_path: Path, write_store: WriteStore) -> None:

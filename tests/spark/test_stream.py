@@ -30,7 +30,7 @@ KEY = "topic,queue_id,queue_offset"
 
 @pytest.fixture(autouse=True)
 def _nothing_open() -> None:
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
 
 
 @pytest.fixture
@@ -324,9 +324,9 @@ def test_a_query_that_may_lose_data_tells_each_loss_once_and_remembers_the_last(
 ) -> None:
     reader = Query(store.path, failOnDataLoss="false").reader
     for lost_of_batch in (["a", "b"], [], ["b"], ["c"], ["c"]):
-        reader._lose(lost_of_batch)
+        reader._report_loss(lost_of_batch)
     assert caplog.messages == ["a", "b", "c"]
-    assert reader._told == {"c"}
+    assert reader._reported == {"c"}
 
 
 def test_messages_that_expire_after_they_were_read_fail_nothing(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def planned(query: Query) -> tuple[MessageStreamReader, list[RangesPart]]:
     parts = query.reader.partitions(query.offsets, query.latest())
     source = MessageDataSource({"path": query.path or "", "columns": KEY})
     travelling = pickle.dumps((source.streamReader(source.schema()), parts))
-    _snapshot._opened.clear()
+    _snapshot._cache.clear()
     return pickle.loads(travelling)  # type: ignore[no-any-return]
 
 
@@ -591,7 +591,7 @@ def test_what_an_older_pyspark_cannot_do_is_refused_by_name() -> None:
 def test_an_older_pyspark_that_does_not_say_where_a_batch_starts_reads_each_message_once(store: mqstore.Store) -> None:
     append(store, "a", 5)
     query = Query(store.path, startingOffsets="earliest")
-    with mock.patch("mqstore.spark.stream._TELLS_START", new=False):
+    with mock.patch("mqstore.spark.stream._GIVES_START", new=False):
         for _ in range(3):
             append(store, "a", 5)
             end = travelled(query.reader.latestOffset())

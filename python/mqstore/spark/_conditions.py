@@ -42,18 +42,18 @@ class Conditions:
     body_regex: str | None = None
 
     @property
-    def are_none(self) -> bool:
+    def match_nothing(self) -> bool:
         """Whether no message can meet them."""
         intervals = (self.queue_offsets, self.physical, self.time)
         has_empty_list = frozenset() in (self.topics, self.queue_ids) or self.keys == ()
         return has_empty_list or any(start >= stop for start, stop in intervals)
 
     @property
-    def are_known_by_queues(self) -> bool:
+    def fit_queue_entries(self) -> bool:
         """Whether the entry of a message tells whether it meets them."""
         return self == Conditions(self.topics, self.queue_ids, self.queue_offsets, self.physical)
 
-    def of_scan(self, stretch: Interval, topics: Iterable[str] | None) -> dict[str, Any]:
+    def scan_arguments(self, stretch: Interval, topics: Iterable[str] | None) -> dict[str, Any]:
         """As arguments of `Store.scan`. That has no condition of queue offsets."""
         return {
             "topics": None if topics is None else list(topics),

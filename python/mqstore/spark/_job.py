@@ -318,7 +318,7 @@ def rows_of(job: Job, manifest: Manifest, first: int) -> Iterator[tuple[int, pa.
 
 
 def _of_job(rows: pa.RecordBatch, manifest: Manifest, first: int) -> pa.RecordBatch:
-    return rows if manifest.key is None else stamped(rows, manifest.key, manifest.run, first)
+    return rows if manifest.key is None else with_job_properties(rows, manifest.key, manifest.run, first)
 
 
 def _expect_whole(job: Job, staged: Staged) -> None:
@@ -343,7 +343,7 @@ def _checksum(path: Path) -> int:
     return checksum
 
 
-def stamped(batch: pa.RecordBatch, key: str, run: str, first: int) -> pa.RecordBatch:
+def with_job_properties(batch: pa.RecordBatch, key: str, run: str, first: int) -> pa.RecordBatch:
     """The rows with their job, its run and their numbers, from `first` on, as three more properties each. Where these came with
     the rows, which another job wrote then, they are replaced.
     """

@@ -47,7 +47,7 @@ def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
     return f" (did you mean {close}?)" if close else ""
 
 
-class Given:
+class OptionReader:
     """The options as they were given, to be taken one after the other."""
 
     def __init__(self, options: Mapping[str, str], accepted: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 import mqstore
 from mqstore.spark._conditions import ALWAYS, Conditions
-from mqstore.spark._given import Given
+from mqstore.spark._option_reader import OptionReader
 from mqstore.spark._subscription import OffsetRange, Offsets, Subscription
 from mqstore.spark.stores import Stores, local_path
 
@@ -54,7 +54,7 @@ class ReadOptions:
     fail_on_data_loss: bool
 
     @classmethod
-    def parse(cls, given: Given) -> ReadOptions:
+    def parse(cls, given: OptionReader) -> ReadOptions:
         """ValueError says which option is wrong and what is accepted."""
         return cls(
             _stores(given),
@@ -82,7 +82,7 @@ class ScanOptions:
         """ValueError says which option is wrong and what is accepted."""
         if option := _first_of(_OF_STREAM, options):
             raise ValueError(f"option {option} is of a stream, which spark.readStream reads: leave it out")
-        given = Given(options, ACCEPTED)
+        given = OptionReader(options, ACCEPTED)
         read = ReadOptions.parse(given)
         brokers = read.stores.brokers
         subscription = Subscription.parse(given, brokers)
@@ -117,7 +117,7 @@ class StreamOptions:
             has_end = "a stream has no end; trigger(availableNow=True) reads what is there"
             is_of_batch = "it is of a batch, which spark.read reads"
             raise ValueError(f"option {option} is refused: {has_end if option.startswith('ending') else is_of_batch}")
-        given = Given(options, (*_SHARED, *_OF_STREAM))
+        given = OptionReader(options, (*_SHARED, *_OF_STREAM))
         scan = ScanOptions(
             ReadOptions.parse(given),
             Conditions(),
@@ -139,7 +139,7 @@ class StreamOptions:
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Reads the options that batch and stream share. Raises ValueError for options that fit neither."""
-    Given(options, ACCEPTED_BY_READS)
+    OptionReader(options, ACCEPTED_BY_READS)
     try:
         return ScanOptions.parse(options).read
     except ValueError as of_batch:
@@ -155,7 +155,7 @@ def _first_of(names: Sequence[str], options: Mapping[str, str]) -> str | None:
     return next((name for name in names if name.lower() in given), None)
 
 
-def _expect_limits(given: Given) -> None:
+def _expect_limits(given: OptionReader) -> None:
     """Refuses by name what this pyspark cannot do."""
     if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
         return
@@ -164,7 +164,7 @@ def _expect_limits(given: Given) -> None:
             raise ValueError(f"option {option} needs pyspark 4.2 or later; this is {pyspark.__version__}: leave it out")
 
 
-def _delay(given: Given) -> float:
+def _delay(given: OptionReader) -> float:
     text = given.get("maxTriggerDelay") or "15m"
     parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     unit = _SECONDS.get(parts[2] or "ms") if parts else None
@@ -173,7 +173,7 @@ def _delay(given: Given) -> float:
     return int(parts[1]) * unit
 
 
-def _conditions(given: Given, subscription: Subscription) -> Conditions:
+def _conditions(given: OptionReader, subscription: Subscription) -> Conditions:
     keys = given.get("keys")
     by: dict[str, Literal["store", "born"]] = {"store": "store", "born": "born"}
     time = given.time("startingTimestamp", ALWAYS[0]), given.time("endingTimestamp", ALWAYS[1])
@@ -192,7 +192,7 @@ def _conditions(given: Given, subscription: Subscription) -> Conditions:
     )
 
 
-def _stores(given: Given) -> Stores:
+def _stores(given: OptionReader) -> Stores:
     """One store without a broker, or several: `stores` names their brokers, several paths and a pattern are their own names."""
     paths = given.json("paths", list) or ([path] if (path := given.get("path")) else [])
     named = given.json("stores", dict)

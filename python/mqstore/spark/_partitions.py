@@ -57,7 +57,7 @@ class QueueRanges(InputPartition):
 
 
 @dataclass(frozen=True)
-class Place:
+class PlannedStore:
     """A store as a plan sees it: a snapshot, and what it has besides."""
 
     snapshot: Snapshot
@@ -65,19 +65,19 @@ class Place:
     """The topics that have queues, of those that options name; None if only reading the log tells which there are."""
     are_named: bool
     """Whether options name topics: then those without queues are not looked for."""
-    is_near: bool
+    is_local: bool
     """Whether the driver sees the store, and not only its manifest."""
 
     @classmethod
-    def look(cls, snapshot: Snapshot, wanted: frozenset[str] | None) -> Place:
+    def of(cls, snapshot: Snapshot, wanted: frozenset[str] | None) -> PlannedStore:
         """Looks for the topics, if the store can be seen from here."""
         if not os.path.exists(snapshot.path):
-            return cls(snapshot, None, wanted is not None, is_near=False)
+            return cls(snapshot, None, wanted is not None, is_local=False)
         store = snapshot.open()
         if not _has_queue_files(store):
-            return cls(snapshot, None, wanted is not None, is_near=True)
+            return cls(snapshot, None, wanted is not None, is_local=True)
         is_wanted = (lambda name: not name.startswith(LIGHT_QUEUE_PREFIX)) if wanted is None else wanted.__contains__
-        return cls(snapshot, tuple(filter(is_wanted, store.topics)), wanted is not None, is_near=True)
+        return cls(snapshot, tuple(filter(is_wanted, store.topics)), wanted is not None, is_local=True)
 
     def queues_lead_to_all(self, conditions: Conditions) -> bool:
         """Whether queues lead to all messages that are read. The log may have messages of other topics, whose queues are gone."""
@@ -90,15 +90,15 @@ class Place:
         return tuple(name for name in self.topics or () if conditions.topics is None or name in conditions.topics)
 
 
-def expect_topics(places: Iterable[Place], wanted: frozenset[str]) -> None:
+def expect_topics(stores: Iterable[PlannedStore], wanted: frozenset[str]) -> None:
     """ValueError names a wanted topic that has queues in no store."""
     missing, some = set(wanted), ""
-    for place in places:
-        if place.topics is None:
+    for planned in stores:
+        if planned.topics is None:
             return
-        missing.difference_update(place.topics)
-        names = list(place.snapshot.open().topics) if missing else []
-        some += f"; {place.snapshot.path} has {len(names)} topics: {', '.join(names[:20])}"
+        missing.difference_update(planned.topics)
+        names = list(planned.snapshot.open().topics) if missing else []
+        some += f"; {planned.snapshot.path} has {len(names)} topics: {', '.join(names[:20])}"
     if missing:
         unknown = ", ".join(sorted(missing))
         raise ValueError(
@@ -116,12 +116,12 @@ def _has_queue_files(store: mqstore.Store) -> bool:
 
 
 def plan_partitions(
-    places: Sequence[Place], options: ScanOptions, conditions: Conditions, by_entry: bool
+    stores: Sequence[PlannedStore], options: ScanOptions, conditions: Conditions, by_entry: bool
 ) -> list[InputPartition]:
     """What all tasks read together: each wanted message of each store once."""
-    if conditions.are_none:
+    if conditions.match_nothing:
         return []
-    shares = [_Share.of(place, conditions, options, by_entry) for place in places]
+    shares = [_Share.of(planned, conditions, options, by_entry) for planned in stores]
     total = sum(share.size_bytes for share in shares)
     parts: list[InputPartition] = []
     for share in shares:
@@ -146,18 +146,18 @@ class _Share:
     """Physical offsets of some messages, ascending, and how many wanted bytes each stands for; none if they lie evenly."""
 
     @classmethod
-    def of(cls, place: Place, conditions: Conditions, options: ScanOptions, by_entry: bool) -> _Share:
-        snapshot = place.snapshot
+    def of(cls, planned: PlannedStore, conditions: Conditions, options: ScanOptions, by_entry: bool) -> _Share:
+        snapshot = planned.snapshot
         physical = intersection((snapshot.start, snapshot.end), conditions.physical)
-        if not place.is_near:
+        if not planned.is_local:
             return cls(snapshot.broker, physical, physical[1] - physical[0], 0)
         store = snapshot.open()
         if conditions.time != ALWAYS:
             physical = _in_time(store, conditions, physical)
-        is_narrow = place.queues_lead_to_all(conditions)
+        is_narrow = planned.queues_lead_to_all(conditions)
         ranges = None
-        if place.topics is not None and (is_narrow or by_entry or options.max_records is not None):
-            ranges = queue_ranges(store, place.wanted(conditions), conditions)
+        if planned.topics is not None and (is_narrow or by_entry or options.max_records is not None):
+            ranges = queue_ranges(store, planned.wanted(conditions), conditions)
         if ranges is None:
             return cls(snapshot.broker, physical, physical[1] - physical[0], 0)
         if by_entry:
@@ -220,7 +220,7 @@ def partition_count(size_bytes: int, messages: int, options: ScanOptions, share:
 
 def _in_time(store: mqstore.Store, conditions: Conditions, physical: Interval) -> Interval:
     """The stretch in which messages of that time lie."""
-    asked = store.scan(**Conditions(time=conditions.time, by=conditions.by).of_scan(physical, None))
+    asked = store.scan(**Conditions(time=conditions.time, by=conditions.by).scan_arguments(physical, None))
     iter(asked)
     return asked.covers or physical
 

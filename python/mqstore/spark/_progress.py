@@ -70,7 +70,7 @@ class Progress:
         return offsets
 
 
-class Look:
+class QueueView:
     """The queues that a query follows, as the stores show them now."""
 
     def __init__(self, snapshots: Mapping[str | None, Snapshot], marks: Marks, subscription: Subscription) -> None:
@@ -85,11 +85,11 @@ class Look:
             self.bounds |= {name: Bounds(least, most, ends.get(name, most)) for name, (least, most) in found.items()}
 
     @classmethod
-    def at_plan(cls, snapshots: Mapping[str | None, Snapshot], subscription: Subscription) -> Look:
+    def at_plan(cls, snapshots: Mapping[str | None, Snapshot], subscription: Subscription) -> QueueView:
         """Returns the queues within the snapshots. Queues whose first message is past its snapshot are left out."""
-        look = cls(snapshots, {broker: snapshot.end for broker, snapshot in snapshots.items()}, subscription)
-        look.bounds = {name: bounds for name, bounds in look.bounds.items() if bounds.end > 0 or bounds.max == 0}
-        return look
+        view = cls(snapshots, {broker: snapshot.end for broker, snapshot in snapshots.items()}, subscription)
+        view.bounds = {name: bounds for name, bounds in view.bounds.items() if bounds.end > 0 or bounds.max == 0}
+        return view
 
     def absent(self) -> list[str]:
         """Describes each topic and queue that an option names and no store has, with what there is instead."""

@@ -20,7 +20,7 @@ from mqstore.spark._conditions import Conditions, Interval, intersection
 from mqstore.spark._options import ReadOptions, ScanOptions
 from mqstore.spark._partitions import QueueRange, partition_count, plan_entries, quantiles, sample
 from mqstore.spark._positions import QueueName
-from mqstore.spark._progress import Look
+from mqstore.spark._progress import QueueView
 from mqstore.spark._read import Rows, read_stretch
 from mqstore.spark._schema import MESSAGE_SCHEMA
 from mqstore.spark._snapshot import Snapshot
@@ -50,16 +50,16 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
     for snapshot in snapshots.values():
         if not os.path.exists(snapshot.path):
             raise ValueError(f"{snapshot.path} is not there on the driver, which has to see the queues to read queue offsets")
-    look = Look.at_plan(snapshots, asked.subscription)
+    view = QueueView.at_plan(snapshots, asked.subscription)
     for snapshot in snapshots.values():
         # Checked after the bounds were read: a queue does not show how many messages of the snapshot have expired, so a range
         # that starts at "earliest" would silently start later.
         snapshot.open(whole=fails and not asked.starting.are_numbers)
-    if absent := look.absent():
+    if absent := view.absent():
         raise ValueError("; ".join(absent))
-    starts, stops = look.resolve(asked.starting), look.resolve(asked.ending)
+    starts, stops = view.resolve(asked.starting), view.resolve(asked.ending)
     found, lost = {}, []
-    for name, (least, _, most) in look.bounds.items():
+    for name, (least, _, most) in view.bounds.items():
         start, stop = starts[name], stops[name]
         if not (least <= start <= most and least <= stop <= most):
             lost.append(f"{name}: offsets {start} to {stop} are to be read, but the snapshot of the job has {least} to {most}")
@@ -94,7 +94,7 @@ def plan_range(
         is_wanted = conditions.topics is None or name.topic in conditions.topics
         is_wanted = is_wanted and (conditions.queue_ids is None or name.queue_id in conditions.queue_ids)
         start, stop = intersection(interval, conditions.queue_offsets)
-        if is_wanted and start < stop and not conditions.are_none:
+        if is_wanted and start < stop and not conditions.match_nothing:
             ranges.setdefault(name.broker, []).append(QueueRange(name.topic, name.queue_id, start, stop))
     total = sum(each.stop - each.start for of_broker in ranges.values() for each in of_broker)
     parts: list[InputPartition] = []
@@ -159,7 +159,7 @@ def read_part(part: RangesPart, conditions: Conditions, rows: Rows, options: Rea
     topics = frozenset(each.topic for each in part.ranges)
     conditions = replace(conditions, topics=topics, queue_ids=frozenset(each.queue_id for each in part.ranges))
     for stretch in part.stretches:
-        for batch in read_stretch(part.snapshot, conditions.of_scan(stretch, sorted(topics)), wide, options):
+        for batch in read_stretch(part.snapshot, conditions.scan_arguments(stretch, sorted(topics)), wide, options):
             is_wanted = wanted.mask(*map(batch.column, key))
             part_of_batch = batch if is_wanted.all() else batch.filter(pa.array(is_wanted))
             yield part_of_batch.select(range(len(rows.columns)))

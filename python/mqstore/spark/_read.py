@@ -71,8 +71,8 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
     """The messages of a stretch of the log. StoreError if the store does not hold all of it any more."""
     schema, physical = rows.arrow_schema(), asked["physical"]
     store = snapshot.open()
-    watch = _Watch(snapshot, physical[0], options.fail_on_data_loss)
-    watch.look()
+    expiry = _ExpiryCheck(snapshot, physical[0], options.fail_on_data_loss)
+    expiry.check()
     batches = store.scan(
         **asked,
         columns=rows.of_message,
@@ -87,20 +87,20 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
         except StopIteration:
             break
         except mqstore.CorruptError as error:
-            watch.look()
+            expiry.check()
             if options.errors != "corrupt_record":
                 advise_of_option(error)
                 raise
             yield rows.corrupt(schema, error, _physical_offset(store, error), snapshot.broker)
             continue
-        watch.look()
+        expiry.check()
         yield rows.batch(schema, pa.record_batch(found), snapshot.broker)
-    watch.look()
-    watch.log(physical[1])
+    expiry.check()
+    expiry.log(physical[1])
     log_skipped(batches, store.path)
 
 
-class _Watch:
+class _ExpiryCheck:
     """Whether what is read is still there, asked after each read: a reader looks for its files when it first needs them."""
 
     def __init__(self, snapshot: Snapshot, start: int, fails: bool) -> None:
@@ -109,7 +109,7 @@ class _Watch:
         self._fails = fails
         self._gone = start
 
-    def look(self) -> None:
+    def check(self) -> None:
         """StoreError if another store is there, and, if that fails the job, if the first of it has expired."""
         self._gone = max(self._gone, self._snapshot.open().min_physical_offset)
         if self._fails and self._gone > self._start:
@@ -154,7 +154,7 @@ def read_queues(
             entries = entries.append_column(name, found.column(name))
         lead_past = pc.greater_equal(found.column("physical_offset"), snapshot.end)
         if pc.any(lead_past).as_py():
-            _lose(snapshot, part, options)
+            _report_loss(snapshot, part, options)
         missing = entries.filter(pc.is_null(found.column("physical_offset")))
         if missing.num_rows:
             for error in _missing(snapshot, store, part, missing.column("queue_offset").to_pylist(), options):
@@ -162,7 +162,7 @@ def read_queues(
         yield rows.batch(schema, _within(entries, physical), snapshot.broker)
 
 
-def _lose(snapshot: Snapshot, part: QueueRange, options: ReadOptions) -> None:
+def _report_loss(snapshot: Snapshot, part: QueueRange, options: ReadOptions) -> None:
     """StoreError, or an entry in the log of a worker, tells that a queue gives its offsets again."""
     lost = (
         f"{snapshot.path}: {part.topic}/{part.queue_id} leads to messages that came after the job was planned where those of the "

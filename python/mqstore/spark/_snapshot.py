@@ -61,36 +61,36 @@ class Snapshot:
         return {"path": self.path, **bounds, "landmarks": [list(mark) for mark in self.landmarks]}
 
     def open(self, *, whole: bool = False) -> mqstore.Store:
-        """The store, opened once per process, and again when its segments have changed since.
+        """The store, cached once per process, and again when its segments have changed since.
 
         StoreError if it is not the store that was planned with, and, if `whole`, if a part of that has expired. A reader looks
         for its files when it first needs them, so ask again after reading.
         """
         with _lock:
-            opened = _take(self.path, self.options)
-            if opened.store.max_physical_offset < self.end:
-                opened = opened.grown()
-            opened.expect_planned(self)
-            _keep(opened)
-        if whole and opened.store.min_physical_offset > self.start:
+            cached = _take(self.path, self.options)
+            if cached.store.max_physical_offset < self.end:
+                cached = cached.refreshed()
+            cached.expect_planned(self)
+            _put(cached)
+        if whole and cached.store.min_physical_offset > self.start:
             raise mqstore.StoreError(
-                f"{self.path} starts at physical offset {opened.store.min_physical_offset} now, but started at {self.start} "
+                f"{self.path} starts at physical offset {cached.store.min_physical_offset} now, but started at {self.start} "
                 "where the job was planned: messages have expired since; start the job again"
             )
-        return opened.store
+        return cached.store
 
 
-def look(path: str, broker: str | None, options: Options) -> Snapshot:
+def take_snapshot(path: str, broker: str | None, options: Options) -> Snapshot:
     """A snapshot of a store that this process sees, as it is now."""
     with _lock:
-        opened = _take(path, options).grown()
-        snapshot = Snapshot.of(opened.store, broker, options)
-        _keep(opened)
+        cached = _take(path, options).refreshed()
+        snapshot = Snapshot.of(cached.store, broker, options)
+        _put(cached)
     return snapshot
 
 
-class _Opened:
-    """An open store and the state of its log directory just before it was opened."""
+class _CachedStore:
+    """An open store and the state of its log directory just before it was cached."""
 
     def __init__(self, path: str, options: Options, user: str = "") -> None:
         self.key = path, options, user
@@ -102,14 +102,14 @@ class _Opened:
         if self.store.closed or self._log != _log_identity(self.key[0]):
             return False
         # Files that were written over in place are another store, of which this one has the bounds of the old one.
-        return next(_others(self.store, self._landmarks), None) is None
+        return next(_differing(self.store, self._landmarks), None) is None
 
-    def grown(self) -> _Opened:
-        """The same with what was appended since, or the store opened anew where that cannot be told."""
+    def refreshed(self) -> _CachedStore:
+        """The same with what was appended since, or the store cached anew where that cannot be told."""
         try:
             self.store.refresh()
         except mqstore.StoreError:
-            return _Opened(*self.key)
+            return _CachedStore(*self.key)
         return self
 
     def expect_planned(self, planned: Snapshot) -> None:
@@ -120,7 +120,7 @@ class _Opened:
                 "where the job was planned: this node holds an older copy, or the store was cut since; "
                 "bring the copy up to date or start the job again"
             )
-        for offset in _others(self.store, planned.landmarks):
+        for offset in _differing(self.store, planned.landmarks):
             raise mqstore.StoreError(
                 f"{planned.path} is not the store that the job was planned with: the record at physical offset {offset} "
                 "is another one; start the job again"
@@ -128,28 +128,28 @@ class _Opened:
 
 
 def pinned(path: str, options: Options, user: str, stores: int) -> mqstore.Store:
-    """The store as it was when this process first opened it for this user, who has so many."""
+    """The store as it was when this process first cached it for this user, who has so many."""
     with _lock:
-        opened = _opened.pop((path, options, user), None)
-        if opened is None or opened.store.closed:
-            opened = _Opened(path, options, user)
-        _keep(opened, max(_KEPT_OPEN, stores))
-    return opened.store
+        cached = _cache.pop((path, options, user), None)
+        if cached is None or cached.store.closed:
+            cached = _CachedStore(path, options, user)
+        _put(cached, max(_KEPT_OPEN, stores))
+    return cached.store
 
 
-def _take(path: str, options: Options) -> _Opened:
+def _take(path: str, options: Options) -> _CachedStore:
     """The open store of this process, or a new one. A stale one is dropped, not closed: another thread may still be inside it."""
-    opened = _opened.pop((path, options, ""), None)
-    return opened if opened is not None and opened.is_current() else _Opened(path, options)
+    cached = _cache.pop((path, options, ""), None)
+    return cached if cached is not None and cached.is_current() else _CachedStore(path, options)
 
 
-def _keep(opened: _Opened, most: int = _KEPT_OPEN) -> None:
-    _opened[opened.key] = opened
-    while len(_opened) > most:
-        del _opened[next(iter(_opened))]
+def _put(cached: _CachedStore, most: int = _KEPT_OPEN) -> None:
+    _cache[cached.key] = cached
+    while len(_cache) > most:
+        del _cache[next(iter(_cache))]
 
 
-def _others(store: mqstore.Store, landmarks: Iterable[Landmark]) -> Iterator[int]:
+def _differing(store: mqstore.Store, landmarks: Iterable[Landmark]) -> Iterator[int]:
     """Where a store does not have these records; one that has expired is no sign of another store."""
     for offset, checksum in landmarks:
         if _checksums(store, [offset]) != [checksum] and offset >= store.min_physical_offset:
@@ -167,4 +167,4 @@ def _log_identity(path: str) -> _LogIdentity | None:
 
 _lock = threading.Lock()
 # By path, options, and the user for whom the store stays as it was; "" for those who want it as it is.
-_opened: dict[tuple[str, Options, str], _Opened] = {}
+_cache: dict[tuple[str, Options, str], _CachedStore] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mqstore
-from mqstore.spark._given import Given, expect_ms
+from mqstore.spark._option_reader import OptionReader, expect_ms
 from mqstore.spark._positions import QueueName
 
 # A light queue leads to messages of other topics.
@@ -42,7 +42,7 @@ class Subscription:
     queue_ids: frozenset[int] | None = None
 
     @classmethod
-    def parse(cls, given: Given, brokers: Sequence[str | None]) -> Subscription:
+    def parse(cls, given: OptionReader, brokers: Sequence[str | None]) -> Subscription:
         """Reads the options that name queues. Raises ValueError for a wrong one."""
         named = [option for option in _NAMING_QUEUES if given.get(option) is not None]
         if len(named) > 1:
@@ -114,7 +114,7 @@ class Offsets:
         return self.times is None and isinstance(self.offsets, Mapping) and min(self.offsets.values(), default=0) >= 0
 
     @classmethod
-    def of_stream(cls, given: Given, brokers: Sequence[str | None]) -> Offsets:
+    def of_stream(cls, given: OptionReader, brokers: Sequence[str | None]) -> Offsets:
         """Reads where a new query starts. Raises ValueError for a wrong option."""
         if given.get("startingTimestamp") is not None:
             times = given.time("startingTimestamp", 0)
@@ -122,7 +122,7 @@ class Offsets:
         return cls._parse(given, brokers, "starting", {"latest": LATEST, "earliest": EARLIEST}, _is_latest(given))
 
     @classmethod
-    def starting(cls, given: Given, brokers: Sequence[str | None]) -> Offsets:
+    def starting(cls, given: OptionReader, brokers: Sequence[str | None]) -> Offsets:
         """Reads where a batch starts, by default with the first message. Raises ValueError for a wrong option."""
         if given.get("startingTimestamp") is not None:
             # A condition on each message.
@@ -130,14 +130,16 @@ class Offsets:
         return cls._parse(given, brokers, "starting", {"earliest": EARLIEST}, _is_latest(given))
 
     @classmethod
-    def ending(cls, given: Given, brokers: Sequence[str | None]) -> Offsets:
+    def ending(cls, given: OptionReader, brokers: Sequence[str | None]) -> Offsets:
         """Reads where a batch ends, exclusive, by default after the last message. Raises ValueError for a wrong option."""
         if given.get("endingTimestamp") is not None:
             return cls("endingTimestamp", LATEST)
         return cls._parse(given, brokers, "ending", {"latest": LATEST}, is_latest=True)
 
     @classmethod
-    def _parse(cls, given: Given, brokers: Sequence[str | None], side: str, words: Mapping[str, int], is_latest: bool) -> Offsets:
+    def _parse(
+        cls, given: OptionReader, brokers: Sequence[str | None], side: str, words: Mapping[str, int], is_latest: bool
+    ) -> Offsets:
         """Reads the options of one side. `words` has those that may stand for a queue offset; the first is the default."""
         by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
         default = next(iter(words.values()))
@@ -164,7 +166,7 @@ class OffsetRange:
     ending: Offsets
 
     @classmethod
-    def parse(cls, given: Given, subscription: Subscription, brokers: Sequence[str | None]) -> OffsetRange | None:
+    def parse(cls, given: OptionReader, subscription: Subscription, brokers: Sequence[str | None]) -> OffsetRange | None:
         """Reads the options of a range; None if there is none of them. Raises ValueError for a wrong one."""
         starting, ending = Offsets.starting(given, brokers), Offsets.ending(given, brokers)
         if all(given.get(option) is None for option in _OF_RANGES):
@@ -173,18 +175,18 @@ class OffsetRange:
         return cls(subscription, starting, ending)
 
 
-def _is_latest(given: Given) -> bool:
+def _is_latest(given: OptionReader) -> bool:
     return given.word("startingOffsetsByTimestampStrategy", {"error": False, "latest": True}, False)
 
 
-def _assigned(given: Given, brokers: Sequence[str | None]) -> Iterator[QueueName]:
+def _assigned(given: OptionReader, brokers: Sequence[str | None]) -> Iterator[QueueName]:
     """`{"orders": [0, 1]}`, or with the brokers in between."""
     for broker, topic, queue_ids in _by_broker(given, "assign", brokers, list):
         for queue_id in queue_ids:
             yield QueueName(broker, topic, _number("assign", queue_id, least=0))
 
 
-def _by_queue(given: Given, option: str, brokers: Sequence[str | None]) -> Iterator[tuple[QueueName, int]]:
+def _by_queue(given: OptionReader, option: str, brokers: Sequence[str | None]) -> Iterator[tuple[QueueName, int]]:
     """`{"orders": {"0": 23, "1": -1}}`, or with the brokers in between."""
     for broker, topic, values in _by_broker(given, option, brokers, dict):
         for queue_id, value in values.items():
@@ -192,7 +194,7 @@ def _by_queue(given: Given, option: str, brokers: Sequence[str | None]) -> Itera
 
 
 def _by_broker(
-    given: Given, option: str, brokers: Sequence[str | None], leaf: type[Any]
+    given: OptionReader, option: str, brokers: Sequence[str | None], leaf: type[Any]
 ) -> Iterator[tuple[str | None, str, Any]]:
     """Yields broker, topic and the value for its queues. Without a broker (None) it holds for each store that has the queue."""
     for topic, said in given.json(option, dict).items():

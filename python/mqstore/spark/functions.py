@@ -32,11 +32,11 @@ _HIT = pa.struct([("queue_id", pa.int32()), ("queue_offset", pa.int64()), *_POSI
 
 
 @dataclass(frozen=True)
-class Question:
+class Lookup:
     """What a function asks one store about each row."""
 
     arguments: Mapping[str, pa.DataType]
-    gives: pa.DataType
+    returns: pa.DataType
     answer: Callable[[Snapshot, pa.RecordBatch], pa.Array]
 
 
@@ -57,7 +57,7 @@ def message_position(
     The store is looked at now. What comes later is not found; the job fails where a part of what was there has expired since,
     or another store took its place.
     """
-    return ask("message_position", POSITION, [topic, queue_id, queue_offset], plan_now(store), broker)
+    return lookup_column("message_position", POSITION, [topic, queue_id, queue_offset], plan_now(store), broker)
 
 
 def key_hits(
@@ -70,7 +70,7 @@ def key_hits(
     hits of a batch of rows are held at once, 24 bytes for each: give a limit where many messages have the same key. `store`
     and `broker` are those of `message_position`.
     """
-    return ask("key_hits", hits_question(limit), [topic, key], plan_now(store), broker)
+    return lookup_column("key_hits", hits_lookup(limit), [topic, key], plan_now(store), broker)
 
 
 def queue_offset_at(
@@ -88,7 +88,7 @@ def queue_offset_at(
     topic is a column of strings, queue_id of integers, time of timestamps; or their names. `store` and `broker` are those of
     `message_position`.
     """
-    return ask("queue_offset_at", times_question(side), [topic, queue_id, micros(time)], plan_now(store), broker)
+    return lookup_column("queue_offset_at", times_lookup(side), [topic, queue_id, micros(time)], plan_now(store), broker)
 
 
 def message_body(
@@ -104,7 +104,7 @@ def message_body(
     an offset, and at a damaged message; with errors="skip" the body is null there. It also fails where the bodies of one batch of
     rows take more than 512 MiB; `fetch` has no such limit. `store` and `broker` are those of `message_position`.
     """
-    return ask("message_body", body_question(errors), [physical_offset], plan_now(store), broker)
+    return lookup_column("message_body", body_lookup(errors), [physical_offset], plan_now(store), broker)
 
 
 def register_functions(spark: SparkSession, store: StoreLike, *, limit: int | None = None) -> None:
@@ -115,14 +115,14 @@ def register_functions(spark: SparkSession, store: StoreLike, *, limit: int | No
     stores each takes the broker as its last argument. With pyspark 4.0, queue_offset_at takes unix_micros(time).
     """
     snapshots = plan(store, spark)
-    questions = {
+    lookups = {
         "message_position": POSITION,
-        "key_hits": hits_question(limit),
-        "queue_offset_at": times_question("left"),
-        "message_body": body_question("raise"),
+        "key_hits": hits_lookup(limit),
+        "queue_offset_at": times_lookup("left"),
+        "message_body": body_lookup("raise"),
     }
-    for name, question in questions.items():
-        spark.udf.register(name, _function(name, question, snapshots))
+    for name, lookup in lookups.items():
+        spark.udf.register(name, _function(name, lookup, snapshots))
 
 
 def plan_now(store: StoreLike) -> Snapshots:
@@ -135,13 +135,13 @@ def micros(time: Column | str) -> Column:
     return as_column(time) if HAS_ARROW_UDF else unix_micros(time)
 
 
-def ask(
-    name: str, question: Question, arguments: Sequence[Column | str], snapshots: Snapshots, broker: Column | str | None
+def lookup_column(
+    name: str, lookup: Lookup, arguments: Sequence[Column | str], snapshots: Snapshots, broker: Column | str | None
 ) -> Column:
     """The column of the answers. ValueError for a broker that is missing, or not to be given."""
     expect_broker(name, snapshots, broker)
     brokers = [] if broker is None else [as_column(broker)]
-    return _function(name, question, snapshots)(*map(as_column, arguments), *brokers)
+    return _function(name, lookup, snapshots)(*map(as_column, arguments), *brokers)
 
 
 def expect_broker(name: str, snapshots: Snapshots, broker: Column | str | None) -> None:
@@ -176,26 +176,26 @@ def as_column(given: Column | str) -> Column:
     return col(given) if isinstance(given, str) else given
 
 
-def _function(name: str, question: Question, snapshots: Snapshots) -> Callable[..., Column]:
-    takes = [*question.arguments.values(), pa.string()]
-    return cast(Callable[..., Column], columnar(name, partial(_answer, name, question, snapshots), takes, question.gives))
+def _function(name: str, lookup: Lookup, snapshots: Snapshots) -> Callable[..., Column]:
+    takes = [*lookup.arguments.values(), pa.string()]
+    return cast(Callable[..., Column], columnar(name, partial(_answer, name, lookup, snapshots), takes, lookup.returns))
 
 
-def _answer(name: str, question: Question, snapshots: Snapshots, columns: Sequence[pa.Array]) -> pa.Array:
+def _answer(name: str, lookup: Lookup, snapshots: Snapshots, columns: Sequence[pa.Array]) -> pa.Array:
     """The answers to a batch of rows, each by the store of its broker."""
-    count = len(question.arguments)
+    count = len(lookup.arguments)
     arguments, brokers = columns[:count], columns[count:]
     if len(arguments) < count or len(brokers) > 1 or (len(snapshots) > 1 and not brokers):
-        wanted = [*question.arguments, *(["broker"] if len(snapshots) > 1 else [])]
+        wanted = [*lookup.arguments, *(["broker"] if len(snapshots) > 1 else [])]
         raise TypeError(f"{name} takes {', '.join(wanted)}, but was called with {len(columns)} columns")
-    wanted_rows = pa.RecordBatch.from_arrays(list(arguments), names=list(question.arguments))
+    wanted_rows = pa.RecordBatch.from_arrays(list(arguments), names=list(lookup.arguments))
     if not brokers:
         (snapshot,) = snapshots.values()
-        return question.answer(snapshot, wanted_rows)
-    answers, places = [pa.nulls(0, question.gives)], [pa.nulls(0, pa.uint64())]
+        return lookup.answer(snapshot, wanted_rows)
+    answers, places = [pa.nulls(0, lookup.returns)], [pa.nulls(0, pa.uint64())]
     for known, rows in by_broker(brokers[0], snapshots):
         places.append(rows)
-        answers.append(pa.nulls(len(rows), question.gives) if known is None else question.answer(known, wanted_rows.take(rows)))
+        answers.append(pa.nulls(len(rows), lookup.returns) if known is None else lookup.answer(known, wanted_rows.take(rows)))
     return pa.concat_arrays(answers).take(pc.sort_indices(pa.concat_arrays(places)))
 
 
@@ -282,27 +282,27 @@ def planned_offsets(snapshot: Snapshot, offsets: pa.Array, errors: Literal["rais
     return offsets.filter(is_planned)
 
 
-POSITION = Question({"topic": pa.string(), "queue_id": pa.int32(), "queue_offset": pa.int64()}, _POSITION, _positions)
+POSITION = Lookup({"topic": pa.string(), "queue_id": pa.int32(), "queue_offset": pa.int64()}, _POSITION, _positions)
 
 
-def hits_question(limit: int | None) -> Question:
+def hits_lookup(limit: int | None) -> Lookup:
     """All messages with a key, or the newest."""
     if limit is not None and not (isinstance(limit, int) and limit > 0):
         raise ValueError(f"limit is a number of messages from 1 on, or None for all, not {limit!r}")
-    return Question({"topic": pa.string(), "key": pa.string()}, pa.list_(_HIT), partial(_hits, limit))
+    return Lookup({"topic": pa.string(), "key": pa.string()}, pa.list_(_HIT), partial(_hits, limit))
 
 
-def times_question(side: Literal["left", "right"]) -> Question:
+def times_lookup(side: Literal["left", "right"]) -> Lookup:
     """The queue offset at which a time begins, or, at the right side, ends."""
     if side not in ("left", "right"):
         raise ValueError(f'side is "left" or "right", not {side!r}')
-    return Question({"topic": pa.string(), "queue_id": pa.int32(), "time": pa.int64()}, pa.int64(), partial(_times, side))
+    return Lookup({"topic": pa.string(), "queue_id": pa.int32(), "time": pa.int64()}, pa.int64(), partial(_times, side))
 
 
-def body_question(errors: Literal["raise", "skip"]) -> Question:
+def body_lookup(errors: Literal["raise", "skip"]) -> Lookup:
     """The body at a physical offset."""
     expect_errors(errors)
-    return Question({"physical_offset": pa.int64()}, pa.binary(), partial(_bodies, errors))
+    return Lookup({"physical_offset": pa.int64()}, pa.binary(), partial(_bodies, errors))
 
 
 def expect_errors(errors: Literal["raise", "skip"]) -> None:

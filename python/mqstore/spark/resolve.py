@@ -36,14 +36,14 @@ from mqstore.spark.functions import (
     POSITION,
     Snapshots,
     as_column,
-    ask,
     by_broker,
     expect_broker,
     expect_errors,
-    hits_question,
+    hits_lookup,
+    lookup_column,
     micros,
     planned_offsets,
-    times_question,
+    times_lookup,
 )
 from mqstore.spark.stores import StoreLike, plan
 
@@ -78,7 +78,9 @@ def resolve_offsets(df: DataFrame, store: StoreLike, *, broker: Column | str | N
     what the store holds now, and fails where a part of that has expired since, or another store took its place.
     """
     _require(df, "resolve_offsets", ("topic", "queue_id", "queue_offset"), appended=("physical_offset", "store_size"))
-    position = ask("resolve_offsets", POSITION, ["topic", "queue_id", "queue_offset"], plan(store, df.sparkSession), broker)
+    position = lookup_column(
+        "resolve_offsets", POSITION, ["topic", "queue_id", "queue_offset"], plan(store, df.sparkSession), broker
+    )
     resolved = df.select("*", position.alias(_TEMPORARY))
     return resolved.select("*", f"`{_TEMPORARY}`.physical_offset", f"`{_TEMPORARY}`.store_size").drop(_TEMPORARY)
 
@@ -92,7 +94,7 @@ def resolve_keys(df: DataFrame, store: StoreLike, *, limit: int | None = None, b
     once. `store`, `broker` and what fails the job are those of resolve_offsets.
     """
     _require(df, "resolve_keys", ("topic", "key"), appended=("hits",))
-    hits = ask("resolve_keys", hits_question(limit), ["topic", "key"], plan(store, df.sparkSession), broker)
+    hits = lookup_column("resolve_keys", hits_lookup(limit), ["topic", "key"], plan(store, df.sparkSession), broker)
     return df.select("*", hits.alias("hits"))
 
 
@@ -106,8 +108,8 @@ def resolve_times(
     where there is no such queue. `store`, `broker` and what fails the job are those of resolve_offsets.
     """
     _require(df, "resolve_times", ("topic", "queue_id", "time"), appended=("queue_offset",))
-    question, snapshots = times_question(side), plan(store, df.sparkSession)
-    offset = ask("resolve_times", question, ["topic", "queue_id", micros("time")], snapshots, broker)
+    lookup, snapshots = times_lookup(side), plan(store, df.sparkSession)
+    offset = lookup_column("resolve_times", lookup, ["topic", "queue_id", micros("time")], snapshots, broker)
     return df.select("*", offset.alias("queue_offset"))
 
 

@@ -9,9 +9,9 @@ from typing import TypedDict
 
 from pyspark.sql import DataFrame, SparkSession
 
-from mqstore.spark._given import expect_known
+from mqstore.spark._option_reader import expect_known
 from mqstore.spark._options import ACCEPTED
-from mqstore.spark.stores import StoreLike, plan_far
+from mqstore.spark.stores import StoreLike, with_remote_manifests
 
 
 class Where(TypedDict, total=False):
@@ -61,7 +61,7 @@ def scan(
         "startingTimestamp": _time("since", since),
         "endingTimestamp": _time("until", until),
         **_options_of({} if where is None else where),
-        **plan_far(store, spark).as_options(),
+        **with_remote_manifests(store, spark).as_options(),
         **options,
     }
     return spark.read.format("mqstore").options(**{name: value for name, value in given.items() if value is not None}).load()

@@ -34,7 +34,6 @@ from pyspark.sql.types import MapType, StringType, StructType
 
 import mqstore
 from mqstore._native import _expect_outside
-from mqstore.spark._given import Given, expect_known
 from mqstore.spark._job import (
     JOB_PREFIX,
     RUN_PREFIX,
@@ -45,6 +44,7 @@ from mqstore.spark._job import (
     stage_rows,
     staging_beside,
 )
+from mqstore.spark._option_reader import OptionReader, expect_known
 from mqstore.spark._schema import BROKER
 from mqstore.spark._task_stores import move_stores, stage_stores
 from mqstore.spark.stores import local_path
@@ -75,7 +75,7 @@ def append_batch(df: DataFrame, batch_id: int, store: str | os.PathLike[str], *,
 
 
 @dataclass
-class Wrote(WriterCommitMessage):
+class CommitMessage(WriterCommitMessage):
     """What a task tells the driver."""
 
     staged: list[Staged]
@@ -90,10 +90,10 @@ class MessageWriter(DataSourceArrowWriter):
         if not self._is_replay:
             job.prepare()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Wrote:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         task = TaskContext.get()
         assert task is not None
-        return Wrote(self.stage(iterator, task.partitionId(), task.taskAttemptId()))
+        return CommitMessage(self.stage(iterator, task.partitionId(), task.taskAttemptId()))
 
     def stage(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:
         """The rows of a partition, staged by this attempt; not read where an earlier run has staged them."""
@@ -112,7 +112,7 @@ class MessageWriter(DataSourceArrowWriter):
                 "job %s was begun by an earlier run, and is written with the %d rows of that: the frame of this run is not read",
                 *(found.key, found.rows),
             )
-        staged = [each for message in messages if isinstance(message, Wrote) for each in message.staged]
+        staged = [each for message in messages if isinstance(message, CommitMessage) for each in message.staged]
         commit = move_stores if self._job.per_task else append_rows
         commit(self._job, staged)
 
@@ -138,7 +138,7 @@ def no_streaming_sink() -> ValueError:
 
 def parse(options: Mapping[str, str], schema: StructType) -> Job:
     """The job that these options ask for, names in any case. ValueError says which one is wrong and what is accepted."""
-    given = Given(options, _ACCEPTED)
+    given = OptionReader(options, _ACCEPTED)
     path = given.get("path")
     if not path:
         raise ValueError('path is missing: name the store directory by save("/path/of/the/store")')
@@ -172,7 +172,7 @@ def _job_id(text: str | None) -> str | None:
     )
 
 
-def _batch_id(given: Given, per_task: bool) -> int | None:
+def _batch_id(given: OptionReader, per_task: bool) -> int | None:
     text = given.get("batchId")
     if text is None:
         return None

@@ -3,7 +3,7 @@
     spark.read.format("mqstore").option("topics", "orders,refunds").load("/data/store")
 
 A job reads what the store held when the job was planned, or fails: when messages of that have expired since
-(`failOnDataLoss`), when one is damaged (`errors`), and when another store took the place.
+(`failOnDataLoss`), when one is damaged (`errors`), and when another store took the planned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from mqstore.spark._conditions import QUEUE_COLUMNS, Conditions, push
 from mqstore.spark._options import ReadOptions, ScanOptions, StreamOptions, parse_read
-from mqstore.spark._partitions import Place, QueueRanges, Stretch, expect_topics, plan_partitions
+from mqstore.spark._partitions import PlannedStore, QueueRanges, Stretch, expect_topics, plan_partitions
 from mqstore.spark._ranges import RangesPart, plan_range, read_part, resolve_range
 from mqstore.spark._read import Rows, read_queues, read_stretch
 from mqstore.spark._schema import known_columns, read_schema, select
@@ -88,24 +88,24 @@ class MessageReader(DataSourceReader):
         # Now, because Spark pickles the reader before it asks for the partitions.
         snapshots = plan(scan.read.stores)
         self._ranges = None if scan.range is None else resolve_range(snapshots, scan.range, scan.read.fail_on_data_loss)
-        self._places = {broker: Place.look(snapshot, scan.conditions.topics) for broker, snapshot in snapshots.items()}
+        self._stores = {broker: PlannedStore.of(snapshot, scan.conditions.topics) for broker, snapshot in snapshots.items()}
         if scan.conditions.topics is not None and scan.range is None:
-            expect_topics(self._places.values(), scan.conditions.topics)
+            expect_topics(self._stores.values(), scan.conditions.topics)
 
     def partitions(self) -> Sequence[InputPartition]:
         reads_entries = (
             QUEUE_COLUMNS.issuperset(self._rows.of_message)
-            and self._conditions.are_known_by_queues
-            and all(place.topics is not None and place.is_near for place in self._places.values())
+            and self._conditions.fit_queue_entries
+            and all(planned.topics is not None and planned.is_local for planned in self._stores.values())
         )
         parts: Sequence[InputPartition]
         if self._ranges is not None:
-            snapshots = {broker: place.snapshot for broker, place in self._places.items()}
+            snapshots = {broker: planned.snapshot for broker, planned in self._stores.items()}
             parts = plan_range(snapshots, self._ranges, self._scan, self._conditions, reads_entries)
         else:
             if self._conditions == Conditions() and not reads_entries:
                 self._log_whole_read()
-            parts = plan_partitions(list(self._places.values()), self._scan, self._conditions, reads_entries)
+            parts = plan_partitions(list(self._stores.values()), self._scan, self._conditions, reads_entries)
         # Spark makes a partition of its own, one that names nothing, of an empty list.
         return parts or [QueueRanges(None, ())]
 
@@ -116,24 +116,24 @@ class MessageReader(DataSourceReader):
             return
         if isinstance(partition, QueueRanges):
             for part in partition.ranges:
-                snapshot = self._places[partition.broker].snapshot
+                snapshot = self._stores[partition.broker].snapshot
                 yield from read_queues(snapshot, part, self._conditions, self._rows, self._scan.read)
             return
-        place = self._places[partition.broker]
+        planned = self._stores[partition.broker]
         topics = self._conditions.topics
-        asked = self._conditions.of_scan(partition.physical, None if topics is None else sorted(topics))
-        yield from read_stretch(place.snapshot, asked, self._rows, self._scan.read)
+        asked = self._conditions.scan_arguments(partition.physical, None if topics is None else sorted(topics))
+        yield from read_stretch(planned.snapshot, asked, self._rows, self._scan.read)
 
     def _log_whole_read(self) -> None:
         """Logs that all of the log is read, and the options that narrow the read."""
-        size = sum(place.snapshot.end - place.snapshot.start for place in self._places.values())
+        size = sum(planned.snapshot.end - planned.snapshot.start for planned in self._stores.values())
         if size < _LARGE_READ_BYTES and not self._filtered:
             return
         why = f"the filters on {', '.join(self._filtered)} do not narrow" if self._filtered else "no option narrows"
         logging.getLogger("mqstore.spark").warning(
             "%s: %s the read, so all %d bytes of the log are read, and Spark filters the rows. Options topics, queueIds, "
             "startingTimestamp and endingTimestamp narrow the read",
-            *(", ".join(place.snapshot.path for place in self._places.values()), why, size),
+            *(", ".join(planned.snapshot.path for planned in self._stores.values()), why, size),
         )
 
 

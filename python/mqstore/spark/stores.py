@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 import mqstore
 from mqstore._config import merged
-from mqstore.spark._given import OPEN_PREFIX, to_text
-from mqstore.spark._snapshot import Options, Snapshot, look, pinned
+from mqstore.spark._option_reader import OPEN_PREFIX, to_text
+from mqstore.spark._snapshot import Options, Snapshot, pinned, take_snapshot
 
 Path = str | os.PathLike[str]
 Manifest = Mapping[str, Any]
@@ -131,25 +131,25 @@ def plan(store: StoreLike, spark: SparkSession | None = None) -> dict[str | None
     The bounds come from the manifest if there is one, are read here if the path is here, and otherwise by a task of `spark` for
     each broker.
     """
-    stores = plan_far(store, spark)
+    stores = with_remote_manifests(store, spark)
     return {broker: _snapshot(stores, broker, stores._manifests.get(broker)) for broker in stores.brokers}
 
 
-def plan_far(store: StoreLike, spark: SparkSession | None) -> Stores:
+def with_remote_manifests(store: StoreLike, spark: SparkSession | None) -> Stores:
     """The same stores, with the manifests of those that are not here."""
     stores = as_stores(store)
-    far = [broker for broker in stores.brokers if broker not in stores._manifests and not os.path.exists(stores.path(broker))]
-    if not far or spark is None:
+    remote = [broker for broker in stores.brokers if broker not in stores._manifests and not os.path.exists(stores.path(broker))]
+    if not remote or spark is None:
         return stores
     found = copy.copy(stores)
-    found._manifests = stores._manifests | _read_far(stores, far, spark)
+    found._manifests = stores._manifests | _read_remote_manifests(stores, remote, spark)
     return found
 
 
 def _snapshot(stores: Stores, broker: str | None, given: Manifest | Path | None) -> Snapshot:
     path, options = stores.path(broker), stores._options
     if given is None:
-        return look(path, broker, options)
+        return take_snapshot(path, broker, options)
     return Snapshot.from_manifest(_load(given), broker, path, options)
 
 
@@ -161,7 +161,7 @@ def _load(given: Manifest | Path) -> Manifest:
     return loaded
 
 
-def _read_far(stores: Stores, brokers: list[str | None], spark: SparkSession) -> dict[str | None, Manifest]:
+def _read_remote_manifests(stores: Stores, brokers: list[str | None], spark: SparkSession) -> dict[str | None, Manifest]:
     """The manifests of stores that only the executors see, each read by a task of its own."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,15 +20,15 @@ from mqstore._native import _flushed_mark
 from mqstore.spark._options import StreamOptions
 from mqstore.spark._partitions import QueueRange
 from mqstore.spark._positions import QueueName
-from mqstore.spark._progress import Look, Progress
+from mqstore.spark._progress import Progress, QueueView
 from mqstore.spark._ranges import RangesPart, plan_ranges, read_part
 from mqstore.spark._read import Rows
 from mqstore.spark.stores import plan
 
 # Whether `latestOffset` is told where the batch starts, and how much it may hold.
-_TELLS_START = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+_GIVES_START = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 
-if TYPE_CHECKING or _TELLS_START:
+if TYPE_CHECKING or _GIVES_START:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
@@ -50,7 +50,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: StreamOptions, rows: Rows) -> None:
         self._options = options
         self._rows = rows
-        self._looked: Look | None = None
+        self._view: QueueView | None = None
         # Where each queue ended when it was last there.
         self._ends: dict[QueueName, int] = {}
         # Where each queue ends for a query that stops there.
@@ -58,34 +58,34 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached: _Offsets | None = None
         self._batch_at = -math.inf
         # What was lost last. Spark asks several times about one batch.
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
     def initialOffset(self) -> _Offsets:
-        look = self._look()
-        for absent in look.absent():
+        view = self._now()
+        for absent in view.absent():
             logging.getLogger("mqstore.spark").warning("%s; it is read once it exists", absent)
-        nexts = look.resolve(self._options.starting)
+        nexts = view.resolve(self._options.starting)
         for name, offset in nexts.items():
-            least, most, _ = look.bounds[name]
+            least, most, _ = view.bounds[name]
             if not least <= offset <= most:
-                self._lose([f"{name} is to begin at queue offset {offset}, but holds those from {least} to {most}"])
+                self._report_loss([f"{name} is to begin at queue offset {offset}, but holds those from {least} to {most}"])
                 nexts[name] = min(max(offset, least), most)
-        return look.progress(nexts, {}).to_json()
+        return view.progress(nexts, {}).to_json()
 
     def latestOffset(self, start: _Offsets | None = None, limit: ReadLimit | None = None) -> _Offsets:
         # pyspark 4.0 and 4.1 do not say where the batch starts.
         start = self._reached if start is None else start
         begun = Progress({}, {}) if start is None else Progress.from_json(start)
-        look = self._look()
-        begins, lost = look.resume(begun)
-        self._lose([*self._gone(look, begun), *_in_words(lost)])
-        ends = {name: self._end(name, begins[name], bounds.end) for name, bounds in look.bounds.items()}
+        view = self._now()
+        begins, lost = view.resume(begun)
+        self._report_loss([*self._gone(view, begun), *_messages(lost)])
+        ends = {name: self._end(name, begins[name], bounds.end) for name, bounds in view.bounds.items()}
         if limit is not None and not isinstance(limit, ReadAllAvailable):
             ends = self._limited(begins, ends)
         # A queue of which nothing was read is a new one later, too.
         ends = {name: end for name, end in ends.items() if start is None or name in begun.queues or end > begins[name]}
         known = {name: position for name, position in begun.queues.items() if name not in lost}
-        reached = look.progress(ends, known)
+        reached = view.progress(ends, known)
         self._reached = start if start is not None and reached.queues == begun.queues else reached.to_json()
         return self._reached
 
@@ -95,26 +95,26 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._options.min_offsets is None else ReadMinRows(self._options.min_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = {name: bounds.end for name, bounds in self._look().bounds.items()}
+        self._until = {name: bounds.end for name, bounds in self._now().bounds.items()}
 
     def reportLatestOffset(self) -> _Offsets | None:
-        return None if self._looked is None else self._looked.latest().to_json()
+        return None if self._view is None else self._view.latest().to_json()
 
     def partitions(self, start: _Offsets, end: _Offsets) -> Sequence[InputPartition]:
         begun, reached = Progress.from_json(start), Progress.from_json(end)
         self._reached = end
-        look = self._look()
-        begins, lost_at_start = look.resume(begun)
+        view = self._now()
+        begins, lost_at_start = view.resume(begun)
         # Also the end: Spark plans a batch again that was not done when the query stopped.
-        _, lost_at_end = look.resume(reached)
-        gone = self._gone(look, reached if _TELLS_START else begun)
-        self._lose([*gone, *_in_words(lost_at_start | lost_at_end)])
+        _, lost_at_end = view.resume(reached)
+        gone = self._gone(view, reached if _GIVES_START else begun)
+        self._report_loss([*gone, *_messages(lost_at_start | lost_at_end)])
         stops = {
-            name: min(reached.queues[name].next, most) for name, (_, most, _) in look.bounds.items() if name in reached.queues
+            name: min(reached.queues[name].next, most) for name, (_, most, _) in view.bounds.items() if name in reached.queues
         }
         total = sum(max(0, stop - begins[name]) for name, stop in stops.items())
         parts: list[InputPartition] = []
-        for broker, snapshot in look.snapshots.items():
+        for broker, snapshot in view.snapshots.items():
             of_broker = [name for name, stop in stops.items() if name.broker == broker and begins[name] < stop]
             ranges = [QueueRange(name.topic, name.queue_id, begins[name], stops[name]) for name in of_broker]
             parts += plan_ranges(snapshot, ranges, self._options.scan, total)
@@ -124,14 +124,14 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, RangesPart)
         return read_part(partition, self._options.scan.conditions, self._rows, self._options.scan.read)
 
-    def _look(self) -> Look:
+    def _now(self) -> QueueView:
         """The stores as they are now."""
         snapshots = plan(self._options.scan.read.stores)
         marks = {broker: _flushed_mark(snapshot.open()) for broker, snapshot in snapshots.items()}
-        if self._looked is None or (self._looked.snapshots, self._looked.marks) != (snapshots, marks):
-            self._looked = Look(snapshots, marks, self._options.subscription)
-            self._ends |= {name: bounds.max for name, bounds in self._looked.bounds.items()}
-        return self._looked
+        if self._view is None or (self._view.snapshots, self._view.marks) != (snapshots, marks):
+            self._view = QueueView(snapshots, marks, self._options.subscription)
+            self._ends |= {name: bounds.max for name, bounds in self._view.bounds.items()}
+        return self._view
 
     def _end(self, name: QueueName, begin: int, end: int) -> int:
         """Up to where a queue may be read."""
@@ -149,16 +149,16 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_at = time.monotonic()
         return {name: begins[name] + taken for name, taken in share(waiting, total if most is None else most).items()}
 
-    def _gone(self, look: Look, progress: Progress) -> list[str]:
+    def _gone(self, view: QueueView, progress: Progress) -> list[str]:
         """The queues that are not there any more, but for those that were read to their end when they were last there."""
-        gone = [(name, position.next) for name, position in progress.queues.items() if name not in look.bounds]
+        gone = [(name, position.next) for name, position in progress.queues.items() if name not in view.bounds]
         return [
             f"{name}, which was read up to queue offset {read}, is not there any more: it was deleted, or is not subscribed to"
             for name, read in gone
             if self._ends.get(name) != read
         ]
 
-    def _lose(self, lost: Sequence[str]) -> None:
+    def _report_loss(self, lost: Sequence[str]) -> None:
         """StoreError says what a query may miss; with failOnDataLoss=false a log entry does, once."""
         if lost and self._options.scan.read.fail_on_data_loss:
             more = f"; and {len(lost) - 3} more queues" if len(lost) > 3 else ""
@@ -167,10 +167,10 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "failOnDataLoss=false: it goes on with what is there"
             )
         for each in lost:
-            if each not in self._told:
+            if each not in self._reported:
                 logging.getLogger("mqstore.spark").warning("%s", each)
         if lost:
-            self._told = frozenset(lost)
+            self._reported = frozenset(lost)
 
 
 class RefusedStream(DataSourceStreamReader):
@@ -194,7 +194,7 @@ class RefusedStream(DataSourceStreamReader):
         raise self._error
 
 
-def _in_words(lost: Mapping[QueueName, str]) -> Iterator[str]:
+def _messages(lost: Mapping[QueueName, str]) -> Iterator[str]:
     return (f"{name}: {why}" for name, why in lost.items())
 
 
