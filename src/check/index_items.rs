@@ -43,7 +43,7 @@ impl KeyFile {
         };
         let counted = key_file.count_items()?;
         // A broker that recovers a store writes to it before it takes the lock.
-        key_file.grows |= counted != header.index_count && key_file.file.read_header_again()?;
+        key_file.grows |= counted != header.index_count && key_file.file.reread_header()?;
         if !key_file.grows {
             key_file.count = counted;
         }

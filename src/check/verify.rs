@@ -178,7 +178,7 @@ fn look(
     let levels = config.delay_levels()?;
     let check = if request.deep { Check::Whole } else { Check::Structure };
     let file_queues = queues.file_queues();
-    let at_once = (MOST_ENTRIES / file_queues.len().max(1)).clamp(1, EntryCursor::MOST as usize) as i64;
+    let at_once = (MOST_ENTRIES / file_queues.len().max(1)).clamp(1, EntryCursor::MAX_AT_ONCE as usize) as i64;
     let compared = Queues::new(&queues, at_once, levels.clone(), &mut context);
     let checkpoint = load_checkpoint(env.as_ref(), &root.join(CHECKPOINT_FILE))?;
     if context.writer == Writer::Crashed {

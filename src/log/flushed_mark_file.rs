@@ -1,7 +1,7 @@
-//! The file of the mark of what was flushed.
+//! The file of the mark of the flushed offset.
 //!
-//! It is written after each sync of the log that returned, so it is never above what is on disk. It is synced with each checkpoint stamp
-//! only. After the death of the process it is exact, and after a power cut it is as old as its last write-back.
+//! It is written after each successful sync of the log, so it is never above the durable end. It is synced with each checkpoint
+//! stamp only. After the death of the process it is exact, and after a power cut it is as old as its last write-back.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::storage::{Access, Env, File, Lock, Step, read_file, replace_file};
 /// Reads the mark of the store at `root`, whatever log it belongs to; `None` if the file is missing or damaged.
 ///
 /// # Errors
-/// [`Error::Io`] when the file is there and cannot be read.
+/// [`Error::Io`] if the file exists and cannot be read.
 pub fn load_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> {
     let mark = read_flushed_mark(env, root)?;
     // A live writer may just have overwritten a part of it.
@@ -22,7 +22,7 @@ pub fn load_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMar
 }
 
 fn read_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> {
-    // One byte more than a mark has: a longer file is not a mark.
+    // One byte more than a mark: a longer file is not a mark.
     match read_file(env, &path(root), FLUSHED_MARK_SIZE + 1) {
         // Not a regular file, or a file that only its writer may read.
         Err(Error::Io { source, .. })
@@ -34,8 +34,8 @@ fn read_flushed_mark(env: &dyn Env, root: &Path) -> Result<Option<FlushedMark>> 
     }
 }
 
-/// Takes the lock that limits readers of other processes to the bytes below the mark, as long as it is held. A writer that recovers the
-/// store does not hold it: the records of a dead writer are read up to the end of the log.
+/// Takes the lock that restricts readers of other processes to the bytes below the mark. A writer that recovers the store does not
+/// hold it: the records of a dead writer are read up to the end of the log.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -54,17 +54,18 @@ pub fn is_flushed_mark_locked(env: &dyn Env, root: &Path) -> Result<bool> {
         .map_err(|error| Error::io("look at the lock of", path, error))
 }
 
-/// The mark of the log that is appended to.
+/// The mark file of an appendable log.
 #[derive(Debug)]
 pub struct FlushedMarkFile {
     path: PathBuf,
     file: Arc<dyn File>,
-    /// The mark that is written, except its offset.
+    /// The mark without its current offset.
     mark: FlushedMark,
 }
 
 impl FlushedMarkFile {
-    /// Puts `mark` into the store at `root`. A file that holds a mark is overwritten in place, and synced if that mark is the higher one.
+    /// Stores `mark` in the store at `root`. A file that contains a mark is overwritten in place, and synced if its old mark was
+    /// higher.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -89,13 +90,12 @@ impl FlushedMarkFile {
         Ok(file)
     }
 
-    /// Every byte of the log below `flushed` is on disk. A mark that cannot be written keeps its offset or becomes unreadable, and neither
-    /// is wrong.
+    /// Stores the flushed offset. A failed write leaves the old offset or an unreadable mark, and neither is wrong.
     pub fn write(&self, flushed: i64) {
         let _ = self.put(flushed);
     }
 
-    /// Makes the mark durable.
+    /// Syncs the mark.
     ///
     /// # Errors
     /// [`Error::Io`].

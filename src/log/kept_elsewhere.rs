@@ -22,7 +22,7 @@ pub enum StorePart {
     Keys,
     /// Transactions that have not ended.
     Transactions,
-    /// Messages with a time of their own for their delivery.
+    /// Messages with a delivery time of their own.
     Timers,
     /// Compacted topics.
     CompactedTopics,
@@ -33,7 +33,7 @@ pub enum StorePart {
 }
 
 impl StorePart {
-    /// Its name in Python and JSON.
+    /// Returns its name in Python and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Queues => "queues",
@@ -54,9 +54,9 @@ pub struct KeptElsewhere {
     pub part: StorePart,
     /// The directory of these files.
     pub path: PathBuf,
-    /// The topic, if the part is of one.
+    /// The topic, if the part belongs to one.
     pub topic: Option<String>,
-    /// A sentence on what is there, and what is read in its place.
+    /// A sentence on the content of these files, and on what is read instead.
     pub what: String,
 }
 
@@ -138,7 +138,7 @@ fn directories(env: &dyn Env, dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Returns the entries of a directory; none if it is missing.
+/// Returns the entries of a directory; no entries if it is missing.
 fn list(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     match env.list(dir) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),

@@ -1,12 +1,13 @@
-//! The file families: the commit log, and what is derived from it. Each file reads and writes one family and decides nothing about another.
+//! The file families: the commit log, and the files derived from it. Each module reads and writes one family and decides nothing
+//! about another.
 
-/// The mark of the flushed end of the log.
+/// The mark of the flushed offset.
 mod flushed_mark_file;
 /// The commit log: read, appended to, truncated, salvaged.
 mod commit_log;
 /// RocksDB databases of a broker, by their files.
 mod rocksdb;
-/// Consume queues: for each queue, where its messages lie in the log.
+/// Consume queues: the log position of each message of a queue.
 mod consume_queue;
 /// Index files: from message keys to physical offsets.
 mod index;
@@ -14,9 +15,9 @@ mod index;
 mod record_starts;
 /// The checkpoint file: read and replaced.
 mod store_checkpoint;
-/// The sizes of a store that this crate has made.
+/// The recorded file sizes of a store that this crate has created.
 mod recorded_geometry;
-/// The settings of a broker.
+/// The settings files of a broker.
 mod broker_settings;
 /// The parts of a store that a broker keeps in files of other formats.
 mod kept_elsewhere;

@@ -1,27 +1,28 @@
-//! The search for the next record that was appended, and not stored inside the body of another.
+//! The search for the next appended record after damage, which must not be a record stored inside the body of another one.
 //!
-//! A body may hold whole records (a mirrored log, a backup), and each of them may name the very place where it is stored. So a whole record
-//! that is found after damage is only a candidate. Four rules decide, the first that applies:
+//! A body may contain whole records (a mirrored log, a backup), and each of them may state the very offset at which it is stored.
+//! So an intact record that is found after damage is only a candidate. Four rules decide, the first that applies:
 //!
-//! 1. A candidate to which the entry of its own queue leads is a record of the log.
-//! 2. A candidate inside the extent of a queue entry that names a place in the damaged stretch is part of a body.
-//! 3. Where an entry or an index item names a whole record after the candidate, the records from the candidate on must lead there, each to
-//!    the next. If they step over that record or end before it, the candidate is part of a body. A chain that reaches the end of its
-//!    segment consists of records of the log: no body crosses that end. A candidate that starts where the damaged record is known to end
-//!    is in no body: it only must not step over the named record.
-//! 4. Otherwise the candidate is stale if it was stored before the last record that precedes the damage. It is part of a body if it steps over
-//!    a record that a stamp names, or if its queue has another message at its queue offset. The latter is no evidence where the damaged
-//!    record is known to end, because messages of an earlier topic of the same name have the queue offsets of its new messages. Any other
-//!    candidate is a record of the log.
+//! 1. A candidate to which the entry of its own queue points is a record of the log.
+//! 2. A candidate inside the extent of a queue entry that points into the damaged range is part of a body.
+//! 3. If an entry or an index item points to an intact record after the candidate, the chain of records from the candidate on must
+//! lead there, each record to the next. If the chain steps over that record or ends before it, the candidate is part of a body. A
+//! chain that reaches the end of its segment consists of records of the log, because no body crosses that end. A candidate that
+//! starts at the known end of the damaged record is in no body: it must only not step over the named record.
+//! 4. Otherwise the candidate is stale if it was stored before the last record that precedes the damage. It is part of a body if it
+//! steps over a record that a stamp names, or if its queue has another message at its queue offset. The latter is no evidence if
+//! the end of the damaged record is known, because the queue offsets of its new messages may be those of an earlier topic of the
+//! same name. Any other candidate is a record of the log.
 //!
-//! No damaged record ends after a record that an entry or an index item names: lengths and entries that claim so are ignored.
+//! No damaged record ends after a record that an entry or an index item names: lengths and entries that claim this are ignored.
 //!
-//! Without queue files and index files only rule 4 remains: a record stored in a body counts as a record of the log if the size of the
-//! damaged record is lost.
+//! Without queue files and index files only rule 4 remains: a record stored in a body counts as a record of the log if the size of
+//! the damaged record is lost.
 //!
-//! A record that was stored earlier than the last one before the damage is stale: an earlier recovery of a broker has cut it, and its bytes
-//! remain. The clock of a broker may have been set back, and one flipped bit changes a store time. So in a closed store a record is not
-//! stale if the entry of its own queue names it, nor is any record before it. In a crashed store entries may be stale, too.
+//! A record that was stored earlier than the last one before the damage is stale: an earlier recovery of a broker has cut it, and
+//! its bytes remain. However, a broker's clock may have been set back, and one flipped bit changes a store time. So in a closed
+//! store a record is not stale if the entry of its own queue points to it, nor is any record before it. In a crashed store entries
+//! may be stale, too.
 
 use crate::error::Result;
 use crate::format::{Check, DispatchRequest, MessageView};
@@ -30,16 +31,16 @@ use crate::log::commit_log::{ClaimedEnd, LogFiles, LogRecord, RecordSearch};
 use crate::log::consume_queue::ConsumeQueueStore;
 use crate::log::index::IndexService;
 
-/// Traces of the last writer of a store.
+/// The evidence that the last writer of a store has left.
 #[derive(Debug, Clone, Copy)]
 pub struct LastWriter {
-    /// The record starts of the mark of what was flushed and of our stamp.
+    /// The record starts named by the mark of the flushed offset and by our stamp.
     pub named: [Option<i64>; 2],
-    /// It has closed the store, so no queue entry is stale.
+    /// Set if it has closed the store, so that no queue entry is stale.
     pub has_closed: bool,
 }
 
-/// The evidence of where the records of a log start.
+/// The evidence for the starts of records of a log.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordStarts<'a> {
     log: &'a LogFiles,
@@ -64,13 +65,13 @@ impl<'a> RecordStarts<'a> {
         }
     }
 
-    /// Returns the earliest store time of a record that counts because a queue entry names it.
+    /// Returns the earliest store time of a record that counts because a queue entry points to it.
     fn since_of_named(&self, since: i64) -> i64 {
         if self.last_writer.has_closed { i64::MIN } else { since }
     }
 
-    /// Returns where the next record starts that lies at `from` or after. Records that were stored before `since` may be stale.
-    /// `damaged` is where the whole records before it end. Reads every byte that was written there, so call it only after damage.
+    /// Returns the start of the next record at `from` or after. Records that were stored before `since` may be stale. `damaged` is
+    /// the end of the intact records before it. Reads every written byte there, so call it only after damage.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`]; [`crate::error::Error::Corrupt`] for bytes that imitate records so often that the search takes too
@@ -99,7 +100,7 @@ impl<'a> RecordStarts<'a> {
         Ok(None)
     }
 
-    /// Returns the first whole record at `from` or after that a queue entry or an index item names.
+    /// Returns the first intact record at `from` or after to which a queue entry or an index item points.
     fn first_named(&self, from: i64, since: i64) -> Result<Option<i64>> {
         let mut first: Option<i64> = None;
         let mut take = |at: i64, since: i64, is_named: &dyn Fn(&MessageView<'_>) -> bool| {
@@ -135,7 +136,8 @@ impl<'a> RecordStarts<'a> {
         Ok(first)
     }
 
-    /// Reads the queue entry at the record's own queue offset, and says whether it names this record or another whole record.
+    /// Reads the queue entry at the record's own queue offset, and returns whether it points to this record or to another intact
+    /// record.
     fn own_entry(&self, view: &MessageView<'_>) -> Result<OwnEntry> {
         if !view.has_queue_entry() {
             return Ok(OwnEntry::Absent);
@@ -162,8 +164,8 @@ impl<'a> RecordStarts<'a> {
         })
     }
 
-    /// Returns the end of a record that a queue entry names, if `is_asked` accepts its start and end. Looks at the last entry before `until`
-    /// of each queue. The bytes at the end must be able to follow a record.
+    /// Returns the end of a record according to a queue entry, if `is_asked` accepts its start and end. Examines the last entry
+    /// before `until` of each queue. The bytes at the end must be able to follow a record.
     fn extent(&self, until: i64, is_asked: impl Fn(i64, i64) -> bool) -> Result<Option<i64>> {
         for (_, _, queue) in self.queues.file_queues() {
             interrupt::check()?;
@@ -182,7 +184,7 @@ impl<'a> RecordStarts<'a> {
         Ok(is_inside && (self.log.has_record_at(end)? || matches!(self.log.read(end, Check::Structure)?, LogRecord::End)))
     }
 
-    /// Returns true if a stamp names a whole record inside the extent of this record.
+    /// Returns true if a stamp names an intact record inside the extent of this record.
     fn steps_over_stamp(&self, view: &MessageView<'_>) -> Result<bool> {
         let inside = view.physical_offset() + 1..view.end();
         for stamp in self
@@ -206,12 +208,12 @@ enum OwnEntry {
     LeadsElsewhere,
 }
 
-/// One damaged stretch.
+/// The state of the search after one damaged range.
 struct AfterDamage<'a> {
     starts: &'a RecordStarts<'a>,
     damaged: i64,
     since: i64,
-    /// The first whole record after it, part of a body or not.
+    /// The first intact record after it, part of a body or not.
     first: i64,
     /// The first named record that [`named`](Self::named) has found.
     named: Option<i64>,
@@ -219,7 +221,7 @@ struct AfterDamage<'a> {
     known_end: Option<i64>,
 }
 
-/// The end of a damaged record.
+/// The end of a damaged record, by the strength of the evidence.
 enum DamagedEnd {
     /// By its own lengths, which agree, or by its queue entry.
     Known(i64),
@@ -229,8 +231,8 @@ enum DamagedEnd {
 }
 
 impl AfterDamage<'_> {
-    /// Returns the first record at `from` or after that an entry or an index item names; [`i64::MAX`] if there is no such record.
-    /// The search looks into every queue.
+    /// Returns the first record at `from` or after to which an entry or an index item points; [`i64::MAX`] if there is no such
+    /// record. The search reads every queue.
     fn named(&mut self, from: i64) -> Result<i64> {
         if let Some(named) = self.named.filter(|named| from <= *named) {
             return Ok(named);
@@ -239,12 +241,12 @@ impl AfterDamage<'_> {
         Ok(*self.named.insert(named))
     }
 
-    /// Returns true if no named record starts in the damaged stretch before `end`.
+    /// Returns true if no named record starts in the damaged range before `end`.
     fn is_before_named(&mut self, end: i64) -> Result<bool> {
         Ok(end <= self.first || end <= self.named(self.first)?)
     }
 
-    /// Follows damaged records by their sizes. Returns the first place that has no damaged record, or one whose size is not known.
+    /// Follows damaged records by their sizes. Returns the first offset without a damaged record, or with one of unknown size.
     fn end_of_damaged(&mut self) -> Result<i64> {
         let log = self.starts.log;
         let mut at = self.damaged;
@@ -270,9 +272,9 @@ impl AfterDamage<'_> {
         }
     }
 
-    /// Finds the end of the damaged record at `at`: by its own lengths if they agree, else by the entry that names it, else by that of its
-    /// lengths which leads to a record. If both do, the nearer end is right if the records from there on lead to the farther end.
-    /// Otherwise the nearer end lies inside the body.
+    /// Finds the end of the damaged record at `at`: by its own lengths if they agree, otherwise by the entry that points to it,
+    /// otherwise by one of its lengths that leads to a record. If two lengths do, the nearer end is right only if the records from
+    /// there on lead to the farther end. Otherwise the nearer end is inside the body.
     fn end_of_record(&mut self, at: i64) -> Result<DamagedEnd> {
         let log = self.starts.log;
         let ends = match log.claimed_ends(at)? {
@@ -298,7 +300,7 @@ impl AfterDamage<'_> {
             }
         }
         if leading.is_empty() {
-            // It may be the last record.
+            // The record may be the last one.
             for end in possible {
                 if self.starts.can_end(at, end)? {
                     return Ok(DamagedEnd::Likely(end));
@@ -312,7 +314,8 @@ impl AfterDamage<'_> {
         })
     }
 
-    /// Decides about a candidate. Returns `None` for a record of the log; for a part of a body, the offset at which the search resumes.
+    /// Decides about a candidate. Returns `None` for a record of the log; for a part of a body, the offset at which the search
+    /// resumes.
     fn end_of_forged(&mut self, view: &MessageView<'_>, search: &mut RecordSearch<'_>) -> Result<Option<i64>> {
         let starts = self.starts;
         let start = view.physical_offset();
@@ -344,8 +347,8 @@ impl AfterDamage<'_> {
         Ok(is_forged.then_some(start + 1))
     }
 
-    /// Returns the offset at which the chain of records from `start` on ends before it reaches `wanted`; `None` if it reaches `wanted` or
-    /// the end of its segment. A damaged record whose size is known continues the chain.
+    /// Returns the offset at which the chain of records from `start` on ends before it reaches `wanted`; `None` if it reaches
+    /// `wanted` or the end of its segment. A damaged record of known size continues the chain.
     fn end_of_chain(&self, start: i64, wanted: i64) -> Result<Option<i64>> {
         let log = self.starts.log;
         let segment_end = log.end_of_segment(start);

@@ -1,4 +1,5 @@
-//! `config/mqstore.json`: the sizes of a store that this crate has made, so that no option is needed to open it again.
+//! `config/mqstore.json`: the recorded file sizes of a store that this crate has created, so that no option is needed to open it
+//! again.
 
 use std::io;
 use std::path::Path;
@@ -15,10 +16,10 @@ use crate::log::consume_queue::ConsumeQueueStore;
 use crate::log::index::IndexService;
 use crate::storage::{DirEntry, Env, Step, install_guard, read_file, replace_file, usual_len};
 
-/// More bytes than any record of sizes has.
+/// A limit above the size of any such record.
 const MAX_LEN: usize = 64 * 1024;
 
-/// Lists the lengths of the files that have a size, or enough of them to show that a file has the recorded one.
+/// Lists the lengths of the files of one family, or enough of them to show that a file has the recorded length.
 type ListLens = fn(&dyn Env, &Path, u64) -> Result<Vec<u64>>;
 
 type Field = (&'static str, fn(&mut StoreConfig) -> &mut Option<u64>);
@@ -34,13 +35,13 @@ const FIELDS: [Field; 4] = [
     ("max_index_num", |config| &mut config.max_index_num),
 ];
 
-/// Fills the sizes that `config` leaves open with the recorded ones, and returns whether there are any. If `config` leaves none open, the
-/// record is not read, so that a store with a damaged record can be opened. A recorded size that cannot be right, or that the files
-/// [contradict](is_contradicted), is left open: the files decide it.
+/// Fills the sizes that `config` leaves open with the recorded ones, and returns true if there are any. If `config` leaves none
+/// open, the record is not read, so that a store with a damaged record can be opened. A recorded size that is impossible, or that
+/// the files [contradict](is_contradicted), is left open: the files decide it.
 ///
 /// # Errors
-/// [`Error::Corrupt`] if the file is no JSON object of numbers, or of sizes that cannot be right and no file corrects; [`Error::Invalid`]
-/// for a size of segments that it and the first segment contradict; [`Error::Io`].
+/// [`Error::Corrupt`] if the file is not a JSON object of numbers, or has impossible sizes that no file corrects;
+/// [`Error::Invalid`] for a segment size that it and the first segment contradict; [`Error::Io`].
 pub fn fill_from_record(env: &Arc<dyn Env>, root: &Path, config: &mut StoreConfig) -> Result<bool> {
     if config.has_geometry() {
         return Ok(false);
@@ -76,7 +77,7 @@ pub fn fill_from_record(env: &Arc<dyn Env>, root: &Path, config: &mut StoreConfi
     Ok(true)
 }
 
-/// Leaves the sizes of `filled` open that are not given and that the files contradict.
+/// Resets the sizes of `filled` that are not given and that the files contradict.
 fn leave_contradicted_open(env: &Arc<dyn Env>, root: &Path, given: &StoreConfig, filled: &mut StoreConfig) -> Result<()> {
     let (small, broker) = (Sizes::SMALL, Sizes::BROKER);
     let log = (PAGE_SIZE, segment_lens as ListLens, [small.commit_log, broker.commit_log]);
@@ -104,9 +105,9 @@ fn leave_contradicted_open(env: &Arc<dyn Env>, root: &Path, given: &StoreConfig,
     Ok(())
 }
 
-/// Returns whether the lengths of files show that the `recorded` one is not theirs: none has it, and it is no multiple of `step`, or most
-/// have the same other multiple. A single file proves only that it was made no shorter than it is, because a copy may be cut short. No
-/// copy is cut short to one of the `defaults`.
+/// Returns true if the lengths of files disprove the `recorded` one: no file has it, and it is not a multiple of `step`, or most
+/// have the same other multiple. A single file proves only a minimal length, because a copy may be cut short; but a copy is never
+/// cut short to one of the `defaults`.
 fn is_contradicted(recorded: u64, step: u64, lens: &[u64], defaults: [u64; 2]) -> bool {
     let Some(usual) = usual_len(lens.iter().copied()).filter(|usual| usual.is_multiple_of(step)) else {
         return false;
@@ -116,8 +117,8 @@ fn is_contradicted(recorded: u64, step: u64, lens: &[u64], defaults: [u64; 2]) -
     !lens.contains(&recorded) && (is_sure || recorded == 0 || !recorded.is_multiple_of(step))
 }
 
-/// Returns whether no index file has the length that the `recorded` geometry makes, and the files have one of their own. The content of
-/// an index file shows its geometry, so that one file is enough.
+/// Returns true if no index file has the length of the `recorded` geometry, and the files have a geometry of their own. The content
+/// of an index file shows its geometry, so one file is enough.
 fn is_index_contradicted(env: &Arc<dyn Env>, root: &Path, recorded: IndexGeometry, sigbus_guard: bool) -> Result<bool> {
     let dir = root.join(INDEX_DIR);
     let is_index = |entry: &DirEntry| entry.name.to_str().and_then(parse_index_name).is_some();
@@ -135,7 +136,7 @@ fn segment_lens(env: &dyn Env, root: &Path, _recorded: u64) -> Result<Vec<u64>> 
     file_lens(env, &root.join(COMMIT_LOG_DIR), is_segment)
 }
 
-/// Returns the lengths of the files in `dir` that a name makes such files; none if there is no directory.
+/// Returns the lengths of the files in `dir` whose name `is_named` accepts; an empty list if there is no directory.
 fn file_lens(env: &dyn Env, dir: &Path, is_named: fn(&DirEntry) -> bool) -> Result<Vec<u64>> {
     let entries = match env.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -152,8 +153,8 @@ fn is_segment(entry: &DirEntry) -> bool {
     entry.name.to_str().and_then(parse_segment_name).is_some()
 }
 
-/// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could
-/// have been cut short.
+/// Refuses a size that the record and the first segment contradict. Without the record, a single segment of another size could have
+/// been cut short.
 fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Option<u64>) -> Result<()> {
     let dir = root.join(COMMIT_LOG_DIR);
     let first = env.list(&dir).ok().and_then(|entries| entries.into_iter().find(is_segment));
@@ -171,7 +172,8 @@ fn expect_size_of_segments(env: &dyn Env, root: &Path, given: u64, recorded: Opt
     })
 }
 
-/// Records the sizes of `config`, which are all given, durably. Does nothing if they are recorded already. A damaged record is replaced.
+/// Records the sizes of `config`, which are all given, durably. Does nothing if they are recorded already. A damaged record is
+/// replaced.
 ///
 /// # Errors
 /// [`Error::DiskFull`], [`Error::Io`].

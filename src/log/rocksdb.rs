@@ -1,4 +1,4 @@
-//! RocksDB databases of a broker. They are recognised by their files and never opened.
+//! RocksDB databases of a broker, which are recognised by their files and never opened.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::format::{ROCKSDB_CURRENT_FILE, RocksdbFamily, rocksdb_family};
 use crate::storage::{Access, DirEntry, EntryKind, Env};
 
-/// The end of a table file with its properties: RocksDB writes less than 2 KiB of them.
+/// The length of the end of a table file that contains its properties: RocksDB writes less than 2 KiB of them.
 const PROPERTIES: u64 = 16 << 10;
 
-/// Returns true for the entries of a database's directory. It has a file `CURRENT`; a directory of that name is a topic's.
+/// Returns true for the entries of a database's directory. It has a file `CURRENT`; a directory of that name belongs to a topic.
 pub(super) fn is_database(entries: &[DirEntry]) -> bool {
     let mut files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
     files.any(|file| file.name == ROCKSDB_CURRENT_FILE)
@@ -28,7 +28,7 @@ pub(super) fn database_at(env: &dyn Env, dir: &Path) -> Result<Option<Vec<DirEnt
     }
 }
 
-/// Returns the column families that have records in the database at `dir`. A write-ahead log with bytes may be of any of them.
+/// Returns the column families with records in the database at `dir`. A non-empty write-ahead log may belong to any of them.
 pub(super) fn families(env: &dyn Env, dir: &Path) -> Result<BTreeSet<RocksdbFamily>> {
     let mut found = BTreeSet::new();
     for entry in database_at(env, dir)?.unwrap_or_default() {
@@ -52,7 +52,7 @@ fn family_of(env: &dyn Env, path: &Path) -> Result<Option<RocksdbFamily>> {
     }
 }
 
-/// Returns the bytes of a file that may be its properties.
+/// Returns the end of a file, which contains its properties.
 fn end_of_file(env: &dyn Env, path: &Path) -> io::Result<Vec<u8>> {
     let file = env.open(path, Access::Read)?;
     let len = file.len()?;

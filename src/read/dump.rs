@@ -161,7 +161,7 @@ impl MessageReader {
                 let position = geometry.item_position(item.number.cast_unsigned());
                 self.add_item(&mut found, &file, position, item, (topic, key))?;
             }
-            if chain.goes_on {
+            if chain.continues {
                 found.push(row(
                     0,
                     0,

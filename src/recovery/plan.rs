@@ -102,7 +102,7 @@ impl RecoveryPlan {
                 continue;
             };
             for (_, _, queue) in queues.file_queues() {
-                report.queue_entries_ahead += queue.lead_to(substitute, lost)?;
+                report.queue_entries_ahead += queue.redirect(substitute, lost)?;
             }
         }
         for ((topic, queue_id), tail) in self.undispatched {

@@ -33,7 +33,7 @@ fn has_other_entries(store: &StoreState<'_>) -> Result<bool> {
     let StoreState { log, queues, .. } = *store;
     let checkpoint = store.records.checkpoint;
     let Some(known) = checkpoint.queue_entries(log.first_offset()) else {
-        return Ok(store.records.shutdown.is_clean() && queues.lacks_a_file());
+        return Ok(store.records.shutdown.is_clean() && queues.has_queue_without_file());
     };
     // No message came after the stamp of a clean exit.
     let until = (!store.records.shutdown.is_clean()).then_some(checkpoint.logics_physical_offset);

@@ -16,7 +16,7 @@ const BLOCK: usize = 128 * 1024;
 const MAX_WINDOW: i64 = 4 << 20;
 /// The approximate number of bytes that are dropped at once.
 const PIECE: i64 = 1 << 20;
-/// The most bytes behind a scan that stay mapped: mapped pages count as the memory of the process.
+/// The most bytes before a scan's position that stay mapped: mapped pages count as the memory of the process.
 const MAPPED: i64 = 32 << 20;
 /// The bytes of a record that are prefetched. The rest of a longer one is read on access.
 const RECORD: usize = 4096;

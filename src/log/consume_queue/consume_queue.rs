@@ -1,7 +1,7 @@
-//! A consume queue: for each queue offset, where its message lies in the log. An entry has 20 bytes, entry n starts at byte 20 n, and
+//! A consume queue: the log position of the message of each queue offset. An entry has 20 bytes, entry n starts at byte 20 n, and
 //! there are no gaps.
 //!
-//! The files hold the entries that were written out. The in-memory tail holds the later ones. Readers see both.
+//! The files hold the entries that were written back. The in-memory tail holds the later ones. Readers see both.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,34 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::error::{Error, Result};
 use crate::format::{CQ_UNIT_SIZE, CqUnit, MIN_RECORD_SIZE, segment_name};
 use crate::log::consume_queue::entries::{
-    EntryReader, QueueEnds, UNIT, add_from_file, entries_per_file, find_end, first_at, next_file_start, on_file, search,
+    EntryReader, QueueEnds, UNIT, add_from_file, entries_per_file, entry_in_file, find_end, first_at, next_file_start, search,
 };
 use crate::log::consume_queue::tail::QueueTail;
 use crate::remedy::Remedy;
 use crate::storage::{Env, MappedFileQueue, MappingPool};
 
-/// Queue offsets of holes that one queue gets entries for: a damaged name of a file can make a hole without end.
-const MOST_FILLED: u64 = 1 << 20;
-/// Entries that are read at once in the search for holes.
+/// The most queue offsets that the holes of one queue may have to be filled: a damaged file name can make an endless hole.
+const MAX_FILLED: u64 = 1 << 20;
+/// The entries that are read at once in the search for holes.
 const FILLED_AT_ONCE: i64 = 1024;
-/// Entries in the memory of one queue from which on the files are asked whether they have them.
-const MANY: usize = 4096;
+/// The entries in the memory of one queue from which on the files are checked for them.
+const RELEASE_THRESHOLD: usize = 4096;
 
-/// One queue of one topic.
+/// A queue of a topic.
 #[derive(Debug)]
 pub struct ConsumeQueue {
     pub(super) env: Arc<dyn Env>,
     pub(super) files: MappedFileQueue,
     state: RwLock<State>,
-    /// The number of removed files, of the queue and of the log, that the smallest offset takes account of.
+    /// The number of removed files, of the queue and of the log, up to which the smallest offset is correct.
     pub(super) followed: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
-    /// Queue offsets that the files hold, durable or not, without the entries that were dropped at the end.
+    /// The queue offsets in the files, durable or not, without the entries that were dropped at the end.
     pub(super) in_files: Range<i64>,
-    /// Entries of the files that were read when they were opened, as long as nothing was written to them.
+    /// The entries of the files that were read at the open, until the files are written to.
     pub(super) ends: QueueEnds,
     pub(super) tail: QueueTail,
     pub(super) min_offset: i64,
@@ -74,7 +74,7 @@ impl ConsumeQueue {
         })
     }
 
-    /// A queue without files, whose files will lie in `dir`. No directory is read.
+    /// Creates a queue without files, whose files will be in `dir`. No directory is read.
     pub fn empty(env: Arc<dyn Env>, dir: &Path, file_size: Option<u64>, pool: Arc<MappingPool>) -> Self {
         let files = MappedFileQueue::empty(env.clone(), dir, file_size.unwrap_or(0), pool);
         let state = State {
@@ -91,17 +91,17 @@ impl ConsumeQueue {
         }
     }
 
-    /// Queue offset of the first entry whose message the log still holds.
+    /// Returns the queue offset of the first entry whose message is still in the log.
     pub fn min_offset(&self) -> i64 {
         self.state().min_offset
     }
 
-    /// Queue offset that the next message gets.
+    /// Returns the queue offset of the next message.
     pub fn max_offset(&self) -> i64 {
         self.state().max_offset()
     }
 
-    /// The queue offsets of its messages, and those of them whose entries are in the files before any entry in memory.
+    /// Returns the queue offsets of its messages, and those of them whose entries are in the files before any entry in memory.
     pub(super) fn extent(&self) -> (Range<i64>, Range<i64>) {
         let state = self.state();
         let first_in_memory = state.tail.first().unwrap_or(i64::MAX);
@@ -116,14 +116,14 @@ impl ConsumeQueue {
 
     /// Returns true if the entry at `offset` can be read: its file exists, or it is in memory.
     pub fn is_readable(&self, offset: i64) -> Result<bool> {
-        Ok(self.state().tail.get(offset).is_some() || on_file(&self.files, offset)?.is_some())
+        Ok(self.state().tail.get(offset).is_some() || entry_in_file(&self.files, offset)?.is_some())
     }
 
-    /// Returns the queue offset to continue at after nothing was read at `offset`: past the files that are missing there, if any are (one
-    /// name that is wrong can make a gap without end), and past what has expired.
+    /// Returns the queue offset at which to continue after nothing was read at `offset`: past a gap of missing files, if there is
+    /// one (a single wrong file name can make an endless gap), and past expired entries.
     ///
     /// # Errors
-    /// As [`MappedFileQueue::find`].
+    /// Those of [`MappedFileQueue::find`].
     pub(crate) fn offset_after(&self, offset: i64) -> Result<i64> {
         let next = offset.saturating_add(1).max(self.min_offset());
         Ok(if self.is_readable(offset)? {
@@ -133,10 +133,10 @@ impl ConsumeQueue {
         })
     }
 
-    /// Returns the first queue offset of what is missing at `offset`: that itself, or the start of the missing files.
+    /// Returns the first missing queue offset at `offset`: `offset` itself, or the start of the gap of missing files.
     ///
     /// # Errors
-    /// As [`MappedFileQueue::find`].
+    /// Those of [`MappedFileQueue::find`].
     pub(crate) fn first_missing(&self, offset: i64) -> Result<i64> {
         Ok(if self.is_readable(offset)? {
             offset
@@ -145,20 +145,22 @@ impl ConsumeQueue {
         })
     }
 
-    /// The first queue offset after the missing file that holds `offset`: where the next file starts, or the entries in memory.
+    /// Returns the first queue offset after the missing file that contains `offset`: the start of the next file, or of the entries
+    /// in memory.
     fn end_of_gap(&self, offset: i64) -> i64 {
         let state = self.state();
         self.next_readable(&state, offset).unwrap_or_else(|| state.max_offset())
     }
 
-    /// Returns where the next file after `offset` starts, or the entries in memory from `offset` on, whichever comes first.
+    /// Returns the start of the next file after `offset`, or of the entries in memory from `offset` on, whichever comes first.
     fn next_readable(&self, state: &State, offset: i64) -> Option<i64> {
         let mut starts = self.files.starts().into_iter().map(|start| start as i64 / UNIT);
         let next_file = starts.find(|start| *start > offset);
         next_file.into_iter().chain(state.tail.next(offset..)).min()
     }
 
-    /// The first queue offset of the missing files that hold `offset`: where the file before them ends, or the entries in memory.
+    /// Returns the first queue offset of the missing files that contain `offset`: the end of the previous file, or of the entries
+    /// in memory.
     fn start_of_gap(&self, offset: i64) -> i64 {
         let per_file = self.entries_per_file();
         let ends = self.files.starts().into_iter().map(|start| start as i64 / UNIT + per_file);
@@ -168,11 +170,11 @@ impl ConsumeQueue {
         file_before.max(in_memory).unwrap_or(state.min_offset)
     }
 
-    /// The entry at a queue offset: `None` outside the queue, in a file that another process has removed, and for a `PRE_BLANK` of a
-    /// queue that does not start at 0.
+    /// Returns the entry at a queue offset; `None` outside the queue, in a file that another process has removed, and for a
+    /// `PRE_BLANK` of a queue that does not start at 0.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for an invalid entry inside the queue, or one whose file is missing.
+    /// [`Error::Corrupt`] for an invalid entry inside the queue, and for an entry whose file is missing.
     pub fn unit(&self, offset: i64) -> Result<Option<CqUnit>> {
         {
             let state = self.state();
@@ -183,7 +185,7 @@ impl ConsumeQueue {
                 return Ok(None);
             }
         }
-        match on_file(&self.files, offset)? {
+        match entry_in_file(&self.files, offset)? {
             Some(unit) if unit.is_pre_blank() => Ok(None),
             Some(unit) if unit.is_valid() => Ok(Some(unit)),
             None if self.is_removed(offset) => Ok(None),
@@ -191,22 +193,23 @@ impl ConsumeQueue {
         }
     }
 
-    /// Returns the bytes at a queue offset, an entry or not, and true if they are in memory alone; `None` if no file has the place.
+    /// Returns the bytes at a queue offset, valid or not, and true if they are in memory only; `None` if no file contains the
+    /// offset.
     ///
     /// # Errors
-    /// As [`MappedFileQueue::find`].
+    /// Those of [`MappedFileQueue::find`].
     pub fn raw_unit(&self, offset: i64) -> Result<Option<(CqUnit, bool)>> {
         if let Some(unit) = self.state().tail.get(offset) {
             return Ok(Some((unit, true)));
         }
-        Ok(on_file(&self.files, offset)?.map(|unit| (unit, false)))
+        Ok(entry_in_file(&self.files, offset)?.map(|unit| (unit, false)))
     }
 
-    /// Adds the entries of the first of these offsets that lie together: in one file, or in memory. They end before the first offset for
+    /// Adds the first contiguous entries of these offsets: those in one file, or in memory. They end before the first offset for
     /// which [`unit`](Self::unit) returns `None`, and may be empty.
     ///
     /// # Errors
-    /// As [`MappedFileQueue::find`].
+    /// Those of [`MappedFileQueue::find`].
     pub(crate) fn add_units(&self, mut offsets: Range<i64>, units: &mut Vec<CqUnit>) -> Result<()> {
         {
             let state = self.state();
@@ -226,7 +229,7 @@ impl ConsumeQueue {
         add_from_file(&self.files, offsets, units)
     }
 
-    /// Returns true if the file that held this entry was removed by another process.
+    /// Returns true if another process has removed the file that held this entry.
     pub(crate) fn is_removed(&self, offset: i64) -> bool {
         let at = offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok());
         at.is_some_and(|at| self.files.is_removed(at))
@@ -243,20 +246,21 @@ impl ConsumeQueue {
         )
     }
 
-    /// The file of the entry of a queue offset, there or missing, and the entry's first byte in it.
+    /// Returns the path of the file that contains the entry of a queue offset, whether it exists or not, and the position of the
+    /// entry.
     pub fn place(&self, offset: i64) -> (PathBuf, u64) {
         let file_start = self.next_file_start(offset) - self.entries_per_file();
         let path = self.files.dir().join(segment_name((file_start * UNIT) as u64));
         (path, ((offset - file_start) * UNIT) as u64)
     }
 
-    /// An error about the entry of a queue offset, with its place.
+    /// Returns an error about the entry of a queue offset, with its file and position.
     pub fn corrupt(&self, queue_offset: i64, reason: String) -> Error {
         let (path, offset) = self.place(queue_offset);
         Error::corrupt(path, offset, reason).with_remedy(Remedy::SkipOrSalvage)
     }
 
-    /// Returns the entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.
+    /// Returns the entry at an offset; `None` also for a damaged one. For an entry near the queue's end no file is mapped.
     ///
     /// # Errors
     /// [`Error::Io`]: the entry could not be read.
@@ -270,14 +274,14 @@ impl ConsumeQueue {
         }
     }
 
-    /// Returns the entry of the files at this queue offset, valid or not, if it is one of those that the open has read.
+    /// Returns the entry of the files at this queue offset, valid or not, if the open has read it.
     pub(super) fn unit_at_end(&self, offset: i64) -> Option<CqUnit> {
         let state = self.state();
         let is_in_file = state.in_files.contains(&offset) && state.tail.get(offset).is_none();
         is_in_file.then(|| state.ends.get(offset)).flatten()
     }
 
-    /// The last entry on disk, if it names a message.
+    /// Returns the last entry in the files, if it points to a message.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -290,12 +294,12 @@ impl ConsumeQueue {
         self.entry_of_message(&mut self.entries(), last)
     }
 
-    /// A reader of the entries in the files, without a mapping.
+    /// Returns a reader of the entries in the files, without a mapping.
     pub(super) fn entries(&self) -> EntryReader<'_> {
         EntryReader::new(&self.files, self.state().ends)
     }
 
-    /// The number of entries in the files; with `until`, of messages up to the one at that physical offset.
+    /// Returns the number of entries in the files; with `until`, of messages up to the one at that physical offset.
     pub(super) fn count_entries(&self, until: Option<i64>) -> Result<i64> {
         let in_files = self.written();
         let last = self.last_unit()?.map_or(i64::MAX, |unit| unit.physical_offset);
@@ -310,8 +314,9 @@ impl ConsumeQueue {
         Ok(self.files.starts().into_iter().map(in_file).sum())
     }
 
-    /// Returns the number of entries in the files that name a message at or after this physical offset, and that a record of at most
-    /// `longest` bytes can have. Only the end of the queue is looked at: entries before one of an earlier message count as damage.
+    /// Returns the number of entries in the files that point to a message at or after this physical offset, with a possible record
+    /// size of at most `longest` bytes. Only the end of the queue is examined: entries before one of an earlier message count as
+    /// damage.
     pub(super) fn count_entries_from(&self, physical: i64, longest: u64) -> Result<u64> {
         let names_one = |unit: CqUnit| {
             let is_possible = (MIN_RECORD_SIZE as u64..=longest).contains(&u64::from(unit.size.unsigned_abs()));
@@ -325,14 +330,14 @@ impl ConsumeQueue {
         Ok((in_files.end - first).unsigned_abs())
     }
 
-    /// Leaves out, in memory, the entries at the end of the files that point at or past the end of the `log`, or to no message of the
-    /// queue. `leads` decides the second from the queue offset, the entry, and the entry before it. Returns how many. If no entry is left
-    /// and the log starts at 0, the queue starts at 0 again: a power cut took its first file.
+    /// Leaves out, in memory, the entries at the end of the files that point at or past the end of the `log`, or to no message of
+    /// the queue. `leads` decides the latter from the queue offset, the entry, and the entry before it. Returns the number of these
+    /// entries. If no entry remains and the log starts at 0, the queue starts at 0 again, because a power cut took its first file.
     pub(crate) fn leave_out(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
         let end = state.in_files.end;
-        // One by one from the end: an earlier entry that points past the log is damage, and the others stay.
+        // One by one from the end: an earlier entry that points past the log is damage, and the others remain.
         while !state.in_files.is_empty() {
             let last = state.in_files.end - 1;
             let mut valid = |offset: i64| Ok(entries.get(offset)?.filter(|unit| unit.is_valid()));
@@ -352,8 +357,9 @@ impl ConsumeQueue {
         Ok(left_out)
     }
 
-    /// Makes the entries of messages of the stretch `lost` lead to a salvage record: each gets the entry `substitute`; returns how many.
-    pub(crate) fn lead_to(&self, substitute: CqUnit, lost: &Range<i64>) -> Result<u64> {
+    /// Replaces the entries of messages in the range `lost` by `substitute`, which points to a salvage record. Returns their
+    /// number.
+    pub(crate) fn redirect(&self, substitute: CqUnit, lost: &Range<i64>) -> Result<u64> {
         let in_files = self.written();
         let first = first_at(&mut self.entries(), in_files.clone(), lost.start)?;
         let after = first_at(&mut self.entries(), in_files, lost.end)?;
@@ -361,12 +367,12 @@ impl ConsumeQueue {
         Ok((after - first).cast_unsigned())
     }
 
-    /// Fills holes in one walk: a queue offset between others whose entry is missing or rejected by `is_kept` gets an entry of a lost
-    /// message that leads to the next message. A broker would truncate the queue at the hole. Physical offsets do not fall along the queue.
-    /// Passes at most a million offsets without an entry.
+    /// Fills holes in one pass: a queue offset between others whose entry is missing or rejected by `is_kept` gets the entry of a
+    /// lost message, which points to the next message. A broker would truncate the queue at the hole. Physical offsets do not fall
+    /// along the queue. Skips at most a million offsets without an entry.
     pub(crate) fn fill_holes(&self, is_kept: impl Fn(i64, CqUnit) -> Result<bool>) -> Result<()> {
         let (mut offset, end) = (self.state().in_files.start, self.max_offset());
-        let (mut hole, mut left) = (None, MOST_FILLED);
+        let (mut hole, mut left) = (None, MAX_FILLED);
         let mut last = 0;
         let mut units = Vec::new();
         while offset < end {
@@ -409,13 +415,13 @@ impl ConsumeQueue {
         state.tail.extend(tail);
     }
 
-    /// Adds the entry of a new message of the log. Gives the number of entries that now wait to be written out; `None` if the
-    /// entry was there before, and nothing changed.
+    /// Adds the entry of a new message of the log. Returns the number of entries that wait to be written back; `None` if the entry
+    /// existed before, and nothing changed.
     #[inline]
     pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
         let mut state = self.state_mut();
         if state.max_offset() == 0 {
-            // The first message of a queue may have another queue offset than 0: the queue starts there.
+            // The first message of a queue may have a queue offset other than 0: the queue starts there.
             state.in_files = offset..offset;
             state.min_offset = offset;
         }
@@ -425,12 +431,12 @@ impl ConsumeQueue {
         Some(state.tail.len())
     }
 
-    /// Returns true if it has entries that were not written out.
+    /// Returns true if it has entries that are not written back.
     pub(crate) fn waits(&self) -> bool {
         !self.state().tail.is_empty()
     }
 
-    /// Returns the files that are too long, or are cut short before others, the length that they have, and the one of a whole file.
+    /// Returns the files that are too long, or are cut short before others, with their lengths, and the length of a whole file.
     pub fn wrong_lengths(&self) -> impl Iterator<Item = (&Path, u64, u64)> {
         let expected = self.files.file_size();
         self.files
@@ -439,7 +445,8 @@ impl ConsumeQueue {
             .map(move |(path, len)| (path.as_path(), *len, expected))
     }
 
-    /// Refuses a queue with a file of a wrong length, or whose last file is cut short. An only file is compared with the `usual` length.
+    /// Refuses a queue with a file of a wrong length, or whose last file is cut short. A single file is compared with the `usual`
+    /// length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -463,37 +470,37 @@ impl ConsumeQueue {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry as the file has it, valid or not; `None` where there is no file.
+    /// Returns the entry of the file, valid or not; `None` if there is no file.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub(crate) fn written_unit(&self, offset: i64) -> Result<Option<CqUnit>> {
-        on_file(&self.files, offset)
+        entry_in_file(&self.files, offset)
     }
 
-    /// The queue offsets from the first file's start to the last valid entry.
+    /// Returns the queue offsets from the first file's start to the last valid entry.
     pub(crate) fn written(&self) -> Range<i64> {
         self.state().in_files.clone()
     }
 
-    /// The queue offset at which the last file starts; `None` for a queue without files.
+    /// Returns the queue offset at which the last file starts; `None` without files.
     pub(crate) fn last_file_start(&self) -> Option<i64> {
         self.files.starts().last().map(|start| *start as i64 / UNIT)
     }
 
-    /// Bytes of the last file; `None` for a queue without files.
+    /// Returns the size of the last file; `None` without files.
     pub(crate) fn last_file_len(&self) -> Option<u64> {
         let start = *self.files.starts().last()?;
         Some(self.files.end_offset()?.saturating_sub(start))
     }
 
-    /// The paths of the files that are no queue files.
+    /// Returns the paths in the queue's directory that are not queue files.
     pub(crate) fn foreign_files(&self) -> impl Iterator<Item = PathBuf> {
         self.files.ignored().iter().map(|name| self.files.dir().join(name))
     }
 
-    /// Hands over the entries that name a place at or after `physical`, with their queue offsets, until `take` returns false. Leaves out
-    /// those of lost messages.
+    /// Passes the entries that point to an offset at or after `physical`, with their queue offsets, to `take`, until it returns
+    /// false. Skips entries of lost messages.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`]; those of `take`.
@@ -510,7 +517,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Returns the entry that comes before those that name a place at or after `physical`.
+    /// Returns the last entry before those that point to an offset at or after `physical`.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -521,7 +528,7 @@ impl ConsumeQueue {
         Ok(before.filter(|unit| !unit.is_lost()))
     }
 
-    /// The queue offset of the first entry that names a place at or after `physical`.
+    /// Returns the queue offset of the first entry that points to an offset at or after `physical`.
     fn first_from(&self, entries: &mut EntryReader<'_>, physical: i64) -> Result<i64> {
         let in_files = self.written();
         let end = in_files.end;
@@ -538,7 +545,7 @@ impl ConsumeQueue {
         search(end..self.max_offset().max(end), |offset| Ok(is_before(offset)))
     }
 
-    /// Returns the entry at an offset, in memory or in a file, if it names a message.
+    /// Returns the entry at an offset, in memory or in a file, if it points to a message.
     fn entry_of_message(&self, entries: &mut EntryReader<'_>, offset: i64) -> Result<Option<CqUnit>> {
         let in_memory = self.state().tail.get(offset);
         let unit = match in_memory {
@@ -548,7 +555,7 @@ impl ConsumeQueue {
         Ok(unit.filter(|unit| names_message(*unit)))
     }
 
-    /// Returns true if it has files, or has had.
+    /// Returns true if it has, or has had, files.
     pub(super) fn has_files(&self) -> bool {
         self.files.end_offset().is_some()
     }
@@ -558,14 +565,14 @@ impl ConsumeQueue {
         self.files.file_size()
     }
 
-    /// Releases the entries in memory that the files have by now, if there are many.
+    /// Releases the entries in memory that are in the files by now, if there are many.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`], [`crate::error::Error::Corrupt`] for files that do not fit together.
     pub(crate) fn release_written(&self) -> Result<()> {
         let waiting: Vec<(i64, CqUnit)> = {
             let state = self.state();
-            if state.tail.len() < MANY || state.tail.first() != Some(state.in_files.end) {
+            if state.tail.len() < RELEASE_THRESHOLD || state.tail.first() != Some(state.in_files.end) {
                 return Ok(());
             }
             state.tail.iter().collect()
@@ -592,21 +599,21 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Moves the smallest offset if files of the queue or of the log were found to be removed since the last call. `in_log` is how often
-    /// segments were found to be removed, and the log now starts at `first_physical`.
+    /// Updates the smallest offset if files of the queue or of the log were removed since the last call. `in_log` is the number of
+    /// removals in the log, which now starts at `first_physical`.
     pub(crate) fn follow_removals(&self, in_log: u64, first_physical: impl Fn() -> i64) -> Result<()> {
         loop {
             let removals = in_log + self.files.removals();
             if self.followed.load(Ordering::Acquire) == removals {
                 return Ok(());
             }
-            // This reads entries, and may find more files removed.
+            // This reads entries, and may detect more removed files.
             self.correct_min_offset(first_physical())?;
             self.followed.store(removals, Ordering::Release);
         }
     }
 
-    /// Moves the smallest offset to the first entry whose message starts at or after `first_physical`.
+    /// Sets the smallest offset to the first entry whose message starts at or after `first_physical`.
     pub(crate) fn correct_min_offset(&self, first_physical: i64) -> Result<()> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
@@ -617,7 +624,7 @@ impl ConsumeQueue {
                 Some(unit) => Ok(Some(unit)),
                 None => entries.get(offset),
             };
-            // In most queues no message has expired, and the first entry says so.
+            // Fast path: in most queues no message has expired, and the first entry is live.
             let is_live = |unit: CqUnit| unit.is_valid() && !expired(unit);
             let first = if !all.is_empty() && unit_at(all.start)?.is_some_and(is_live) {
                 all.start
@@ -634,7 +641,7 @@ impl ConsumeQueue {
         }
     }
 
-    /// The first queue offset, from `offset` on, whose entry did not lie in a file that another process has removed.
+    /// Returns the first queue offset, from `offset` on, whose entry is not in a file that another process has removed.
     fn after_removed(&self, state: &State, offset: i64) -> i64 {
         if !(state.in_files.contains(&offset) && self.is_removed(offset)) {
             return offset;

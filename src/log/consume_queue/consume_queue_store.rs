@@ -1,5 +1,5 @@
-//! All consume queues of a store, by topic and queue id: their directories, their file sizes, and the forms of queue that this crate does
-//! not read.
+//! All consume queues of a store, by topic and queue id: their directories, their file sizes, and the queue formats that this crate
+//! does not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,17 +23,17 @@ use crate::storage::{DirEntry, EntryKind, Env, FileSystem, Fitted, MappedFileQue
 #[derive(Debug)]
 enum TopicQueues {
     Files(QueuesById),
-    /// The topic has a batch consume queue, below this directory.
+    /// The directory of the topic's batch consume queue.
     Batch(PathBuf),
 }
 
-/// Ascending by queue id. There may be very many topics of one queue, for which a map takes several times the room.
+/// Ascending by queue id. There may be very many topics with one queue, for which a map takes several times the memory.
 type QueuesById = Vec<(i32, Arc<ConsumeQueue>)>;
 
-/// Whoever keeps something of each queue shares the name of its topic.
+/// The topics by name. The name is shared by everything that belongs to its queues.
 type Topics = BTreeMap<Arc<str>, TopicQueues>;
 
-/// The queues of all topics; queues may be added while others are read.
+/// The queues of all topics; queues may be added concurrently with reads.
 #[derive(Debug)]
 pub struct ConsumeQueueStore {
     env: Arc<dyn Env>,
@@ -43,20 +43,20 @@ pub struct ConsumeQueueStore {
     topics: RwLock<Topics>,
     /// Files that a writer had not finished when it died.
     staged: Vec<PathBuf>,
-    /// Entries that have the name of a topic or of a queue id, and are no directory.
+    /// Entries with the name of a topic or of a queue id that are not directories.
     misplaced: Vec<PathBuf>,
     /// The RocksDB database of queues, if there is one.
     database: Option<PathBuf>,
-    /// Set if a topic had queues in files when the store was opened.
+    /// Set if a topic had queues in files at the open.
     has_files: bool,
-    /// A writer keeps it open: each sync reports the errors since the one before.
+    /// Held open by a writer: each sync reports the errors since the last one.
     file_system: OnceLock<Arc<dyn FileSystem>>,
-    /// At first everything: recovery may have written to any of the files.
+    /// At first `Everything`: recovery may have written to any of the files.
     unsynced: Mutex<Unsynced>,
 }
 
 impl ConsumeQueueStore {
-    /// Lists the queues below the store directory `root`.
+    /// Lists the queues in the store directory `root`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a queue file of the wrong length or name, [`Error::Io`].
@@ -82,7 +82,7 @@ impl ConsumeQueueStore {
             store.staged.extend(staged_files(&dir, &entries));
             store
                 .misplaced
-                .extend(no_directories(&dir, &entries, |name| parse_queue_id(name).is_some()));
+                .extend(misplaced_entries(&dir, &entries, |name| parse_queue_id(name).is_some()));
             let queues = store.load_topic(&dir, &entries)?;
             if !queues.is_empty() {
                 topics.insert(topic.into(), TopicQueues::Files(queues));
@@ -96,7 +96,7 @@ impl ConsumeQueueStore {
         store.database = store.find_database(&in_dir)?;
         // A database in the directory of the topics has files there.
         if store.database.is_none() {
-            store.misplaced.extend(no_directories(&dir, &in_dir, |_| true));
+            store.misplaced.extend(misplaced_entries(&dir, &in_dir, |_| true));
         }
         store.topics = RwLock::new(topics);
         store.expect_file_size()?;
@@ -107,12 +107,12 @@ impl ConsumeQueueStore {
         Ok(store)
     }
 
-    /// The database directory, if the queues are kept in RocksDB only.
+    /// Returns the database directory, if the queues are only in RocksDB.
     pub fn rocksdb(&self) -> Option<&Path> {
         self.database.as_deref().filter(|_| !self.has_files)
     }
 
-    /// The database directory, if a broker also keeps queues in RocksDB. The light queues may be there only.
+    /// Returns the database directory, if a broker keeps queues in RocksDB, too. The light queues may be only there.
     pub fn second_rocksdb(&self) -> Option<&Path> {
         self.database.as_deref().filter(|_| self.has_files)
     }
@@ -128,17 +128,17 @@ impl ConsumeQueueStore {
         !topics.is_empty() && topics.values().all(|queues| matches!(queues, TopicQueues::Batch(_)))
     }
 
-    /// The topics, ascending by name.
+    /// Returns the topics, ascending by name.
     pub fn topics(&self) -> Vec<String> {
         self.read().keys().map(ToString::to_string).collect()
     }
 
-    /// Returns true if the topic has queues of any form but RocksDB's.
+    /// Returns true if the topic has queues in any format but RocksDB's.
     pub fn has_topic(&self, topic: &str) -> bool {
         self.read().contains_key(topic)
     }
 
-    /// The topic's queue ids, ascending; empty for a topic that has none.
+    /// Returns the topic's queue ids, ascending; empty for an unknown topic.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for RocksDB and batch consume queues.
@@ -146,18 +146,18 @@ impl ConsumeQueueStore {
         self.with_topic(topic, |queues| queues.iter().map(|(id, _)| *id).collect())
     }
 
-    /// One queue; `None` if it is absent.
+    /// Returns a queue; `None` if it is absent.
     ///
     /// # Errors
-    /// As [`ConsumeQueueStore::queue_ids`].
+    /// Those of [`ConsumeQueueStore::queue_ids`].
     pub fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
         self.with_topic(topic, |queues| {
-            let place = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
-            queues.get(place).map(|(_, queue)| queue.clone())
+            let index = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
+            queues.get(index).map(|(_, queue)| queue.clone())
         })
     }
 
-    /// Every queue that is kept in files, with its topic and id.
+    /// Returns every queue that is kept in files, with its topic and id.
     pub fn file_queues(&self) -> Vec<(Arc<str>, i32, Arc<ConsumeQueue>)> {
         let mut found = Vec::new();
         for (topic, queues) in self.read().iter() {
@@ -168,7 +168,7 @@ impl ConsumeQueueStore {
         found
     }
 
-    /// The queue, made if it is absent; `None` for a batch topic.
+    /// Returns the queue, which is added if it is absent; `None` for a batch topic.
     pub(crate) fn queue_or_new(&self, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
         if let Ok(Some(queue)) = self.queue(topic, queue_id) {
             return Some(queue);
@@ -177,7 +177,7 @@ impl ConsumeQueueStore {
         let queues = topics.entry(topic.into()).or_insert_with(|| TopicQueues::Files(Vec::new()));
         let TopicQueues::Files(queues) = queues else { return None };
         Some(match queues.binary_search_by_key(&queue_id, |(id, _)| *id) {
-            Ok(place) => queues.get(place)?.1.clone(),
+            Ok(index) => queues.get(index)?.1.clone(),
             Err(place) => {
                 let dir = self.root.join(CONSUME_QUEUE_DIR).join(topic).join(queue_id.to_string());
                 // The directory was listed when the store was opened: no file is opened by a name from a record.
@@ -189,7 +189,7 @@ impl ConsumeQueueStore {
         })
     }
 
-    /// Returns true if another process has removed a topic that had queue files.
+    /// Returns true if another process has removed a topic with queue files.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -205,7 +205,7 @@ impl ConsumeQueueStore {
         Ok(self.read().iter().any(is_lost))
     }
 
-    /// Topics with a batch consume queue, which are only read.
+    /// Returns the topics with a batch consume queue, which are only read.
     pub(crate) fn batch_topics(&self) -> BTreeSet<String> {
         let topics = self.read();
         let batch = topics.iter().filter(|(_, queues)| matches!(queues, TopicQueues::Batch(_)));
@@ -224,16 +224,17 @@ impl ConsumeQueueStore {
                 remedy: Some(Remedy::ReadOnly),
             });
         }
-        // A rebuild has files of a wrong length set aside.
+        // A rebuild moves files of a wrong length out of the store.
         if is_rebuilt { Ok(()) } else { self.expect_whole() }
     }
 
-    /// Entries that have the name of a topic or of a queue id, and are no directory: no message can be put into that queue.
+    /// Returns the entries with the name of a topic or of a queue id that are not directories: no message can be put into that
+    /// queue.
     pub(crate) fn misplaced(&self) -> &[PathBuf] {
         &self.misplaced
     }
 
-    /// Refuses queues with entries in memory for which no file can be made.
+    /// Refuses queues with entries in memory whose file cannot be created.
     ///
     /// # Errors
     /// [`Error::Invalid`].
@@ -255,7 +256,7 @@ impl ConsumeQueueStore {
         })
     }
 
-    /// Refuses queues of which one has a file of a wrong length.
+    /// Refuses queues if a file has a wrong length.
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -266,16 +267,16 @@ impl ConsumeQueueStore {
             .try_for_each(|(_, _, queue)| queue.expect_whole(usual))
     }
 
-    /// Returns true if a queue has a directory, and neither a file nor an entry in memory.
-    pub(crate) fn lacks_a_file(&self) -> bool {
+    /// Returns true if a queue has a directory, but neither a file nor an entry in memory.
+    pub(crate) fn has_queue_without_file(&self) -> bool {
         let queues = self.file_queues();
         queues
             .iter()
             .any(|(_, _, queue)| queue.last_file_len().is_none() && queue.max_offset() == 0)
     }
 
-    /// Writes out the entries that these queues hold in memory. New files are synced under temporary names first, together if
-    /// there are many. `progressed` is called after each step that may take a while: with true if a sync comes next.
+    /// Writes back the in-memory entries of these queues. New files are synced under temporary names first, together if there are
+    /// many. `progressed` is called after each step that may take a while, with true if a sync comes next.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -297,7 +298,7 @@ impl ConsumeQueueStore {
         }
     }
 
-    /// Writes out into the files that there are, and makes one new file for each queue with more entries.
+    /// Writes back into the existing files, and creates one new file for each queue with more entries.
     fn write_some<'a>(
         &self,
         queues: &'a [Arc<ConsumeQueue>],
@@ -325,14 +326,14 @@ impl ConsumeQueueStore {
             .try_for_each(|(queue, file)| queue.publish(file).inspect(|()| progressed(false)))
     }
 
-    /// Truncates the files where the queues end now, durably. After a crash (`rewrite_from`: entries of messages from there on
-    /// may not be on disk) the remaining entries are written again, and unfinished files are removed. `is_redone`: an earlier
-    /// recovery has not ended, and everything that it may have cut is cut again.
+    /// Truncates the files at the current ends of the queues, durably. After a crash (`rewrite_from`: entries of messages from
+    /// there on may not be on disk) the remaining entries are rewritten, and unfinished files are removed. With `is_redone` an
+    /// earlier recovery was interrupted, and everything that it may have cut is cut again.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn truncate_dirty(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
-        // Before anything is written: an error that is reported to another process first is then reported here, too.
+        // Opened before any write: an error that is reported to another process first is then reported here, too.
         self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
         let mut unsynced = UnsyncedTruncation::default();
         for (_, _, queue) in self.file_queues() {
@@ -355,7 +356,7 @@ impl ConsumeQueueStore {
         }
     }
 
-    /// The number of entries in the files of all queues; with `until`, of messages up to the one at that physical offset.
+    /// Returns the number of entries in the files of all queues; with `until`, of messages up to the one at that physical offset.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -364,8 +365,8 @@ impl ConsumeQueueStore {
         queues.iter().map(|(_, _, queue)| queue.count_entries(until)).sum()
     }
 
-    /// Returns the number of entries at the ends of all queues that name messages at or after this physical offset, and that records of
-    /// at most `longest` bytes can have.
+    /// Returns the number of entries at the ends of all queues that point to messages at or after this physical offset, with a
+    /// possible record size of at most `longest` bytes.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -377,7 +378,7 @@ impl ConsumeQueueStore {
             .sum()
     }
 
-    /// Makes everything that was written out durable.
+    /// Syncs everything that was written back.
     pub(crate) fn sync(&self) -> Result<()> {
         let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
         unsynced.sync(|| self.sync_all(Step::QueueFiles))
@@ -388,7 +389,7 @@ impl ConsumeQueueStore {
         synced.map_err(|error| Error::io("sync", &self.root, error))
     }
 
-    /// The file system, which a writer keeps open.
+    /// Returns the file system, which a writer keeps open.
     fn file_system(&self) -> io::Result<Arc<dyn FileSystem>> {
         if let Some(open) = self.file_system.get() {
             return Ok(open.clone());
@@ -436,7 +437,7 @@ impl ConsumeQueueStore {
         Ok(is_there.then_some(dir))
     }
 
-    /// Refuses a file size that no file has, and that files contradict. Where some have it, the others are damaged.
+    /// Refuses a given file size that no file has and that the files contradict. If some files have it, the others are damaged.
     pub(super) fn expect_file_size(&self) -> Result<()> {
         let queues = self.file_queues();
         let fitted = || queues.iter().map(|(.., queue)| queue.files.fitted());
@@ -446,28 +447,29 @@ impl ConsumeQueueStore {
         }
     }
 
-    /// Returns the lengths of the files of the queues below the store directory `root`, up to the first queue with a file of the
-    /// `expected` length.
+    /// Returns the lengths of the queue files in the store directory `root`, up to the first queue with a file of the `expected`
+    /// length.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
     pub(crate) fn sample_file_lens(env: &dyn Env, root: &Path, expected: u64) -> Result<Vec<u64>> {
         let is_file = |entry: &&DirEntry| entry.name.to_str().and_then(parse_segment_name).is_some() && entry.len > 0;
         let mut lens: Vec<u64> = Vec::new();
-        first_in_queues(env, root, |dir| {
+        find_in_queue_dirs(env, root, |dir| {
             lens.extend(list(env, dir)?.iter().filter(is_file).map(|entry| entry.len));
             Ok(lens.contains(&expected).then_some(()))
         })?;
         Ok(lens)
     }
 
-    /// Returns the size of a queue file below the store directory `root`: that of the first queue that has a file of a possible length.
+    /// Returns the size of a queue file in the store directory `root`: that of the first queue that has a file of a possible
+    /// length.
     ///
     /// # Errors
     /// As [`MappedFileQueue::load_derived`].
     pub fn find_file_size(env: &Arc<dyn Env>, root: &Path) -> Result<Option<u64>> {
         let unit = CQ_UNIT_SIZE as u64;
-        first_in_queues(env.as_ref(), root, |dir| {
+        find_in_queue_dirs(env.as_ref(), root, |dir| {
             let files = MappedFileQueue::load_derived(env.clone(), dir, None, MappingPool::shared(), unit)?;
             Ok(Some(files.file_size()).filter(|size| *size > 0 && size.is_multiple_of(unit)))
         })
@@ -478,7 +480,7 @@ impl ConsumeQueueStore {
         usual_len(self.file_queues().iter().filter_map(|(.., queue)| queue.last_file_len()))
     }
 
-    /// Adds the entries of messages that another process has appended, and gives the queue; `None` for a batch consume queue.
+    /// Adds the entries of messages that another process has appended, and returns the queue; `None` for a batch consume queue.
     pub(crate) fn add(&self, topic: &str, queue_id: i32, entries: QueueTail) -> Option<Arc<ConsumeQueue>> {
         let queue = self.queue_or_new(topic, queue_id)?;
         queue.extend(entries);
@@ -494,21 +496,21 @@ fn unsupported(path: &Path, what: &str) -> Error {
     }
 }
 
-/// The topics in a directory of queues, ascending by name.
+/// Returns the topics in a directory of queues, ascending by name.
 pub(super) fn topic_dirs<'a>(dir: &'a Path, entries: &'a [DirEntry]) -> impl Iterator<Item = (String, PathBuf)> + 'a {
     let topics = entries.iter().filter(|entry| is_directory(entry));
     topics.filter_map(|entry| Some((entry.name.to_str()?.to_owned(), dir.join(&entry.name))))
 }
 
-/// The unfinished files in a topic's directory.
+/// Returns the unfinished files in a topic's directory.
 pub(super) fn staged_files(dir: &Path, entries: &[DirEntry]) -> Vec<PathBuf> {
     let names = entries.iter().map(|entry| &entry.name);
     let staged = names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(UNFINISHED_PREFIX)));
     staged.map(|name| dir.join(name)).collect()
 }
 
-/// Returns the entries with such names that are not directories, without a writer's unfinished files.
-pub(super) fn no_directories<'a>(
+/// Returns the entries with such names that are not directories, except a writer's unfinished files.
+pub(super) fn misplaced_entries<'a>(
     dir: &'a Path,
     entries: &'a [DirEntry],
     has_name: impl Fn(&str) -> bool + 'a,
@@ -519,7 +521,7 @@ pub(super) fn no_directories<'a>(
     named.map(|name| dir.join(name))
 }
 
-/// The ids and directories of a topic's queues. RocketMQ passes over entries that are no number, too.
+/// Returns the ids and directories of a topic's queues. Like RocketMQ, it skips entries whose name is not a number.
 pub(super) fn queue_dirs(topic: &Path, entries: &[DirEntry]) -> impl Iterator<Item = (i32, PathBuf)> {
     let dirs = entries.iter().filter(|entry| is_directory(entry));
     dirs.filter_map(|entry| Some((parse_queue_id(entry.name.to_str()?)?, topic.join(&entry.name))))
@@ -530,12 +532,12 @@ pub(super) fn is_directory(entry: &DirEntry) -> bool {
     entry.kind == EntryKind::Directory
 }
 
-/// The id in the name of a queue's directory, written as a broker writes it.
+/// Parses the id in the name of a queue's directory, in the form that a broker writes.
 pub(super) fn parse_queue_id(name: &str) -> Option<i32> {
     name.parse().ok().filter(|id: &i32| *id >= 0 && id.to_string() == name)
 }
 
-/// The entries of a directory; none if it is missing.
+/// Returns the entries of a directory; no entries if it is missing.
 pub(super) fn list(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     match env.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -543,8 +545,8 @@ pub(super) fn list(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     }
 }
 
-/// Returns the first answer that `ask` gives for the directory of a queue.
-fn first_in_queues<T>(env: &dyn Env, root: &Path, mut ask: impl FnMut(&Path) -> Result<Option<T>>) -> Result<Option<T>> {
+/// Returns the first result that `ask` returns for the directory of a queue.
+fn find_in_queue_dirs<T>(env: &dyn Env, root: &Path, mut ask: impl FnMut(&Path) -> Result<Option<T>>) -> Result<Option<T>> {
     let topics = root.join(CONSUME_QUEUE_DIR);
     for topic in list(env, &topics)?.iter().filter(|entry| is_directory(entry)) {
         let dir = topics.join(&topic.name);

@@ -1,4 +1,4 @@
-//! Entries of a queue in its files: reads of one, of a block, and of several at once, and binary search.
+//! Reads of queue entries in files: one, a block, or several at once, and binary search.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use crate::error::Result;
 use crate::format::{CQ_UNIT_SIZE, CqUnit};
 use crate::storage::{MappedFileQueue, OpenFile};
 
-/// Bytes of an entry.
+/// The size of an entry.
 pub(super) const UNIT: i64 = CQ_UNIT_SIZE as i64;
-/// Bytes of a queue file if no file and no option states them: RocketMQ's 300,000 entries.
+/// The size of a queue file if no file and no option determines it: RocketMQ's 300,000 entries.
 const DEFAULT_FILE_SIZE: u64 = 6_000_000;
-/// Entries that are copied at once: as many as are read ahead of a scan.
+/// The entries that are copied at once: as many as a scan reads ahead.
 const COPIED_AT_ONCE: usize = 32;
-/// Bytes that are read at once: the entries of two pages.
+/// The bytes that are read at once: the entries of two pages.
 const BLOCK: u64 = 8192 / CQ_UNIT_SIZE as u64 * CQ_UNIT_SIZE as u64;
-/// Entries that are read after the first invalid one before it counts as the end: two pages.
+/// The entries that are examined after the first invalid one before it counts as the end: two pages.
 const LOOK_AHEAD: i64 = 2 * 4096 / UNIT;
 
 pub(super) fn entries_per_file(files: &MappedFileQueue) -> i64 {
@@ -29,9 +29,9 @@ pub(super) fn next_file_start(files: &MappedFileQueue, offset: i64) -> i64 {
     (offset / per_file + 1).saturating_mul(per_file)
 }
 
-/// The entry as the file has it, valid or not; `None` if there is no file, or if it ends before. Maps the file: for entries that are
-/// read one after the other. For a few entries of many queues see [`EntryReader`].
-pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
+/// Returns the entry of the file, valid or not; `None` if there is no file, or if it ends before. Maps the file, for consecutive
+/// reads. For a few entries of many queues see [`EntryReader`].
+pub(super) fn entry_in_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqUnit>> {
     let Some(at) = position_in_queue(offset) else {
         return Ok(None);
     };
@@ -48,7 +48,7 @@ pub(super) fn on_file(files: &MappedFileQueue, offset: i64) -> Result<Option<CqU
     Ok(None)
 }
 
-/// Adds the entries of the first of these offsets that lie in one file, up to the first that is none of a message. Maps the file.
+/// Adds the first entries of these offsets that are in one file, up to the first that does not point to a message. Maps the file.
 pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units: &mut Vec<CqUnit>) -> Result<()> {
     let Some(at) = position_in_queue(offsets.start) else {
         return Ok(());
@@ -79,25 +79,25 @@ pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units:
     Ok(())
 }
 
-/// The first byte of an entry; `None` where no file can have it.
+/// Returns the position of an entry in its queue; `None` if it overflows.
 pub(super) fn position_in_queue(offset: i64) -> Option<u64> {
     offset.checked_mul(UNIT).and_then(|at| u64::try_from(at).ok())
 }
 
-/// The entries of a queue that an open asks for several times: the first one, and the last two. They are kept, so that the files of ten
-/// thousand queues are opened once.
+/// The entries of a queue that an open needs several times: the first one, and the last two. They are cached, so that the files of
+/// ten thousand queues are opened once.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QueueEnds([Option<(i64, CqUnit)>; 3]);
 
 impl QueueEnds {
-    /// The entry at an offset, if it is one of them.
+    /// Returns the entry at an offset, if it is one of them.
     pub(super) fn get(&self, offset: i64) -> Option<CqUnit> {
         let found = self.0.iter().flatten().find(|(at, _)| *at == offset);
         found.map(|(_, unit)| *unit)
     }
 }
 
-/// Reads entries at random places, without a mapping: keeps the last file open, and one block of it in memory.
+/// A reader of entries in random order, without a mapping. It keeps the last file open, and one block of it in memory.
 pub(super) struct EntryReader<'a> {
     files: &'a MappedFileQueue,
     known: QueueEnds,
@@ -108,7 +108,7 @@ pub(super) struct EntryReader<'a> {
 }
 
 impl<'a> EntryReader<'a> {
-    /// A reader that opens no file for the entries in `known`.
+    /// Creates a reader that opens no file for the entries in `known`.
     pub(super) fn new(files: &'a MappedFileQueue, known: QueueEnds) -> Self {
         Self {
             files,
@@ -119,7 +119,7 @@ impl<'a> EntryReader<'a> {
         }
     }
 
-    /// Reads an entry, as [`on_file`] does.
+    /// Reads an entry, as [`entry_in_file`] does.
     pub(super) fn get(&mut self, offset: i64) -> Result<Option<CqUnit>> {
         if let Some(unit) = self.known.get(offset) {
             return Ok(Some(unit));
@@ -154,7 +154,7 @@ impl<'a> EntryReader<'a> {
         starts.get(next).map(|start| *start as i64 / UNIT)
     }
 
-    /// Opens the file that holds the byte at `at`, if it is not the open one.
+    /// Opens the file that contains the byte at `at`, if it is not the open one.
     fn open(&mut self, at: u64) -> Result<()> {
         let is_open = |file: &OpenFile| (file.start()..file.start().saturating_add(file.len())).contains(&at);
         if !self.file.as_ref().is_some_and(is_open) {
@@ -164,12 +164,12 @@ impl<'a> EntryReader<'a> {
         Ok(())
     }
 
-    /// Returns the offset after a valid entry of the file that starts at `start`, near the end of its written part, where the valid entries
-    /// usually end; `start` if no entry there is valid.
+    /// Returns the offset after a valid entry near the end of the written part of the file that starts at `start`, where the valid
+    /// entries usually end; `start` if no entry there is valid.
     fn guess_end(&mut self, start: i64) -> Result<i64> {
         self.open((start * UNIT) as u64)?;
         let parts = self.file.as_ref().map(OpenFile::written).unwrap_or_default();
-        // A file that this crate has made ends with a part of zeros.
+        // A file of this crate ends with a written part of zeros.
         let last: Vec<Range<u64>> = parts.iter().rev().take(2).cloned().collect();
         for part in last {
             let last_page = part.end.saturating_sub(1) / 4096 * 4096;
@@ -182,7 +182,7 @@ impl<'a> EntryReader<'a> {
     }
 }
 
-/// The block that begins at `at`; it is shorter where the file ends. Only its written part is read.
+/// Returns the block that begins at `at`; it is shorter at the end of the file. Only its written part is read.
 fn block_of(file: &OpenFile, at: u64) -> Result<Vec<u8>> {
     let block = at..file.len().min(at + BLOCK);
     let written = file.written_in(&block);
@@ -196,8 +196,8 @@ fn block_of(file: &OpenFile, at: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// First offset of `range` in the files whose entry names a message at or after `physical`. For a queue offset without an entry, the next
-/// entry decides: a missing file would hide the entries before it.
+/// Returns the first offset in `range` whose entry points to a message at or after `physical`. An offset without an entry is
+/// decided by the next entry, because a missing file would otherwise hide the entries before it.
 pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physical: i64) -> Result<i64> {
     let end = range.end;
     search(range, |mut offset| {
@@ -212,8 +212,8 @@ pub(super) fn first_at(entries: &mut EntryReader<'_>, range: Range<i64>, physica
     })
 }
 
-/// The end of the valid entries, and the entries that were read. They fill a file from its start, and the rest of the file is zero. Damage
-/// before valid entries does not end the queue.
+/// Returns the end of the valid entries, and the entries that were read. Valid entries fill a file from its start, and the rest of
+/// the file is zero. Damage before valid entries does not end the queue.
 pub(super) fn find_end(files: &MappedFileQueue) -> Result<(i64, QueueEnds)> {
     let mut entries = EntryReader::new(files, QueueEnds::default());
     let starts: Vec<i64> = files.starts().into_iter().map(|start| start as i64 / UNIT).collect();
@@ -229,11 +229,11 @@ pub(super) fn find_end(files: &MappedFileQueue) -> Result<(i64, QueueEnds)> {
         }
         if end > *start {
             let mut ends = QueueEnds::default();
-            // The other entries cost another file. They are needed only after a crash, or if messages have expired.
+            // Other entries would need another file. They are used only after a crash, or if messages have expired.
             let wanted = [end - 1, end - 2, *start];
-            for (place, offset) in ends.0.iter_mut().zip(wanted) {
+            for (end_entry, offset) in ends.0.iter_mut().zip(wanted) {
                 if offset >= *start {
-                    *place = entries.get(offset)?.map(|unit| (offset, unit));
+                    *end_entry = entries.get(offset)?.map(|unit| (offset, unit));
                 }
             }
             return Ok((end, ends));
@@ -251,7 +251,8 @@ fn find_valid(entries: &mut EntryReader<'_>, range: Range<i64>) -> Result<Option
     Ok(None)
 }
 
-/// First offset of `range` that is not `before`. The offsets that are `before` come first.
+/// Returns the first offset in `range` for which `before` is false (binary search). The offsets for which it is true must come
+/// first.
 pub(super) fn search(range: Range<i64>, mut before: impl FnMut(i64) -> Result<bool>) -> Result<i64> {
     let Range {
         start: mut low,

@@ -1,4 +1,4 @@
-//! Cursors over the entries of a queue: along the queue, and at random places.
+//! Cursors over the entries of a queue: sequential, and in random order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::log::consume_queue::consume_queue::{ConsumeQueue, names_message};
 use crate::log::consume_queue::entries::position_in_queue;
 use crate::storage::MappedFile;
 
-/// A cursor for a pass along a queue, which reads some entries at once: finding the file of an entry takes ten times as long as reading it.
-/// For a queue at whose end entries are added, and that does not change otherwise.
+/// A sequential cursor along a queue. It reads several entries at once, because finding the file of an entry takes ten times as
+/// long as reading it. For a queue that only grows at its end.
 #[derive(Debug)]
 pub struct EntryCursor {
     queue: Arc<ConsumeQueue>,
@@ -23,15 +23,15 @@ pub struct EntryCursor {
 }
 
 impl EntryCursor {
-    /// More at once save nothing.
-    pub const MOST: i64 = 32;
+    /// Larger reads are not faster.
+    pub const MAX_AT_ONCE: i64 = 32;
 
     /// Creates a cursor that has read nothing.
     pub fn new(queue: Arc<ConsumeQueue>) -> Self {
-        Self::reading_at_once(queue, Self::MOST)
+        Self::reading_at_once(queue, Self::MAX_AT_ONCE)
     }
 
-    /// Creates a cursor that reads this many entries at once. With very many queues, fewer take less memory.
+    /// Creates a cursor that reads this many entries at once. With very many queues, a small number saves memory.
     pub fn reading_at_once(queue: Arc<ConsumeQueue>, at_once: i64) -> Self {
         Self {
             queue,
@@ -48,33 +48,33 @@ impl EntryCursor {
         self.units.get(at).copied()
     }
 
-    /// Returns the entry at an offset, and reads the entries after it, too.
+    /// Returns the entry at an offset, and reads ahead of it.
     ///
     /// # Errors
-    /// As [`ConsumeQueue::unit`].
+    /// Those of [`ConsumeQueue::unit`].
     #[inline]
     pub(crate) fn unit(&mut self, offset: i64) -> Result<Option<CqUnit>> {
         self.unit_of(offset, &(offset..i64::MAX), false)
     }
 
-    /// Returns the entry at an offset, in a pass over a stretch from either end: reads no entry outside of the stretch.
+    /// Returns the entry at an offset, in a scan of a range from either end: reads no entry outside of the range.
     ///
     /// # Errors
-    /// As [`ConsumeQueue::unit`].
+    /// Those of [`ConsumeQueue::unit`].
     #[inline]
-    pub(crate) fn unit_of(&mut self, offset: i64, stretch: &Range<i64>, reverse: bool) -> Result<Option<CqUnit>> {
+    pub(crate) fn unit_of(&mut self, offset: i64, range: &Range<i64>, reverse: bool) -> Result<Option<CqUnit>> {
         match self.get(offset) {
             Some(unit) => Ok(Some(unit)),
-            None => self.read(offset, stretch, reverse),
+            None => self.read(offset, range, reverse),
         }
     }
 
-    fn read(&mut self, offset: i64, stretch: &Range<i64>, reverse: bool) -> Result<Option<CqUnit>> {
+    fn read(&mut self, offset: i64, range: &Range<i64>, reverse: bool) -> Result<Option<CqUnit>> {
         let after = offset.saturating_add(1);
         let block = if reverse {
-            stretch.start.max(after.saturating_sub(self.at_once))..after
+            range.start.max(after.saturating_sub(self.at_once))..after
         } else {
-            offset..stretch.end.min(offset.saturating_add(self.at_once))
+            offset..range.end.min(offset.saturating_add(self.at_once))
         };
         self.start = block.start;
         self.units.clear();
@@ -85,7 +85,7 @@ impl EntryCursor {
         }
     }
 
-    /// Returns the entry at an offset; `None` for a damaged one, too. For an entry near the queue's end no file is mapped.
+    /// Returns the entry at an offset; `None` also for a damaged one. For an entry near the queue's end no file is mapped.
     ///
     /// # Errors
     /// [`Error::Io`]: the entry could not be read.
@@ -103,29 +103,29 @@ impl EntryCursor {
         }
     }
 
-    /// Forgets the entries that were read.
+    /// Drops the entries that were read.
     pub(crate) fn forget(&mut self) {
         self.units.clear();
     }
 }
 
-/// A cursor for entries at random places. It keeps the files of the entries that it has read: searching a file again costs as much as reading
-/// several entries. Shows the queue as it was when the cursor was made.
+/// A cursor for entries in random order. It keeps the files of the entries that it has read, because finding a file again costs as
+/// much as reading several entries. It shows the queue as it was at the creation of the cursor.
 #[derive(Debug)]
 pub struct UnitCursor {
     queue: Arc<ConsumeQueue>,
     /// The queue offsets of its messages.
     offsets: Range<i64>,
-    /// The offsets among them whose entries are read in the files.
+    /// The offsets among them whose entries are read from the files.
     in_files: Range<i64>,
-    /// By the offset of the first byte.
+    /// The files, by the offset of their first byte.
     files: Vec<Arc<MappedFile>>,
-    /// The place of the file that was read last.
+    /// The index of the last file.
     last: usize,
 }
 
 impl UnitCursor {
-    /// A cursor over the entries that the queue has now.
+    /// Creates a cursor over the current entries of the queue.
     pub fn new(queue: Arc<ConsumeQueue>) -> Self {
         let (offsets, in_files) = queue.extent();
         Self {
@@ -137,7 +137,7 @@ impl UnitCursor {
         }
     }
 
-    /// Files that it keeps mapped.
+    /// Returns the number of files that it keeps mapped.
     pub fn files(&self) -> usize {
         self.files.len()
     }
@@ -145,7 +145,7 @@ impl UnitCursor {
     /// Returns the entry at an offset; `None` for a message that is absent or has expired.
     ///
     /// # Errors
-    /// As [`ConsumeQueue::unit`].
+    /// Those of [`ConsumeQueue::unit`].
     #[inline]
     pub fn unit(&mut self, offset: i64) -> Result<Option<CqUnit>> {
         if !self.offsets.contains(&offset) {
@@ -161,7 +161,8 @@ impl UnitCursor {
         self.queue.unit(offset)
     }
 
-    /// Brings the entry into the cache of the processor, if its file was met before, so that [`unit`](Self::unit) does not wait for it.
+    /// Prefetches the entry into the processor's cache, if its file is known, so that [`unit`](Self::unit) does not wait for
+    /// memory.
     #[inline]
     pub fn touch(&self, offset: i64) {
         if let Some(at) = position_in_queue(offset).filter(|_| self.in_files.contains(&offset))
@@ -174,7 +175,7 @@ impl UnitCursor {
         }
     }
 
-    /// The entry as the file has it; `None` if there is no file, or if it could not be read.
+    /// Returns the entry of the file; `None` if there is no file, or if it could not be read.
     #[inline]
     fn in_file(&mut self, offset: i64) -> Result<Option<CqUnit>> {
         let Some(at) = position_in_queue(offset) else {

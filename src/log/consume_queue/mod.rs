@@ -1,4 +1,4 @@
-//! Consume queues: for each queue, where its messages lie in the log, in files and an in-memory tail.
+//! Consume queues: the log position of each message of a queue, in files and an in-memory tail.
 
 /// The in-memory tail of a queue.
 mod tail;

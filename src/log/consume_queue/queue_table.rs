@@ -1,18 +1,18 @@
-//! Finds what belongs to the queue of a message, for message after message of the log.
+//! A table of values by topic and queue id, for lookups message by message.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-/// A value for each queue that was met, by topic and queue id. The next message is often of the same topic as the last one: that topic is
-/// found without a search.
+/// A value for each queue, by topic and queue id. Fast path: the next message often has the topic of the last one, which is found
+/// without a search.
 #[derive(Debug)]
 pub struct QueueTable<T> {
     values: Vec<T>,
     topics: Vec<Topic>,
-    /// Places in `topics`.
+    /// Indexes into `topics`.
     places: HashMap<Box<[u8]>, usize, RandomState>,
-    /// The place of the topic that was asked for last.
+    /// The index of the last topic.
     last: usize,
 }
 
@@ -23,7 +23,7 @@ pub struct QueueHandle(usize);
 #[derive(Debug)]
 struct Topic {
     name: Box<[u8]>,
-    /// By queue id, ascending.
+    /// The queues, ascending by queue id.
     queues: Vec<(i32, QueueHandle)>,
 }
 
@@ -60,7 +60,7 @@ impl<T> QueueTable<T> {
         self.values.get_mut(place.0)
     }
 
-    /// Adds a queue, which has no value yet.
+    /// Adds a queue that has no value yet.
     pub fn add(&mut self, topic: &[u8], queue_id: i32, value: T) -> QueueHandle {
         let place = QueueHandle(self.values.len());
         self.values.push(value);
@@ -69,7 +69,7 @@ impl<T> QueueTable<T> {
         if at == next {
             self.topics.push(Topic {
                 name: topic.into(),
-                // Most have one, where there are very many.
+                // Most topics have one queue if there are very many topics.
                 queues: Vec::with_capacity(1),
             });
         }

@@ -1,27 +1,27 @@
-//! The entries of a queue that are in memory, as stretches without a gap; most queues have one. A map of single entries takes twice the
-//! memory and several times as long, and a store whose queue files are lost has all its entries here.
+//! The in-memory tail of a queue, stored as runs of consecutive entries; most queues have one run. A map of single entries takes
+//! twice the memory and several times as long, and a store that lost its queue files has all of its entries here.
 
 use std::ops::RangeFrom;
 
 use crate::format::CqUnit;
 
-/// Entries by queue offset.
+/// The entries of a queue in memory, by queue offset.
 #[derive(Debug, Clone, Default)]
 pub struct QueueTail {
-    /// Ascending, and no two overlap. None is empty.
-    stretches: Vec<Stretch>,
+    /// Ascending, without overlaps. No run is empty.
+    runs: Vec<Run>,
     len: usize,
 }
 
-/// Entries without a gap.
+/// A run of consecutive entries.
 #[derive(Debug, Clone)]
-struct Stretch {
+struct Run {
     /// The queue offset of the first.
     start: i64,
     units: Vec<CqUnit>,
 }
 
-impl Stretch {
+impl Run {
     fn end(&self) -> i64 {
         self.start.saturating_add(self.units.len() as i64)
     }
@@ -40,59 +40,56 @@ impl QueueTail {
 
     /// Returns the offset of the first entry.
     pub fn first(&self) -> Option<i64> {
-        self.stretches.first().map(|stretch| stretch.start)
+        self.runs.first().map(|run| run.start)
     }
 
     /// Returns the offset after the last entry.
     pub fn end(&self) -> Option<i64> {
-        self.stretches.last().map(Stretch::end)
+        self.runs.last().map(Run::end)
     }
 
     /// Returns the entry at an offset.
     pub fn get(&self, offset: i64) -> Option<CqUnit> {
-        let stretch = self.stretches.get(self.after(offset).checked_sub(1)?)?;
-        stretch.units.get(usize::try_from(offset - stretch.start).ok()?).copied()
+        let run = self.runs.get(self.after(offset).checked_sub(1)?)?;
+        run.units.get(usize::try_from(offset - run.start).ok()?).copied()
     }
 
     /// Returns the entries from an offset on, up to the next gap.
     pub fn from(&self, offset: i64) -> &[CqUnit] {
-        let stretch = self
-            .after(offset)
-            .checked_sub(1)
-            .and_then(|before| self.stretches.get(before));
-        let units = stretch.and_then(|stretch| stretch.units.get(usize::try_from(offset - stretch.start).ok()?..));
+        let run = self.after(offset).checked_sub(1).and_then(|before| self.runs.get(before));
+        let units = run.and_then(|run| run.units.get(usize::try_from(offset - run.start).ok()?..));
         units.unwrap_or_default()
     }
 
     /// Returns the first offset in a range that has an entry.
     pub fn next(&self, from: RangeFrom<i64>) -> Option<i64> {
-        let next = || self.stretches.get(self.after(from.start)).map(|stretch| stretch.start);
+        let next = || self.runs.get(self.after(from.start)).map(|run| run.start);
         self.get(from.start).map(|_| from.start).or_else(next)
     }
 
-    /// Returns the offset after the last entry before `offset`, which has no entry.
+    /// Returns the offset after the last entry before `offset`, which must have no entry.
     pub fn end_before(&self, offset: i64) -> Option<i64> {
-        let before = self.stretches.get(self.after(offset).checked_sub(1)?);
-        before.map(Stretch::end)
+        let before = self.runs.get(self.after(offset).checked_sub(1)?);
+        before.map(Run::end)
     }
 
     /// Adds an entry; returns the entry that it replaces.
     #[inline]
     pub fn insert(&mut self, offset: i64, unit: CqUnit) -> Option<CqUnit> {
         let after = self.after(offset);
-        if let Some(stretch) = after.checked_sub(1).and_then(|before| self.stretches.get_mut(before)) {
-            let at = usize::try_from(offset - stretch.start).unwrap_or(usize::MAX);
-            if let Some(known) = stretch.units.get_mut(at) {
+        if let Some(run) = after.checked_sub(1).and_then(|before| self.runs.get_mut(before)) {
+            let at = usize::try_from(offset - run.start).unwrap_or(usize::MAX);
+            if let Some(known) = run.units.get_mut(at) {
                 return Some(std::mem::replace(known, unit));
             }
-            if at == stretch.units.len() {
-                stretch.units.push(unit);
+            if at == run.units.len() {
+                run.units.push(unit);
                 self.len += 1;
                 return None;
             }
         }
         let units = vec![unit];
-        self.stretches.insert(after, Stretch { start: offset, units });
+        self.runs.insert(after, Run { start: offset, units });
         self.len += 1;
         None
     }
@@ -110,29 +107,27 @@ impl QueueTail {
 
     /// Removes every entry before `end`.
     pub fn forget_before(&mut self, end: i64) {
-        for stretch in self.stretches.iter_mut().take_while(|stretch| stretch.start < end) {
-            let gone = usize::try_from(end - stretch.start)
-                .unwrap_or(usize::MAX)
-                .min(stretch.units.len());
-            stretch.units.drain(..gone);
-            stretch.start += gone as i64;
+        for run in self.runs.iter_mut().take_while(|run| run.start < end) {
+            let gone = usize::try_from(end - run.start).unwrap_or(usize::MAX).min(run.units.len());
+            run.units.drain(..gone);
+            run.start += gone as i64;
             self.len -= gone;
         }
-        self.stretches.retain(|stretch| !stretch.units.is_empty());
+        self.runs.retain(|run| !run.units.is_empty());
     }
 
     /// Iterates over the entries, by ascending offset.
     pub fn iter(&self) -> impl Iterator<Item = (i64, CqUnit)> {
-        let stretches = self.stretches.iter();
-        stretches.flat_map(|stretch| (stretch.start..).zip(stretch.units.iter().copied()))
+        let runs = self.runs.iter();
+        runs.flat_map(|run| (run.start..).zip(run.units.iter().copied()))
     }
 
-    /// Returns the place of the first stretch that starts after `offset`. Entries are added at the end almost always.
+    /// Returns the index of the first run that starts after `offset`. Fast path: entries are almost always added at the end.
     fn after(&self, offset: i64) -> usize {
-        if self.stretches.last().is_none_or(|last| last.start <= offset) {
-            return self.stretches.len();
+        if self.runs.last().is_none_or(|last| last.start <= offset) {
+            return self.runs.len();
         }
-        self.stretches.partition_point(|stretch| stretch.start <= offset)
+        self.runs.partition_point(|run| run.start <= offset)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Truncates the files of a queue after recovery: no entry past its end is left, and no file without an entry.
+//! Truncates the files of a queue after recovery: no entry past its end remains, and no file without an entry.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -9,10 +9,11 @@ use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::entries::{UNIT, first_at};
 use crate::storage::{Access, Env, OpenFile, Step};
 
-/// After this many zeros past a queue's end, the rest of the file counts as zeros: reading the rest of 50,000 queue files takes minutes.
-const LOOKED_AT_ONCE: usize = 256 * 1024;
+/// The number of zeros past a queue's end after which the rest of the file counts as zeros: reading the rest of 50,000 queue files
+/// takes minutes.
+const READ_AT_ONCE: usize = 256 * 1024;
 
-/// The changes of a truncation in a queue's directory that are not durable yet.
+/// The changes of a truncation that are not durable yet.
 #[derive(Debug, Default)]
 pub(super) struct UnsyncedTruncation {
     /// Files in which bytes were overwritten.
@@ -45,9 +46,9 @@ impl UnsyncedTruncation {
 }
 
 impl ConsumeQueue {
-    /// Zeroes what a crash has left past the queue's end, and removes the files without an entry of a message, newest first: a
-    /// broker takes a file full of zeros for an entry. `is_redone`: an earlier recovery has not ended, so zeros that are read may
-    /// not be on disk.
+    /// Zeroes the bytes that a crash has left past the queue's end, and removes the files without an entry of a message, newest
+    /// first: a broker takes a file full of zeros for an entry. With `is_redone` an earlier recovery was interrupted, so zeros that
+    /// are read may not be on disk.
     pub(super) fn truncate_dirty(&self, clean: bool, is_redone: bool) -> Result<UnsyncedTruncation> {
         let mut unsynced = UnsyncedTruncation::default();
         let end = self.state().in_files.end;
@@ -74,8 +75,8 @@ impl ConsumeQueue {
         Ok(self.entries().get(offset)?.is_some_and(CqUnit::is_pre_blank))
     }
 
-    /// Zeroes the bytes past the end in the file that holds it; if `is_redone`, also those that read as zeros. Says whether anything was
-    /// written.
+    /// Zeroes the bytes past the end in the file that contains it; if `is_redone`, also those that read as zeros. Returns true if
+    /// anything was written.
     fn zero_after_end(&self, start: u64, end: i64, is_redone: bool) -> Result<bool> {
         let Some(file) = self.files.open(start)? else {
             return Ok(false);
@@ -100,7 +101,7 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// Writes the entries of messages at or after `physical` again: where a sync has failed they may be in memory alone.
+    /// Rewrites the entries of messages at or after `physical`: after a failed sync they may be in memory only.
     pub(super) fn rewrite(&self, physical: i64) -> Result<()> {
         let range = self.state().in_files.clone();
         if self.last_unit()?.is_none_or(|unit| unit.physical_offset < physical) {
@@ -129,13 +130,14 @@ impl ConsumeQueue {
     }
 }
 
-/// Returns the position after the last byte at or after `from` that is not zero, up to a stretch that is zero; `from` if all are zero.
+/// Returns the position after the last non-zero byte at or after `from`, up to a range of zeros of [`READ_AT_ONCE`] bytes; `from`
+/// if all are zero.
 fn last_stale(file: &OpenFile, from: u64) -> Result<u64> {
     let (mut at, mut stale) = (from, from);
     let mut bytes = Vec::new();
     while at < file.len() {
-        let stretch = at..file.len().min(at + LOOKED_AT_ONCE as u64);
-        let written = file.written_in(&stretch);
+        let range = at..file.len().min(at + READ_AT_ONCE as u64);
+        let written = file.written_in(&range);
         bytes.resize((written.end - written.start) as usize, 0);
         let read = file.read(written.start, &mut bytes)?;
         bytes.truncate(read);
@@ -143,7 +145,7 @@ fn last_stale(file: &OpenFile, from: u64) -> Result<u64> {
             break;
         };
         stale = written.start + last as u64 + 1;
-        at = stretch.end;
+        at = range.end;
     }
     Ok(stale)
 }

@@ -12,14 +12,14 @@ use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::entries::{QueueEnds, UNIT};
 use crate::storage::{Env, File, Step, create_dir};
 
-/// Queue files that are synced one by one; of more, the whole file system is synced in one call.
+/// The most queue files that are synced one by one; more are synced with the whole file system in one call.
 pub(super) const SYNCED_ONE_BY_ONE: usize = 16;
 
-/// The queue files with writes that no sync has covered.
+/// The queue files with unsynced writes.
 #[derive(Debug)]
 pub(super) enum Unsynced {
-    /// All of them, each held open since the first such write: the system reports a write error to the descriptors that were open at that
-    /// time.
+    /// All of them, each held open since the first such write: the system reports a write error to the descriptors that were open
+    /// at that time.
     Files(BTreeMap<PathBuf, Arc<dyn File>>),
     /// Too many to hold open, or some with new names: only a sync of the file system covers them.
     Everything,
@@ -41,7 +41,7 @@ impl Unsynced {
         Ok(file)
     }
 
-    /// Makes what was written durable: the files one by one, or `everything`.
+    /// Syncs the writes: the files one by one, or `everything`.
     pub(super) fn sync(&mut self, everything: impl FnOnce() -> Result<()>) -> Result<()> {
         match self {
             Self::Files(files) => files.iter().try_for_each(|(path, file)| {
@@ -59,58 +59,60 @@ impl Unsynced {
 #[derive(Debug)]
 pub(super) struct StagedFile {
     new: PathBuf,
-    /// Open since its first write; `None` once it is closed.
+    /// The file, open since its first write; `None` once it is closed.
     file: Option<Arc<dyn File>>,
     start: u64,
     entries: Range<i64>,
 }
 
 impl StagedFile {
-    /// Makes it durable, so that no power cut leaves a file of zeros under its final name. A closed one needs a sync of the file system.
+    /// Syncs the file, so that no power cut leaves a file of zeros under its final name. A closed one needs a sync of the file
+    /// system.
     pub(super) fn sync(&self) -> Result<()> {
         let synced = self.file.as_ref().map_or(Ok(()), |file| file.sync(Step::QueueFiles));
         synced.map_err(|error| Error::io("sync", &self.new, error))
     }
 
-    /// Gives its descriptor back.
+    /// Closes its descriptor.
     pub(super) fn close(&mut self) {
         self.file = None;
     }
 
-    /// Removes it, if it did not get its final name.
+    /// Removes it, unless it has got its final name.
     pub(super) fn discard(&self, env: &dyn Env) {
         let _ = env.unlink(&self.new);
     }
 }
 
 impl ConsumeQueue {
-    /// Writes the tail out into the files that there are; visible, not durable. The next entries then go into a new file, which has a
-    /// temporary name.
+    /// Writes the tail back into the existing files; visible, not durable. If the next entries need a new file, it is created under
+    /// a temporary name and returned.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(super) fn write_out(&self, unsynced: &mut Unsynced) -> Result<Option<StagedFile>> {
-        while let Some((first, bytes)) = self.next_stretch() {
+        while let Some((first, bytes)) = self.next_run() {
             let file_start = self.next_file_start(first) - self.entries_per_file();
             let (start, at) = ((file_start * UNIT) as u64, ((first - file_start) * UNIT) as u64);
-            let stretch = first..first + bytes.len() as i64 / UNIT;
+            let entries = first..first + bytes.len() as i64 / UNIT;
             if !self.files.has(start) {
-                // Names are made, and perhaps removed again.
+                // Names are created, and perhaps removed again.
                 *unsynced = Unsynced::Everything;
-                return self.stage(start, stretch, at, &bytes).map(Some);
+                return self.stage(start, entries, at, &bytes).map(Some);
             }
             let path = self.files.dir().join(segment_name(start));
             let written = unsynced
                 .open(&path, || self.files.open_for_writing(start))
                 .and_then(|file| file.write_all_at(&bytes, at));
             written.map_err(|error| Error::full_or_io("write", &path, error))?;
-            self.wrote(stretch);
+            self.mark_written(entries);
         }
         Ok(None)
     }
 
-    /// The first entries of the tail without a gap and in one file: the queue offset of the first, and the bytes of all.
-    fn next_stretch(&self) -> Option<(i64, Vec<u8>)> {
+    /// Returns the first entries of the tail that are consecutive and belong to one file: the queue offset of the first, and the
+    /// encoded bytes of all.
+    fn next_run(&self) -> Option<(i64, Vec<u8>)> {
         let state = self.state();
         let first = state.tail.first()?;
         let mut bytes = Vec::new();
@@ -123,8 +125,8 @@ impl ConsumeQueue {
         Some((first, bytes))
     }
 
-    /// Makes a queue file beside the queue's directory, where a broker ignores names that are no number. It gets its entries there: a
-    /// broker takes a file full of zeros for an entry.
+    /// Creates a queue file next to the queue's directory, where a broker ignores names that are not numbers, and writes its
+    /// entries there: a broker takes a file full of zeros for an entry.
     fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
         let size = (self.entries_per_file() * UNIT) as u64;
         let queue = self.files.dir().file_name().unwrap_or_default();
@@ -133,7 +135,7 @@ impl ConsumeQueue {
         for dir in [topic, self.files.dir()] {
             create_dir(self.env.as_ref(), dir)?;
         }
-        // An earlier process may have died while it made this file.
+        // An earlier process may have died while it created this file.
         let _ = self.env.unlink(&new);
         let filled = || {
             let file = self.env.create(&new)?;
@@ -154,12 +156,12 @@ impl ConsumeQueue {
             Err(error) => {
                 // The unfinished file must not keep its space.
                 let _ = self.env.unlink(&new);
-                Err(Error::full_or_io("make", &new, error))
+                Err(Error::full_or_io("create", &new, error))
             }
         }
     }
 
-    /// Gives its final name to a file that was staged, and synced since.
+    /// Renames a staged and synced file to its final name.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -169,12 +171,12 @@ impl ConsumeQueue {
             .rename(&staged.new, &path)
             .map_err(|error| Error::full_or_io("rename", &path, error))?;
         self.files.add(staged.start);
-        self.wrote(staged.entries.clone());
+        self.mark_written(staged.entries.clone());
         Ok(())
     }
 
-    /// Notes that the first entries of the tail, up to here, are in the files now.
-    fn wrote(&self, entries: Range<i64>) {
+    /// Moves the first entries of the tail, up to the end of `entries`, to the entries in files.
+    fn mark_written(&self, entries: Range<i64>) {
         let mut state = self.state_mut();
         state.ends = QueueEnds::default();
         state.tail.forget_before(entries.end);

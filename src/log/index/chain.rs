@@ -1,21 +1,21 @@
-//! Chains of items: the newest item of a slot, the one put before it, and so on.
+//! Hash chains: from the newest item of a slot to the oldest.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::error::Result;
 use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
 use crate::interrupt;
 use crate::storage::MappedFile;
 
-/// Chains that are followed at once. A pass reads one item of each, which the pass before has asked the memory for.
+/// The chains that are followed at once. Each round reads one item of each chain, which the previous round has prefetched.
 const AT_ONCE: usize = 32;
-/// Items that are copied at once.
+/// The items that are copied at once.
 const COPIED_AT_ONCE: usize = 128;
-/// Slots that are looked at together, so that they take 64 MiB at most. A broker's file has five million; a file of 2 GiB may have
-/// five hundred million.
-const MOST: u32 = 1 << 24;
-/// Slots that take little memory.
-const FEW: u32 = 1 << 16;
+/// The most slots of one window, which take 64 MiB. A broker's file has five million slots; a file of 2 GiB may have five hundred
+/// million.
+const MAX_WINDOW: u32 = 1 << 24;
+/// The least slots of one window, which take little memory.
+const MIN_WINDOW: u32 = 1 << 16;
 
 /// A record that may have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,26 +26,26 @@ pub struct Candidate {
     pub key: usize,
 }
 
-/// Keys that are looked for at once.
+/// A lookup of several keys.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyLookup<'a> {
     /// The number and the hash of each.
     pub keys: &'a [(usize, i32)],
-    /// Physical offsets at which records are wanted.
+    /// The range of physical offsets of wanted records.
     pub range: &'a Range<i64>,
-    /// Store times of which one must be possible for a record; `None` for any.
-    pub times: Option<&'a Range<i64>>,
-    /// Most records for each key, the newest.
+    /// The wanted store times; `None` for any.
+    pub times: Option<&'a RangeInclusive<i64>>,
+    /// The most records for each key, the newest.
     pub most: usize,
 }
 
 impl KeyLookup<'_> {
-    /// Returns true unless the item excludes every wanted store time.
+    /// Returns false if the store time of the item is certainly not wanted.
     #[inline]
     fn may_be_in_time(&self, number: i32, item: &IndexItem, header: &IndexHeader) -> bool {
         self.times.is_none_or(|times| {
             let of_item = header.times(number, item);
-            *of_item.start() < times.end && times.start <= *of_item.end()
+            of_item.start() <= times.end() && times.start() <= of_item.end()
         })
     }
 }
@@ -53,27 +53,27 @@ impl KeyLookup<'_> {
 /// The records that may have the keys of a lookup.
 #[derive(Debug, Default)]
 pub struct Candidates {
-    /// In no order.
+    /// The records, in no order.
     pub records: Vec<Candidate>,
-    /// The number and the hash of each key that has as many records as were wanted, and perhaps more.
+    /// The number and the hash of each key for which the limit was reached, so that there may be more records.
     pub cut: Vec<(usize, i32)>,
 }
 
-/// The chain that holds the items of one key.
+/// A cursor over the chain of one key's slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chain {
     key_hash: i32,
     slot: u32,
-    /// The next item; 0 after the last one.
+    /// The number of the next item; 0 after the last one.
     number: i32,
-    /// The item before it in the chain.
+    /// The number of the previous item in the chain.
     before: i32,
 }
 
-/// The next item of a chain.
+/// The result of following a chain to its next item.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// No item of this chain: the chain is broken here.
+    /// Not an item of this chain: the chain is broken here.
     Broken,
     /// An item of another key, or past the header's count.
     Other,
@@ -82,7 +82,7 @@ pub(super) enum Link {
 }
 
 impl Chain {
-    /// The whole chain; `None` if its slot could not be read.
+    /// Starts at the newest item; `None` if the slot could not be read.
     #[inline]
     pub(super) fn new(mapped: &MappedFile, geometry: IndexGeometry, key_hash: i32) -> Option<Self> {
         let slot = geometry.slot_of(key_hash);
@@ -98,18 +98,18 @@ impl Chain {
         self.number == 0
     }
 
-    /// The number of the next item.
+    /// Returns the number of the next item.
     pub(super) fn number(&self) -> i32 {
         self.number
     }
 
-    /// The next item; `None` if absent of this number or it could not be read.
+    /// Returns the next item; `None` if its number is out of range or it could not be read.
     #[inline]
     pub(super) fn next_item(&self, mapped: &MappedFile, geometry: IndexGeometry) -> Option<IndexItem> {
         item(mapped, geometry, self.number)
     }
 
-    /// Brings the next item into the cache of the processor.
+    /// Prefetches the next item into the processor's cache.
     #[inline]
     fn touch(&self, mapped: &MappedFile, geometry: IndexGeometry) {
         let at = geometry.item_position(self.number.cast_unsigned()) as usize;
@@ -121,7 +121,7 @@ impl Chain {
     #[inline]
     pub(super) fn follow(&mut self, item: Option<IndexItem>, geometry: IndexGeometry, header: &IndexHeader) -> Link {
         let number = self.number;
-        // Links lead to older items of the same slot, so numbers must fall: a cycle or a stray link ends the walk.
+        // Links lead to older items of the same slot, so numbers must fall: this detects cycles and stray links.
         let in_order = number > 0 && number < self.before;
         let Some(item) = item.filter(|item| in_order && geometry.slot_of(item.key_hash) == self.slot) else {
             return Link::Broken;
@@ -139,11 +139,11 @@ impl Chain {
     }
 }
 
-/// Follows the chain of one key from its newest item on, and hands over the items of the key until `take` returns false. Returns false if
-/// the chain is broken, or its slot cannot be read.
+/// Follows the chain of one key from its newest item on, and passes the items of the key to `take` until it returns false. Returns
+/// false if the chain is broken, or its slot cannot be read.
 ///
 /// # Errors
-/// As [`interrupt::check`].
+/// Those of [`interrupt::check`].
 #[inline]
 pub(super) fn follow_one(
     mapped: &MappedFile,
@@ -170,10 +170,10 @@ pub(super) fn follow_one(
     Ok(true)
 }
 
-/// Returns the records to which the chain of the only key leads; `None` if it is broken.
+/// Returns the records to which the chain of a single key leads; `None` if the chain is broken.
 ///
 /// # Errors
-/// As [`interrupt::check`].
+/// Those of [`interrupt::check`].
 pub(super) fn find_one(
     mapped: &MappedFile,
     geometry: IndexGeometry,
@@ -195,10 +195,11 @@ pub(super) fn find_one(
     Ok(is_whole.then_some(found))
 }
 
-/// Returns the records to which the chains of these of the keys lead, many chains at once; `None` if a chain is broken.
+/// Returns the records to which the chains of those keys lead that pass `may_hold`, following many chains at once to overlap memory
+/// accesses; `None` if a chain is broken.
 ///
 /// # Errors
-/// As [`interrupt::check`].
+/// Those of [`interrupt::check`].
 pub(super) fn find_many(
     mapped: &MappedFile,
     geometry: IndexGeometry,
@@ -208,9 +209,9 @@ pub(super) fn find_many(
 ) -> Result<Option<Candidates>> {
     let mut keys = lookup.keys.iter().filter(|(_, hash)| may_hold(*hash)).fuse();
     let mut found = Candidates::default();
-    // Keys for whose slots the memory was asked.
+    // Keys whose slots are prefetched.
     let mut next: Vec<(usize, i32)> = Vec::with_capacity(AT_ONCE);
-    // Each with the number of its key, and how many records more are wanted. The memory was asked for the next item of each, too.
+    // Chains, each with the number of its key and the number of records still wanted. The next item of each is prefetched.
     let mut chains: Vec<(usize, usize, Chain)> = Vec::with_capacity(AT_ONCE);
     loop {
         interrupt::check()?;
@@ -273,7 +274,7 @@ pub(super) fn item(mapped: &MappedFile, geometry: IndexGeometry, number: i32) ->
         .then(|| IndexItem::decode(&bytes))
 }
 
-/// Adds the items with these numbers, up to the first for which the file has no room.
+/// Adds the items with these numbers, up to the capacity of the file.
 pub(super) fn add_items(mapped: &MappedFile, geometry: IndexGeometry, mut numbers: Range<i32>, into: &mut Vec<IndexItem>) {
     numbers.end = numbers.end.min(i32::try_from(geometry.items).unwrap_or(i32::MAX));
     let mut copy = [0; COPIED_AT_ONCE * ITEM_SIZE];
@@ -293,15 +294,15 @@ pub(super) fn add_items(mapped: &MappedFile, geometry: IndexGeometry, mut number
     }
 }
 
-/// Returns windows over the slots of a file. The items before number `count` are read once for each window: for few items a window takes
-/// little memory, and for many items it has enough slots that they are not read often.
+/// Returns windows over the slots of a file. Each window needs one pass over the items before number `count`. So for few items a
+/// window takes little memory, and for many items it has so many slots that few passes are needed.
 pub(super) fn windows(geometry: IndexGeometry, count: i32) -> impl Iterator<Item = Range<u32>> {
-    let size = count.unsigned_abs().saturating_mul(4).clamp(FEW, MOST);
+    let size = count.unsigned_abs().saturating_mul(4).clamp(MIN_WINDOW, MAX_WINDOW);
     let firsts = (0..geometry.slots).step_by(size as usize);
     firsts.map(move |first| first..geometry.slots.min(first.saturating_add(size)))
 }
 
-/// The number of the newest item of each slot of a window, 0 for none.
+/// The number of the newest item of each slot of a window, 0 for an empty slot.
 #[derive(Debug)]
 pub(super) struct NewestItems {
     first: u32,
@@ -309,7 +310,7 @@ pub(super) struct NewestItems {
 }
 
 impl NewestItems {
-    /// No slot has an item.
+    /// Creates a window of empty slots.
     pub(super) fn none(window: Range<u32>) -> Self {
         Self {
             first: window.start,
@@ -317,18 +318,18 @@ impl NewestItems {
         }
     }
 
-    /// Sets the newest item of a slot, and gives the one before; `None` if the slot is not in the window.
+    /// Sets the newest item of a slot, and returns the previous one; `None` if the slot is not in the window.
     pub(super) fn replace(&mut self, slot: u32, number: i32) -> Option<i32> {
         let newest = self.numbers.get_mut(slot.checked_sub(self.first)? as usize)?;
         Some(std::mem::replace(newest, number))
     }
 
-    /// The first slot of the window.
+    /// Returns the first slot of the window.
     pub(super) fn first(&self) -> u32 {
         self.first
     }
 
-    /// By slot.
+    /// Returns the numbers, by slot.
     pub(super) fn numbers(&self) -> &[i32] {
         &self.numbers
     }

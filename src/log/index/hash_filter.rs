@@ -1,17 +1,17 @@
-//! A Bloom filter over the hashes of an index file: most files of a store hold no key with a given hash, and to find that out in
-//! the file takes several reads of distant places.
+//! A Bloom filter over the hashes of an index file: most files of a store do not contain a given hash, and a negative lookup in the
+//! file takes several random reads.
 //!
-//! It is blocked: the bits of one hash lie in one word. It is made from the items of a full file, which never change, and costs as much
-//! as some ten thousand lookups. So it is built lazily, after enough lookups to repay its cost.
+//! The filter is blocked: the bits of one hash are in one word. It is built from the items of a full file, which never change, and
+//! costs as much as some ten thousand lookups. So it is built lazily, after enough lookups to repay its cost.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
 
-/// Bits for each item. Of the hashes that a file does not hold, fewer than one in a hundred looks as if it did.
+/// The bits for each item. The false positive rate is below 1 %.
 const BITS_PER_ITEM: u64 = 16;
-/// A lookup in the file takes as long as looking at this many items to make the filter.
+/// The number of items that can be added to a filter in the time of one lookup in the file.
 const ITEMS_PER_LOOKUP: u64 = 8;
 
 /// A Bloom filter: may rule a hash out, never in.
@@ -59,20 +59,20 @@ impl HashFilter {
     }
 }
 
-/// The filter of a file, once it pays.
+/// The lazily built filter of a file.
 #[derive(Debug, Default)]
 pub(super) struct FilterSlot {
-    /// Keys that were looked for so far.
-    looked_for: AtomicU64,
-    /// `None` inside: the file can have none.
+    /// The number of keys looked up so far.
+    lookups: AtomicU64,
+    /// Set once the filter is built; `None` inside if the file cannot have one.
     made: OnceLock<Option<HashFilter>>,
 }
 
 impl FilterSlot {
-    /// Returns the filter, before `keys` more are looked for in a file with this number of items.
+    /// Returns the filter for a lookup of `keys` more keys in a file with this number of items, if it has been worth building.
     ///
     /// # Errors
-    /// Those of `make`, which returns `None` if the file can have no filter.
+    /// Those of `make`, which returns `None` if the file cannot have a filter.
     pub(super) fn get(
         &self,
         keys: usize,
@@ -82,8 +82,8 @@ impl FilterSlot {
         if let Some(made) = self.made.get() {
             return Ok(made.as_ref());
         }
-        let looked_for = self.looked_for.fetch_add(keys as u64, Ordering::Relaxed) + keys as u64;
-        if looked_for < items / ITEMS_PER_LOOKUP {
+        let lookups = self.lookups.fetch_add(keys as u64, Ordering::Relaxed) + keys as u64;
+        if lookups < items / ITEMS_PER_LOOKUP {
             return Ok(None);
         }
         let made = make()?;

@@ -1,4 +1,4 @@
-//! The index file that keys are put into.
+//! Appending keys to an index file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crate::format::{IndexGeometry, IndexHeader, SLOT_SIZE};
 use crate::log::index::index_file::IndexFile;
 use crate::storage::{Access, Env, File, Region, Step};
 
-/// Bytes whose pages are made ready at once, when the first of them is written. The system takes several times as long to make them ready
-/// one by one.
+/// The bytes whose pages are prefaulted at once, at the first write to one of them. Prefaulting page by page takes several times as
+/// long.
 const BLOCK: usize = 128 * 1024;
 
 /// An index file mapped for writing.
@@ -20,12 +20,12 @@ pub(super) struct IndexAppender {
     header: IndexHeader,
     handle: Arc<dyn File>,
     region: Region,
-    /// Set for each block that has its pages.
+    /// Set for each block that is prefaulted.
     supplied: Vec<bool>,
 }
 
 impl IndexAppender {
-    /// Makes a new file with all of its blocks allocated. A file that could not be made is removed: the next try takes its name.
+    /// Creates a file with all of its blocks allocated. After a failure the file is removed, because the next try uses its name.
     pub(super) fn create(env: &Arc<dyn Env>, path: &Path, geometry: IndexGeometry, header: IndexHeader) -> Result<Self> {
         let refused = |error| Error::full_or_io("allocate", path, error);
         let handle = env.create(path).map_err(refused)?;
@@ -43,8 +43,8 @@ impl IndexAppender {
         made
     }
 
-    /// Opens an existing file to append keys. A file of a broker is sparse, and a full disk would show only when a page is written. So its
-    /// missing blocks are allocated now.
+    /// Opens an existing file to append keys. A file of a broker is sparse, and a full disk would show only when a page is written.
+    /// So its missing blocks are allocated now.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -73,8 +73,8 @@ impl IndexAppender {
         &self.file
     }
 
-    /// Puts one key; `false` if the file is full. The item goes in before the slot that leads to it, and the count with
-    /// [`publish`](Self::publish), so that a reader finds whole chains.
+    /// Puts one key; returns false if the file is full. The item is written before the slot that leads to it, and the count with
+    /// [`publish`](Self::publish), so that a reader finds complete chains.
     #[inline]
     pub(super) fn put(&mut self, key_hash: i32, physical_offset: i64, store_time: i64) -> Result<bool> {
         let slot_at = self.geometry.slot_position(self.geometry.slot_of(key_hash)) as usize;
@@ -100,8 +100,8 @@ impl IndexAppender {
         Ok(true)
     }
 
-    /// Writes the header, which counts the items that were put since the last call. Until then a reader takes them for those of a writer
-    /// that has not finished, and after a crash their keys are put again.
+    /// Writes the header, which counts the items put since the last call. Until then a reader treats them as those of an unfinished
+    /// writer, and after a crash their keys are put again.
     pub(super) fn publish(&mut self) -> Result<()> {
         if self.file.header() == self.header {
             return Ok(());
@@ -113,13 +113,13 @@ impl IndexAppender {
         Ok(())
     }
 
-    /// Makes the pages ready of the block that holds this position.
+    /// Prefaults the pages of the block that contains this position.
     fn supply(&mut self, at: usize) {
         let block = at / BLOCK;
         if let Some(is_supplied) = self.supplied.get_mut(block).filter(|is_supplied| !**is_supplied) {
             *is_supplied = true;
             let start = block * BLOCK;
-            // A page that is not ready costs only time.
+            // A page that is not ready only costs time.
             let _ = self.region.supply(start..self.region.len().min(start + BLOCK));
         }
     }

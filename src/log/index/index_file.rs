@@ -1,12 +1,12 @@
-//! One index file: a hash table from message keys to physical offsets, chained newest first.
+//! An index file: a hash table from message keys to physical offsets, with chaining, newest first.
 //!
-//! | at | what |
+//! | at | content |
 //! |-|-|
 //! | 0 | header, 40 bytes |
 //! | 40 | one 4-byte slot per hash value modulo the number of slots: number of the newest item of its chain, 0 = none |
 //! | 40 + 4 slots | items of 20 bytes, numbered from 0; item 0 is never used |
 //!
-//! Also the check that every item can be reached from its slot, and the chain of one key.
+//! Also the integrity check of its chains, and the chain of one key.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,9 +24,9 @@ use crate::log::index::chain::{Chain, Link, NewestItems, add_items, item, slot_v
 use crate::log::index::hash_filter::{FilterSlot, HashFilter};
 use crate::storage::{Access, DirEntry, EntryKind, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
 
-/// Bytes that are copied at once.
+/// The bytes that are copied at once.
 const PIECE: usize = 64 * 1024;
-/// Items that are copied at once.
+/// The items that are copied at once.
 const AT_ONCE: i32 = 4096;
 /// The bytes of an item that was never put.
 const UNUSED: IndexItem = IndexItem {
@@ -44,41 +44,41 @@ pub struct IndexFile {
     len: u64,
     pool: Arc<MappingPool>,
     header: RwLock<IndexHeader>,
-    guess: Verdict<GeometryGuess>,
-    whole: Verdict<bool>,
-    admits: Verdict<bool>,
-    ends: Verdict<bool>,
+    guess: CachedCheck<GeometryGuess>,
+    whole: CachedCheck<bool>,
+    admits: CachedCheck<bool>,
+    ends: CachedCheck<bool>,
     is_own: AtomicBool,
-    has_salvage_records: Verdict<bool>,
+    has_salvage_records: CachedCheck<bool>,
     filter: FilterSlot,
-    /// The geometry with which it was found to be of use, which is final.
+    /// The geometry once the file was found usable, which is final.
     pub(super) usable: OnceLock<IndexGeometry>,
 }
 
-/// The answer of a check of the file, and the header under which the check was made. A good answer is final. A bad one may come from
-/// a put that was not finished: the check is made again when the header differs.
+/// The result of a check of the file, cached with the header at the time of the check. A good result is final. A bad one may come
+/// from an unfinished put: the check is repeated when the header has changed.
 #[derive(Debug)]
-struct Verdict<T>(Mutex<Option<(IndexHeader, T)>>);
+struct CachedCheck<T>(Mutex<Option<(IndexHeader, T)>>);
 
-impl<T> Default for Verdict<T> {
+impl<T> Default for CachedCheck<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Copy> Verdict<T> {
-    fn get(&self, header: IndexHeader, is_final: impl Fn(T) -> bool, look: impl FnOnce() -> Result<T>) -> Result<T> {
+impl<T: Copy> CachedCheck<T> {
+    fn get(&self, header: IndexHeader, is_final: impl Fn(T) -> bool, check: impl FnOnce() -> Result<T>) -> Result<T> {
         let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, said)) = known.filter(|(under, said)| *under == header || is_final(*said)) {
-            return Ok(said);
+        if let Some((_, result)) = known.filter(|(checked, result)| *checked == header || is_final(*result)) {
+            return Ok(result);
         }
-        let said = look()?;
-        self.set(header, said);
-        Ok(said)
+        let result = check()?;
+        self.set(header, result);
+        Ok(result)
     }
 
-    fn set(&self, header: IndexHeader, said: T) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((header, said));
+    fn set(&self, header: IndexHeader, result: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((header, result));
     }
 }
 
@@ -106,35 +106,35 @@ impl IndexFile {
             len,
             pool: MappingPool::shared(),
             header: RwLock::new(header),
-            guess: Verdict::default(),
-            whole: Verdict::default(),
-            admits: Verdict::default(),
-            ends: Verdict::default(),
+            guess: CachedCheck::default(),
+            whole: CachedCheck::default(),
+            admits: CachedCheck::default(),
+            ends: CachedCheck::default(),
             is_own: AtomicBool::default(),
-            has_salvage_records: Verdict::default(),
+            has_salvage_records: CachedCheck::default(),
             filter: FilterSlot::default(),
             usable: OnceLock::new(),
         })
     }
 
-    /// Notes that this process makes the file with the geometry that is asked for: its items need no check.
+    /// Declares that this process creates the file with the requested geometry: its items need no check.
     pub(super) fn mark_whole(&self) {
         self.admits.set(self.header(), true);
         self.ends.set(self.header(), true);
         self.is_own.store(true, Ordering::Relaxed);
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file.
     pub fn file_len(&self) -> u64 {
         self.len
     }
 
-    /// The header as it was when the store was opened, when it was read again, or as this process's writer has made it since.
+    /// Returns the header as of the open, of the last read, or of the last put of this process's writer.
     pub fn header(&self) -> IndexHeader {
         *self.header.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,11 +144,11 @@ impl IndexFile {
     }
 
     /// Reads the header again, since another process may write to the file. Returns true if it has changed.
-    pub(crate) fn read_header_again(&self) -> Result<bool> {
+    pub(crate) fn reread_header(&self) -> Result<bool> {
         let Some(mapped) = self.mapped()? else { return Ok(false) };
         let mut bytes = [0; INDEX_HEADER_SIZE];
         // The lock is held while the file is read. A writer of this process sets the header after it has written it, so that a torn
-        // header that is read here is replaced.
+        // header read here is replaced.
         let mut header = self.header.write().unwrap_or_else(PoisonError::into_inner);
         if !mapped.read(0, &mut bytes) {
             return Ok(false);
@@ -157,7 +157,7 @@ impl IndexFile {
         Ok(before != *header)
     }
 
-    /// The geometry that the file's own bytes admit.
+    /// Returns the geometry that the file's own bytes admit.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -189,8 +189,8 @@ impl IndexFile {
         })
     }
 
-    /// Returns true if the header matches the items: the first and the last have its offsets, and a file that no process `grows` has no
-    /// item after the last.
+    /// Returns true if the header matches the items: the first and the last have its offsets, and unless a process appends to the
+    /// file (`grows`), no item follows the last.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -207,30 +207,30 @@ impl IndexFile {
         })
     }
 
-    /// Returns true if this process makes the file, for the log beside it.
+    /// Returns true if this process creates the file, so that it belongs to this log.
     pub(super) fn is_own(&self) -> bool {
         self.is_own.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the file holds a salvage record. `look` finds out, once for each header.
-    pub(super) fn has_salvage_records(&self, header: IndexHeader, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        self.has_salvage_records.get(header, convert::identity, look)
+    /// Returns true if the file contains a salvage record. `look` checks that, once for each header.
+    pub(super) fn has_salvage_records(&self, header: IndexHeader, check: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        self.has_salvage_records.get(header, convert::identity, check)
     }
 
-    /// The filter of a full file, before `keys` more are looked for in it; `None` while it does not pay. `room` is how many bytes
-    /// of filters may still be made.
-    pub(super) fn filter(&self, geometry: IndexGeometry, keys: usize, room: &AtomicU64) -> Result<Option<&HashFilter>> {
+    /// Returns the Bloom filter of a full file for a lookup of `keys` more keys; `None` until it is worth building. `room` is the
+    /// remaining memory budget of all filters, in bytes.
+    pub(super) fn filter(&self, geometry: IndexGeometry, keys: usize, budget: &AtomicU64) -> Result<Option<&HashFilter>> {
         let items = self.header().items().unsigned_abs();
-        self.filter.get(keys, items, || self.make_filter(geometry, room))
+        self.filter.get(keys, items, || self.make_filter(geometry, budget))
     }
 
-    /// The filter of a full file. One in which an item cannot be reached has none: the broken chain must be met by whoever looks for its
-    /// keys.
-    fn make_filter(&self, geometry: IndexGeometry, room: &AtomicU64) -> Result<Option<HashFilter>> {
+    /// Builds the filter of a full file; `None` if an item cannot be reached, because a lookup of its key must meet the broken
+    /// chain.
+    fn make_filter(&self, geometry: IndexGeometry, budget: &AtomicU64) -> Result<Option<HashFilter>> {
         let header = self.header();
         let items = header.items().unsigned_abs();
         let take = |left: u64| left.checked_sub(HashFilter::bytes(items));
-        if !self.is_whole(geometry)? || room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+        if !self.is_whole(geometry)? || budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
             return Ok(None);
         }
         let mapped = self.map()?;
@@ -244,13 +244,13 @@ impl IndexFile {
         Ok(Some(filter))
     }
 
-    /// Returns true if every item can be reached from its slot, as after a crash that lost no page of this file.
+    /// Returns true if every item can be reached from its slot, so that no crash has lost a page of this file.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn is_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let header = self.header();
-        self.whole.get(header, convert::identity, || self.look_whole(geometry))
+        self.whole.get(header, convert::identity, || self.check_whole(geometry))
     }
 
     /// Returns the item with this number; `None` past the capacity of the file.
@@ -258,7 +258,7 @@ impl IndexFile {
         Ok(item(self.map()?.as_ref(), geometry, number))
     }
 
-    /// The items with these numbers, up to the first for which the file has no room.
+    /// Reads the items with these numbers, up to the capacity of the file.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -269,7 +269,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// The number of the first of the items before number `count` whose message starts at `offset` or after it. Offsets never fall.
+    /// Returns the number of the first item, before number `count`, whose message starts at or after `offset`. Offsets never fall.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -286,7 +286,7 @@ impl IndexFile {
         Ok(from)
     }
 
-    /// The number that the next item would have if only those of messages before `log_end` were there. Offsets never fall.
+    /// Returns the number of the next item if only the items of messages before `log_end` existed. Offsets never fall.
     pub(super) fn count_before(&self, geometry: IndexGeometry, log_end: i64) -> Result<i32> {
         let header = self.header();
         let mut count = header.index_count;
@@ -302,11 +302,11 @@ impl IndexFile {
         Ok(count)
     }
 
-    /// The newest item of each slot of a window, of the items before number `count`.
+    /// Returns the newest item of each slot of a window, among the items before number `count`.
     pub(super) fn newest_items(&self, geometry: IndexGeometry, count: i32, window: Range<u32>) -> Result<NewestItems> {
         let mapped = self.map()?;
         let mut newest = NewestItems::none(window);
-        // The count of a damaged header may be any number.
+        // The count in a damaged header may be any number.
         for number in 1..count.min(geometry.items.cast_signed()) {
             if let Some(item) = item(&mapped, geometry, number) {
                 newest.replace(geometry.slot_of(item.key_hash), number);
@@ -315,7 +315,7 @@ impl IndexFile {
         Ok(newest)
     }
 
-    /// The bytes of a range, in pieces, with the position of each.
+    /// Reads a range in pieces, and passes each with its position to `take`.
     pub(super) fn for_each_piece(&self, range: Range<u64>, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let mapped = self.map()?;
         let mut bytes = vec![0; PIECE];
@@ -340,12 +340,12 @@ impl IndexFile {
         }
     }
 
-    /// Opens it for writing; see [`PooledFile::open_for_writing`].
+    /// Opens the file for writing; see [`PooledFile::open_for_writing`].
     pub(super) fn open_for_writing(&self) -> io::Result<Arc<dyn File>> {
         self.file.open_for_writing(self.env.as_ref())
     }
 
-    /// The file's bytes; `None` if another process has removed the file, and it is not mapped.
+    /// Returns the mapping of the file; `None` if another process has removed the file, and it is not mapped.
     pub(super) fn mapped(&self) -> Result<Option<Arc<MappedFile>>> {
         match self.map() {
             Err(error) if error.is_missing_file() => Ok(None),
@@ -357,7 +357,7 @@ impl IndexFile {
         self.pool.get(self.env.as_ref(), &self.file)
     }
 
-    /// Returns the chain that holds the items of a key; `None` if the file is gone, or its slot cannot be read.
+    /// Returns the chain with the items of a key; `None` if the file was removed, or its slot cannot be read.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -384,19 +384,19 @@ impl IndexFile {
                 is_of_key,
             });
         }
-        let goes_on = !chain.is_at_end() && !is_broken;
+        let continues = !chain.is_at_end() && !is_broken;
         Ok(Some(SlotChain {
             slot,
             newest,
             items,
-            goes_on,
+            continues,
         }))
     }
 
-    /// Returns true if no crash has torn the file, which would break one of these: offsets and times never fall (but for the first item of
-    /// a file, whose time counts from the end of the file before); the header begins with the first item and ends with the last; each item
-    /// links to the item before it in its slot; each slot leads to its newest item.
-    pub(super) fn look_whole(&self, geometry: IndexGeometry) -> Result<bool> {
+    /// Checks that no crash has torn the file, which would violate one of these: offsets and times never fall (except the time of
+    /// the first item, which counts from the end of the previous file); the header begins with the first item and ends with the
+    /// last; each item links to the previous item of its slot; each slot leads to its newest item.
+    pub(super) fn check_whole(&self, geometry: IndexGeometry) -> Result<bool> {
         let Some(mapped) = self.mapped()? else { return Ok(false) };
         let header = self.header();
         if geometry.file_len() > self.file_len()
@@ -409,7 +409,7 @@ impl IndexFile {
         Ok(links.is_some_and(|links| links.broken.is_none()))
     }
 
-    /// The first byte after the header that is not zero. What was never written is not read.
+    /// Returns the position of the first non-zero byte after the header. Bytes that were never written are not read.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -520,7 +520,7 @@ impl IndexFile {
 pub(crate) struct ChainItem {
     /// Its number in the file.
     pub(crate) number: i32,
-    /// The item; `None` if the file has none of that number.
+    /// The item; `None` if its number is out of range.
     pub(crate) item: Option<IndexItem>,
     /// Set if the chain is broken here.
     pub(crate) is_broken: bool,
@@ -533,24 +533,24 @@ pub(crate) struct ChainItem {
 pub(crate) struct SlotChain {
     /// The slot.
     pub(crate) slot: u32,
-    /// The number of its newest item; 0 for none.
+    /// The number of its newest item; 0 for an empty slot.
     pub(crate) newest: i32,
-    /// The items, the newest first.
+    /// The items, newest first.
     pub(crate) items: Vec<ChainItem>,
     /// Set if the chain continues after them.
-    pub(crate) goes_on: bool,
+    pub(crate) continues: bool,
 }
 
 /// The links of the items of a file.
 #[derive(Debug)]
 pub struct Links {
-    /// The first link or slot that is not as a put leaves it: its byte in the file, and what is wrong.
+    /// The first broken link or slot: its position in the file, and the reason.
     pub broken: Option<(u64, String)>,
-    /// Slots that have an item, up to there.
+    /// The number of used slots before it.
     pub used_slots: u32,
 }
 
-/// Returns true if the items are those of the header, and none has a smaller offset or time than the one before it.
+/// Returns true if the items match the header, and none has a smaller offset or time than the previous one.
 fn are_items_in_order(mapped: &MappedFile, geometry: IndexGeometry, header: IndexHeader) -> bool {
     let mut before: Option<IndexItem> = None;
     for number in 1..header.index_count {
@@ -569,8 +569,8 @@ fn are_items_in_order(mapped: &MappedFile, geometry: IndexGeometry, header: Inde
     before.is_none_or(|last| last.physical_offset == header.end_physical_offset)
 }
 
-/// Returns the byte of the first slot that holds neither its newest item nor an item that a live broker has put since the header was read.
-/// Slots that were never written are not read: there may be a gigabyte of them.
+/// Returns the position of the first slot that leads neither to its newest item nor to an item that a live broker has put since the
+/// header was read. Slots that were never written are not read: there may be a gigabyte of them.
 fn first_wrong_slot(
     file: &OpenFile,
     mapped: &MappedFile,

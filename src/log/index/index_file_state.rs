@@ -1,4 +1,4 @@
-//! The state of an index file: how full it is, how its keys are spread, and whether queries use it.
+//! The state of an index file: its fill level, the lengths of its chains, and its use by queries.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,28 +19,28 @@ pub struct IndexFileState {
     pub header: IndexHeader,
     /// Its slots and items; `None` if its bytes do not determine them.
     pub geometry: Option<IndexGeometry>,
-    /// The spread of its items; `None` if it is not whole.
+    /// The lengths of its chains; `None` if it is not whole.
     pub chains: Option<Chains>,
-    /// True if every item can be reached from its slot; `None` without a geometry.
+    /// Set if every item can be reached from its slot; `None` without a geometry.
     pub is_whole: Option<bool>,
     /// Set if queries use it. Otherwise they walk the log for the messages that it indexes.
     pub is_used: bool,
 }
 
-/// The spread of the items of an index file over its slots.
+/// The distribution of the items of an index file over its slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Chains {
-    /// Slots that have items.
+    /// The number of slots with items.
     pub used_slots: u32,
-    /// Items of the slot that has most.
+    /// The number of items in the longest chain.
     pub longest: u32,
 }
 
 impl IndexService {
-    /// Returns the state of each file, oldest first, without those that another process removes. Reads whole files.
+    /// Returns the state of each file, oldest first, without those that another process has removed. Reads whole files.
     ///
     /// # Errors
-    /// As [`IndexService::sources`].
+    /// Those of [`IndexService::sources`].
     pub fn states(&self, is_of_log: IsOfLog<'_>) -> Result<Vec<IndexFileState>> {
         let mut states = Vec::new();
         for file in self.files().iter() {
@@ -52,8 +52,8 @@ impl IndexService {
         Ok(states)
     }
 
-    /// Returns the files, oldest first, each with the geometry that they share, or that its own bytes determine; `None` if they determine
-    /// none. The items need not be right.
+    /// Returns the files, oldest first, each with the geometry that they share or that its own bytes determine; `None` if it is
+    /// undetermined. The items are not checked.
     ///
     /// # Errors
     /// [`Error::Io`].

@@ -1,4 +1,4 @@
-//! The index files of a store, oldest first, and which part of the log each of them indexes.
+//! The index files of a store, oldest first, and the range of the log that each of them indexes.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,47 +15,47 @@ use crate::log::index::index_file::IndexFile;
 use crate::log::index::source::{Indexed, Source};
 use crate::storage::{Env, Step};
 
-/// The number of times that one query checks a file whose header changes.
-const LOOKS: usize = 4;
-/// Bytes that the filters of all files take at most.
-const MOST_FILTER_BYTES: u64 = 256 << 20;
-/// Items that are read at once.
+/// The most checks by one query of a file whose header changes.
+const MAX_CHECKS: usize = 4;
+/// The memory budget of the Bloom filters of all files.
+const FILTER_BUDGET: u64 = 256 << 20;
+/// The items that are read at once.
 const AT_ONCE: i32 = 64;
 
-/// A check that a file belongs to the log beside it, and not to another one.
+/// A check that a file belongs to this log, and not to another one.
 pub(super) type IsOfLog<'a> = &'a dyn Fn(&IndexFile, IndexGeometry) -> Result<bool>;
 
-/// All index files of a store; one may be added to while they are read.
+/// All index files of a store; one may be appended to while they are read.
 #[derive(Debug)]
 pub struct IndexService {
     pub(super) env: Arc<dyn Env>,
     pub(super) dir: PathBuf,
     given: Option<IndexGeometry>,
-    /// After a crash: full files whose last item was stored at this time or before are on disk. The others are used only if they are
-    /// whole. `None` if every file is on disk.
+    /// After a crash: full files whose last item was stored at this time or before are on disk. Other files are used only if they
+    /// are whole. `None` if every file is on disk.
     safe_until: Mutex<Option<i64>>,
     pub(super) files: RwLock<Arc<Vec<Arc<IndexFile>>>>,
-    /// Another process may have added keys and files since they were listed.
+    /// Set if another process may have added keys and files since the last listing.
     pub(super) has_grown: AtomicBool,
-    /// The geometry of all files by those that were listed first.
+    /// The geometry of all files, found in those of the first listing.
     shared_geometry: OnceLock<IndexGeometry>,
     appending: Mutex<Appending>,
-    /// Bytes of filters that may still be made.
-    filter_room: AtomicU64,
+    /// The unused memory budget of filters.
+    filter_budget: AtomicU64,
 }
 
-/// The place of the next key.
+/// The position of the next key.
 #[derive(Debug, Default)]
 struct Appending {
     file: Option<IndexAppender>,
     /// Set if the name of the last file is known to be on disk.
     is_named: bool,
-    /// The message whose keys were put last, and how many of them are in.
+    /// The message whose keys were put last, and the number of them that are in.
     offset: i64,
     keys: usize,
 }
 
-/// Puts the keys of messages that the log has gained.
+/// A session that puts the keys of new messages of the log.
 #[derive(Debug)]
 pub(crate) struct IndexPut<'a> {
     index: &'a IndexService,
@@ -64,11 +64,11 @@ pub(crate) struct IndexPut<'a> {
 }
 
 impl IndexPut<'_> {
-    /// Puts the keys of the message at `offset`, by their hashes. [`publish`](Self::publish) shows them. After an error it may be called
-    /// for the same message again: keys that are in are not put twice.
+    /// Puts the keys of the message at `offset`, by their hashes. [`publish`](Self::publish) makes them visible. After an error it
+    /// may be called for the same message again: keys that are in are not put twice.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] or [`Error::Io`] when the next file cannot be made, [`Error::Corrupt`] for a lost page.
+    /// [`Error::DiskFull`] or [`Error::Io`] if the next file cannot be created, [`Error::Corrupt`] for a lost page.
     #[inline]
     pub(crate) fn put(&mut self, offset: i64, store_time: i64, hashes: &[i32]) -> Result<()> {
         if self.appending.offset != offset {
@@ -88,7 +88,7 @@ impl IndexPut<'_> {
         Ok(())
     }
 
-    /// Shows readers the keys that were put.
+    /// Makes the keys visible to readers.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a lost page.
@@ -98,8 +98,8 @@ impl IndexPut<'_> {
 }
 
 impl IndexService {
-    /// Lists the files in `dir`; files too large to map are skipped. `safe_until` is, after a crash, the store time up to which index
-    /// files are known to be on disk: the checkpoint's `index_msg_timestamp`. After a clean exit all are.
+    /// Lists the files in `dir`; files too large to map are skipped. After a crash, `safe_until` is the store time up to which
+    /// index files are known to be on disk: the checkpoint's `index_msg_timestamp`. After a clean exit all are.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -114,7 +114,7 @@ impl IndexService {
             has_grown: AtomicBool::default(),
             shared_geometry: OnceLock::new(),
             appending: Mutex::default(),
-            filter_room: AtomicU64::new(MOST_FILTER_BYTES),
+            filter_budget: AtomicU64::new(FILTER_BUDGET),
         })
     }
 
@@ -130,14 +130,14 @@ impl IndexService {
         }
     }
 
-    /// Returns true if any file holds a key.
+    /// Returns true if any file contains a key.
     pub fn has_keys(&self) -> bool {
         self.files().iter().any(|file| file.header().index_count > 1)
     }
 
-    /// Divides `log` into stretches, ascending, each with the source of its keys. Neighbours may share one record. The stretch between two
-    /// files is walked: it has no key unless one was lost. A file that is not `is_of_log` serves no stretch. Reads whole
-    /// index files at the first call, to find their geometry where none was given.
+    /// Divides `log` into ascending ranges, each with the source of its keys. Neighbours may share one record. The range between
+    /// two files is walked: it has no key unless one was lost. A file that is not `is_of_log` serves no range. Reads whole index
+    /// files at the first call, to find their geometry if none was given.
     ///
     /// # Errors
     /// [`Error::Io`], and those of `is_of_log`.
@@ -146,7 +146,7 @@ impl IndexService {
         let mut at = log.start;
         let mut walked: fn(Range<i64>) -> Source = Source::Log;
         let files = self.files();
-        // Each file, what lies before it, and the end of the log.
+        // Each file, the range before it, and the end of the log.
         let mut sources = Vec::with_capacity(2 * files.len() + 1);
         for file in files.iter() {
             let Some((geometry, header)) = self.usable(file, is_of_log)? else {
@@ -157,7 +157,7 @@ impl IndexService {
                 continue;
             }
             if at < range.start {
-                // Some keys of the first record of this file may be in the file before it, which is not used.
+                // Some keys of the first record of this file may be in the previous file, which is not used.
                 sources.push(walked(at..range.start + 1));
             }
             // A walk starts where a record starts, so the one after this file begins at its last record again.
@@ -176,17 +176,17 @@ impl IndexService {
         Ok(sources)
     }
 
-    /// Returns the records of a file that can have these keys; `None` if a chain is broken. If there are other files, a Bloom filter rules
-    /// out keys that are not in this one.
+    /// Returns the records of a file that can have these keys; `None` if a chain is broken. If there are other files, a Bloom
+    /// filter rules out keys that are not in this one.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn find_all(&self, indexed: &Indexed, lookup: KeyLookup<'_>) -> Result<Option<Candidates>> {
         let is_one_of_several = self.files().len() > 1;
-        indexed.find_all(lookup, is_one_of_several.then_some(&self.filter_room))
+        indexed.find_all(lookup, is_one_of_several.then_some(&self.filter_budget))
     }
 
-    /// Begins to put keys. No other thread puts keys concurrently.
+    /// Starts putting keys. No other thread puts keys concurrently.
     pub(crate) fn put_keys(&self, geometry: IndexGeometry) -> IndexPut<'_> {
         IndexPut {
             index: self,
@@ -195,7 +195,7 @@ impl IndexService {
         }
     }
 
-    /// Refuses files that are not of this geometry: keys put into files of two geometries are not found again.
+    /// Refuses files of another geometry: keys put into files of two geometries would not be found.
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Io`].
@@ -216,7 +216,7 @@ impl IndexService {
         })
     }
 
-    /// Returns the first file of another geometry. A file of a wrong length is not one: it is made again.
+    /// Returns the first file of another geometry. A file of a wrong length does not count: it is rebuilt.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -229,8 +229,8 @@ impl IndexService {
         Ok(None)
     }
 
-    /// Returns true if the file was cut short or extended, and is not a file of another geometry: another file has the right
-    /// length, or its own bytes fit no geometry. After a crash a short file may be half made.
+    /// Returns true if the file was cut short or extended. It has no other geometry if another file has the right length, or if its
+    /// own bytes fit no geometry. After a crash a short file may be unfinished.
     fn has_wrong_length(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
         let (found, len) = (file.file_len(), geometry.file_len());
         if found == len {
@@ -249,16 +249,17 @@ impl IndexService {
         })
     }
 
-    /// Items in all files.
+    /// Returns the number of items in all files.
     pub fn items(&self) -> i64 {
         self.files().iter().map(|file| file.header().items()).sum()
     }
 
-    /// The geometry and the header of a file that can be used; `None` if it cannot, or holds no key. A check may meet an unfinished put of
-    /// another process or thread. Then it is made again when the header differs, in this query or in a later one. Whether a file is of this
-    /// log is asked again: it may hold messages past the end that the log had for this reader.
+    /// Returns the geometry and the header of a usable file; `None` if it is not usable, or has no key. A check may meet an
+    /// unfinished put of another process or thread. It is then repeated when the header has changed, in this query or in a later
+    /// one. The check that a file is of this log is repeated as well: the file may contain messages past the end that the log had
+    /// for this reader.
     pub(super) fn usable(&self, file: &IndexFile, is_of_log: IsOfLog<'_>) -> Result<Option<(IndexGeometry, IndexHeader)>> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_CHECKS {
             let header = file.header();
             if header.index_count <= 1 {
                 break;
@@ -272,7 +273,7 @@ impl IndexService {
             {
                 return Ok(Some((*file.usable.get_or_init(|| geometry), file.header())));
             }
-            if !file.read_header_again()? {
+            if !file.reread_header()? {
                 break;
             }
         }
@@ -284,7 +285,7 @@ impl IndexService {
         Ok((self.is_covered(file, geometry) || file.is_whole(geometry)?) && file.has_own_ends(geometry, self.is_crashed())?)
     }
 
-    /// Returns true if the file has its length, and the store was closed or the checkpoint says that the file is on disk: stamps are those
+    /// Returns true if the file has the right length, and the store was closed or the checkpoint covers the file: stamps are those
     /// of full files. A file that ends earlier than an older one was written after the clock was set back, perhaps after the stamp.
     pub(super) fn is_covered(&self, file: &IndexFile, geometry: IndexGeometry) -> bool {
         if file.file_len() != geometry.file_len() {
@@ -307,25 +308,25 @@ impl IndexService {
         *self.safe_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that recovery has checked the files that a crash has left, and has removed the damaged ones.
-    pub(super) fn keep_all(&self) {
+    /// Declares every file durable: recovery has checked the files after a crash, and has removed the damaged ones.
+    pub(super) fn mark_all_durable(&self) {
         *self.safe_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Keeps the oldest files, and gives the others.
+    /// Keeps the oldest files, and returns the others.
     pub(super) fn keep(&self, count: usize) -> Vec<Arc<IndexFile>> {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let count = count.min(files.len());
         Arc::make_mut(&mut files).split_off(count)
     }
 
-    /// The keys of this message that are in are not put again.
-    pub(super) fn go_on_after(&self, physical_offset: i64, keys: usize) {
+    /// Sets the message after which putting continues: the keys of it that are in are not put again.
+    pub(super) fn resume_after(&self, physical_offset: i64, keys: usize) {
         let mut appending = self.appending.lock().unwrap_or_else(PoisonError::into_inner);
         (appending.offset, appending.keys) = (physical_offset, keys);
     }
 
-    /// Makes every file durable; returns the end time of the last full one, 0 if no file is full.
+    /// Syncs every file; returns the end time of the last full one, 0 if no file is full.
     pub(crate) fn sync(&self, geometry: IndexGeometry) -> Result<i64> {
         if let Some(file) = &self.appending.lock().unwrap_or_else(PoisonError::into_inner).file {
             file.sync()?;
@@ -346,7 +347,7 @@ impl IndexService {
             .map_err(|error| Error::io("sync", &self.dir, error))
     }
 
-    /// The file for the next key: the last one if it has room, otherwise a new one after it.
+    /// Returns the file for the next key: the last one if it is not full, otherwise a new one after it.
     fn roll(&self, appending: &mut Appending, geometry: IndexGeometry) -> Result<IndexAppender> {
         let full = appending.file.take();
         let last = self.files().last().cloned();
@@ -368,8 +369,8 @@ impl IndexService {
             full.sync()?;
         }
         if last.is_some() && !appending.is_named {
-            // A power cut could take the name of this file and leave the next file: keys would be lost without a trace. Synced
-            // once only: on a full disk this is tried again ten times a second.
+            // A power cut could take the name of this file and leave the next file: keys would be lost undetected. The names are
+            // synced only once, because on a full disk this is tried ten times a second.
             self.sync_names()?;
             appending.is_named = true;
         }
@@ -391,7 +392,8 @@ impl IndexService {
         self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The geometry of a file: the option, what all files share, or what its own bytes say; `None` if they admit several.
+    /// Returns the geometry of a file: the option, the shared one, or the one that its own bytes determine; `None` if they admit
+    /// several.
     pub(super) fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         if let Some(given) = self.given {
             let (len, given_len) = (file.file_len(), given.file_len());
@@ -409,7 +411,7 @@ impl IndexService {
                     ),
                 });
             }
-            // Of the right length but another geometry, or damaged: it is not used.
+            // The file has the right length but another geometry, or is damaged: it is not used.
             return Ok(file.admits(given)?.then_some(given));
         }
         let shared = match self.shared_geometry.get() {
@@ -480,8 +482,8 @@ impl IndexService {
             .map(|header| header.end_physical_offset)
     }
 
-    /// Hands over the items that name a place at or after `physical`, file by file, until `take` returns false. Files whose geometry is
-    /// unknown are left out.
+    /// Passes the items that point to an offset at or after `physical` to `take`, file by file, until it returns false. Files with
+    /// an unknown geometry are skipped.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`], [`crate::error::Error::Invalid`] for a geometry option that the files contradict; those of `take`.
@@ -507,12 +509,12 @@ impl IndexService {
         Ok(())
     }
 
-    /// Notes that another process may have added keys and files. They are looked at when they are needed.
+    /// Notes that another process may have added keys and files. They are read when they are needed.
     pub(crate) fn note_growth(&self) {
         self.has_grown.store(true, Ordering::Release);
     }
 
-    /// Looks at what another process has added.
+    /// Reads the keys and files that another process has added.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -522,7 +524,7 @@ impl IndexService {
         }
         let known = self.files();
         if let Some(last) = known.last() {
-            last.read_header_again()?;
+            last.reread_header()?;
         }
         let files = IndexFile::open_all(&self.env, &self.dir, &known)?;
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(files);

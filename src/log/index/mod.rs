@@ -1,20 +1,20 @@
 //! Index files: hash tables from message keys to physical offsets.
 
-/// Chains of items, from the newest to the oldest.
+/// Hash chains of items, from the newest to the oldest.
 mod chain;
 /// A Bloom filter over the hashes of a file.
 mod hash_filter;
-/// One file, read and checked.
+/// An index file, read and checked.
 mod index_file;
-/// The file that keys are put into.
+/// Appending keys to an index file.
 mod index_appender;
-/// Parts of the log, each with the index file that holds its keys.
+/// Ranges of the log, each with the source of its keys.
 mod source;
-/// All files of a store, and which part of the log each of them indexes.
+/// All files of a store, and the range of the log that each of them indexes.
 mod index_service;
-/// The state of each file: how full it is, and how its keys are spread.
+/// The state of each file: its fill level, and the lengths of its chains.
 mod index_file_state;
-/// Truncation: which files and items recovery keeps.
+/// Truncation: the files and items that recovery keeps.
 mod truncate;
 
 pub use chain::{Candidate, Candidates, KeyLookup};

@@ -1,4 +1,4 @@
-//! The source of the keys of a stretch of the log: an index file, or the log itself.
+//! The source of the keys of a range of the log: an index file, or the log itself.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use crate::format::{IndexGeometry, IndexHeader, index_key_hash};
 use crate::log::index::chain::{Candidates, KeyLookup, find_many, find_one, follow_one};
 use crate::log::index::index_file::IndexFile;
 
-/// The source of the keys of one stretch of the log.
+/// The source of the keys of one range of the log.
 #[derive(Debug)]
 pub enum Source {
-    /// In an index file.
+    /// An index file.
     Index(Indexed),
-    /// Nowhere: these physical offsets must be walked.
+    /// The log itself: these physical offsets must be walked.
     Log(Range<i64>),
-    /// A stretch of the log after an index file. Its first record is the last that the file indexes, so only its end is of interest.
+    /// The log after an index file. Its first record is the last one that the file indexes, so only the rest is of interest.
     LogAfterIndex(Range<i64>),
 }
 
 impl Source {
-    /// The physical offsets of the stretch.
+    /// Returns the physical offsets of the range.
     pub fn range(&self) -> Range<i64> {
         match self {
             Self::Index(indexed) => indexed.range.clone(),
@@ -30,8 +30,7 @@ impl Source {
     }
 }
 
-/// A stretch of the log, and the index file that holds its keys, with the header that it had when the log was divided: keys that
-/// are put later do not count.
+/// A range of the log with its index file, and the header at the time of the division: keys that are put later do not count.
 #[derive(Debug)]
 pub struct Indexed {
     pub(super) file: Arc<IndexFile>,
@@ -41,7 +40,7 @@ pub struct Indexed {
 }
 
 impl Indexed {
-    /// The physical offsets of the stretch.
+    /// Returns the physical offsets of the range.
     pub fn range(&self) -> &Range<i64> {
         &self.range
     }
@@ -51,13 +50,13 @@ impl Indexed {
         &self.header
     }
 
-    /// Returns true if the file has no room for another key.
+    /// Returns true if the file is full.
     pub fn is_full(&self) -> bool {
         self.header.is_full(self.geometry)
     }
 
-    /// Returns the physical offsets of the items whose key has this hash, newest first; stops at the first link that cannot be right. The
-    /// second value is true if the chain was whole.
+    /// Returns the physical offsets of the items whose key has this hash, newest first; stops at the first broken link. The second
+    /// value is true if the chain was not broken.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
@@ -83,11 +82,12 @@ impl Indexed {
         if has_some { find() } else { Ok(Vec::new()) }
     }
 
-    /// The records that can have these keys; `None` if a chain is broken. `room` is how many bytes of filters may still be made.
-    pub(super) fn find_all(&self, lookup: KeyLookup<'_>, room: Option<&AtomicU64>) -> Result<Option<Candidates>> {
+    /// Returns the records that can have these keys; `None` if a chain is broken. `budget` is the rest of the memory budget of
+    /// filters, in bytes.
+    pub(super) fn find_all(&self, lookup: KeyLookup<'_>, budget: Option<&AtomicU64>) -> Result<Option<Candidates>> {
         let Some(mapped) = self.file.mapped()? else { return Ok(None) };
-        let filter = match room.filter(|_| self.is_full()) {
-            Some(room) => self.file.filter(self.geometry, lookup.keys.len(), room)?,
+        let filter = match budget.filter(|_| self.is_full()) {
+            Some(budget) => self.file.filter(self.geometry, lookup.keys.len(), budget)?,
             None => None,
         };
         let may_hold = |hash| filter.is_none_or(|filter| filter.may_hold(hash));

@@ -1,4 +1,5 @@
-//! Truncates the index when a store is opened for writing: which files are kept, up to which item, and where indexing continues.
+//! Truncation of the index when a store is opened for writing: the files and items that are kept, and the point at which indexing
+//! continues.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::IndexService;
 use crate::storage::Step;
 
-/// Slots that are written at once.
+/// The slots that are written at once.
 const SLOTS_AT_ONCE: usize = 64 * 1024;
 
 /// The part of the index that is kept.
@@ -18,31 +19,31 @@ const SLOTS_AT_ONCE: usize = 64 * 1024;
 pub struct KeptIndex {
     /// The number of files that are kept, from the oldest.
     files: usize,
-    /// The new header of the last of them, if items of it are truncated.
+    /// The new header of the last kept file, if items of it are truncated.
     last: Option<IndexHeader>,
-    /// Physical offset of the last message that has a key in them.
+    /// Physical offset of the last message with a key in them.
     pub end: Option<i64>,
     /// The number of its keys in the index. Keys are put in order, so the missing ones are its last ones.
     keys: usize,
-    /// Items in the files that are kept.
+    /// The number of items in the kept files.
     pub items: i64,
-    /// Keys of messages past the end of the log are truncated. Then all keys of messages before it are in the index.
+    /// Set if keys of messages past the end of the log are truncated. Then all keys of messages before it are in the index.
     pub is_ahead: bool,
 }
 
 impl IndexService {
-    /// Returns the number of files, from the oldest, that are kept. After a crash those are the full ones that the checkpoint covers, and
-    /// others that are whole and whose begin time is that of the message at their first offset (`store_time_at`): a part of a header may be
-    /// lost, too.
+    /// Returns the number of files, from the oldest, that are kept. After a crash these are the full files that the checkpoint
+    /// covers, and other files that are whole and whose begin time is that of the message at their first offset (`store_time_at`):
+    /// a part of a header may be lost, too.
     ///
     /// # Errors
-    /// [`Error::Io`], and what `store_time_at` raises.
+    /// [`Error::Io`], and those of `store_time_at`.
     pub fn count_kept(&self, geometry: IndexGeometry, store_time_at: impl Fn(i64) -> Result<Option<i64>>) -> Result<usize> {
         let files = self.files();
         for (number, file) in files.iter().enumerate() {
             let header = file.header();
             let is_usable = || {
-                // Only the last file may have room: another one with room has lost its header.
+                // Only the last file may have free items: an earlier one with free items has lost its header.
                 let is_full = file.file_len() == geometry.file_len() && (number + 1 == files.len() || header.is_full(geometry));
                 let begins = header.index_count == 1
                     || store_time_at(header.begin_physical_offset)?.is_none_or(|time| time == header.begin_time);
@@ -55,11 +56,11 @@ impl IndexService {
         Ok(files.len())
     }
 
-    /// The part that is kept: of the first `files` files, the items of messages of `log`. `store_time_at` gives the store time of the
-    /// message that starts at an offset, if one does. A file whose last message is not in the log is not kept.
+    /// Returns the part that is kept: of the first `files` files, the items of messages in `log`. `store_time_at` returns the store
+    /// time of the message at an offset, if there is one. A file whose last message is not in the log is not kept.
     ///
     /// # Errors
-    /// [`Error::Io`], and what `store_time_at` raises.
+    /// [`Error::Io`], and those of `store_time_at`.
     pub fn kept_part(
         &self,
         geometry: IndexGeometry,
@@ -83,8 +84,9 @@ impl IndexService {
         kept.last.is_some() || kept.files < self.files().len()
     }
 
-    /// Truncates the index to the part that is kept, durably. After a crash that part of each file that no stamp covers is written again,
-    /// because a sync of it may have failed. `is_redone`: an earlier recovery has not ended, so zeros that are read may not be on disk.
+    /// Truncates the index to the kept part, durably. After a crash that part of each file that no stamp covers is rewritten,
+    /// because a sync of it may have failed. With `is_redone` an earlier recovery was interrupted, so zeros that are read may not
+    /// be on disk.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -107,14 +109,14 @@ impl IndexService {
                 Self::rewrite(file, geometry, header, is_redone)?;
             }
         }
-        self.keep_all();
+        self.mark_all_durable();
         if let Some(end) = kept.end {
-            self.go_on_after(end, kept.keys);
+            self.resume_after(end, kept.keys);
         }
         Ok(())
     }
 
-    /// Writes the file again with this header: its items, the slots that lead to them, and zeros after them.
+    /// Rewrites the file with this header: its items, the slots that lead to them, and zeros after them.
     fn rewrite(file: &IndexFile, geometry: IndexGeometry, header: IndexHeader, is_redone: bool) -> Result<()> {
         let path = file.path();
         let refused = |error| Error::full_or_io("write again", path, error);
@@ -136,7 +138,7 @@ impl IndexService {
         file.for_each_piece(geometry.item_position(0)..items_end, |at, bytes| {
             handle.write_all_at(bytes, at).map_err(refused)
         })?;
-        // A broker's file is 400 MB of which most was never written: reading that fills the memory with zeros.
+        // A broker's file is 400 MB, most of which was never written: reading it would fill the memory with zeros.
         for part in handle.written_on_disk(items_end..file.file_len()).map_err(refused)? {
             file.for_each_piece(part, |at, bytes| {
                 if !is_redone && is_zero(bytes) {
@@ -151,7 +153,7 @@ impl IndexService {
     }
 }
 
-/// Does the same as [`IndexService::kept_part`], but for the number of items.
+/// Finds the kept part as [`IndexService::kept_part`] does, without the number of items.
 fn kept_of(
     all: &[Arc<IndexFile>],
     geometry: IndexGeometry,
@@ -163,7 +165,7 @@ fn kept_of(
         files,
         ..KeptIndex::default()
     };
-    // Files without a key, after the last file that has some, stay if that one stays as it is.
+    // Files without keys, after the last file with keys, are kept if that file is unchanged.
     let mut empty = 0;
     while let Some(file) = kept.files.checked_sub(1).and_then(|last| all.get(last)) {
         let header = file.header();
@@ -172,7 +174,7 @@ fn kept_of(
             continue;
         }
         if header.index_count.cast_unsigned() > geometry.items {
-            // The header is damaged. Nothing says which items were in use.
+            // The header is damaged, so the used items are unknown.
             (kept.files, empty) = (kept.files - 1, 0);
             continue;
         }
@@ -182,7 +184,7 @@ fn kept_of(
             (kept.end, kept.keys) = end_of(geometry, all, kept.files, count)?;
         }
         let Some(end) = kept.end.filter(|_| count > 1) else {
-            // All keys of this file are truncated: the file goes.
+            // All keys of this file are truncated: the file is removed.
             (kept.files, empty) = (kept.files - 1, 0);
             continue;
         };
@@ -210,8 +212,8 @@ fn kept_of(
     })
 }
 
-/// The last message that has a key in the first `files` files, and how many of its keys are in them. In the last file the items before
-/// number `count` are in use. The keys of the message may begin in an earlier file.
+/// Returns the last message with a key in the first `files` files, and the number of its keys in them. In the last file the items
+/// before number `count` are in use. The keys of the message may begin in an earlier file.
 fn end_of(geometry: IndexGeometry, all: &[Arc<IndexFile>], files: usize, count: i32) -> Result<(Option<i64>, usize)> {
     let (mut end, mut keys) = (None, 0);
     let mut count = Some(count);
