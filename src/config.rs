@@ -7,31 +7,31 @@ use crate::format::{DelayLevels, IndexGeometry};
 
 /// Bytes of a page, as `RocketMQ` counts pages.
 pub const PAGE_SIZE: u64 = 4096;
-/// Smallest commit-log segment: one page.
+/// The smallest commit-log segment: one page.
 pub const MIN_SEGMENT_SIZE: u64 = PAGE_SIZE;
-/// Largest commit-log segment: positions inside a segment are signed 32-bit numbers.
+/// The largest commit-log segment: positions inside a segment are signed 32-bit numbers.
 pub const MAX_SEGMENT_SIZE: u64 = (1 << 31) - 4096;
 
-/// Most slots, and most items, of an index file: their numbers are signed 32-bit ones.
+/// The most slots, and the most items, of an index file: their numbers are signed 32-bit numbers.
 const MAX_INDEX_NUM: u64 = i32::MAX as u64;
-/// Most buffers of a transient store pool. Each is a mapping, and Linux gives a process 65,530 of them.
+/// The most buffers of a transient store pool. Each is a mapping, and Linux limits a process to 65,530 of them.
 const MAX_POOL_SIZE: usize = 1024;
 
-/// Which sizes a new store gets.
+/// The file sizes of a new store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Geometry {
-    /// Small enough to be made in a moment.
+    /// Files that are small enough to be created in a moment.
     Small,
     /// `RocketMQ`'s defaults.
     Broker,
 }
 
-/// When a message is acknowledged.
+/// The time at which an append is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushDiskType {
-    /// When it is appended. It is made durable a while later.
+    /// After the append. The message becomes durable later.
     Async,
-    /// When it is durable, unless its property WAIT is false. It is read only then.
+    /// After the sync, unless the property WAIT is false. Only then the message becomes readable.
     Sync,
 }
 
@@ -48,7 +48,7 @@ impl FlushDiskType {
         }
     }
 
-    /// Returns true if an append waits for a sync, unless the caller or the message asks for no wait.
+    /// Returns true if an append waits for a sync, unless the caller or the message disables the wait.
     #[inline]
     pub fn waits_for_sync(self) -> bool {
         match self {
@@ -58,13 +58,13 @@ impl FlushDiskType {
     }
 }
 
-/// What opening does with damage inside the log.
+/// The treatment of damage inside the log at an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// A writer refuses damage of what was on disk, as the checkpoint or the mark of what was flushed says. Any later damage
-    /// counts as a torn end. It is cut together with all that follows it.
+    /// A writer refuses damage of bytes that were on disk according to the checkpoint or the mark of the flushed offset. Any later
+    /// damage counts as a torn end, and is cut together with everything after it.
     Heal,
-    /// What is whole is kept, on both sides of any damage.
+    /// Intact messages are kept, on both sides of any damage.
     Salvage,
 }
 
@@ -73,12 +73,12 @@ impl Recovery {
     pub const NAMES: [(&'static str, Self); 2] = [("heal", Self::Heal), ("salvage", Self::Salvage)];
 }
 
-/// What a read of many messages does at one that was lost or is damaged.
+/// The treatment of a lost or damaged message in a read of many messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errors {
-    /// It ends with an error.
+    /// The read ends with an error.
     Raise,
-    /// It passes over the message, and counts it.
+    /// The read skips the message, and counts it.
     Skip,
 }
 
@@ -87,7 +87,7 @@ impl Errors {
     pub const NAMES: [(&'static str, Self); 2] = [("raise", Self::Raise), ("skip", Self::Skip)];
 }
 
-/// The sizes of a store's files, all of them.
+/// The complete file sizes of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// Bytes of a commit-log segment.
@@ -99,7 +99,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Files that are made in a moment.
+    /// Files that are created in a moment.
     pub const SMALL: Self = Self {
         commit_log: 64 << 20,
         consume_queue: 6_000_000,
@@ -237,7 +237,7 @@ macro_rules! options {
         $(#[doc = $doc:literal])+
         $name:ident: $type:ty = $default:expr, $rocketmq:literal, $unit:literal $(, $accepted:literal if $check:expr)?;
     )+) => {
-        /// Options of a store that is opened. `None` for a size means: as the files on disk say.
+        /// The options of an open store. `None` for a size means: determined by the files on disk.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct StoreConfig {
             $($(#[doc = $doc])+ pub $name: $type,)+
@@ -391,10 +391,10 @@ options! {
 }
 
 impl StoreConfig {
-    /// Rejects what cannot be right; edits nothing.
+    /// Rejects invalid options; changes none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] names the option, its value and what is accepted.
+    /// [`Error::Invalid`] with the option, its value and the accepted values.
     pub fn validate(&self) -> Result<()> {
         self.expect_in_bounds()?;
         match (self.max_hash_slot_num, self.max_index_num) {
@@ -431,7 +431,7 @@ impl StoreConfig {
         self.delay_levels().map(drop)
     }
 
-    /// Fills the sizes that are still open with `open`'s, and gives all.
+    /// Sets the undetermined sizes to those of `open`, and returns all sizes.
     pub fn fill(&mut self, open: Sizes) -> Sizes {
         Sizes {
             commit_log: *self.mapped_file_size_commit_log.get_or_insert(open.commit_log),
@@ -443,19 +443,20 @@ impl StoreConfig {
         }
     }
 
-    /// Whether appended bytes wait in memory until they are written to the log: with `SYNC_FLUSH` for the sync that makes them durable.
+    /// Returns true if appended bytes wait in memory until they are written to the log. With `SYNC_FLUSH` they wait for the sync
+    /// that makes them durable.
     pub fn uses_pool(&self) -> bool {
         self.transient_store_pool_enable || self.flush_disk_type.shows_only_flushed()
     }
 
-    /// Whether every size is given.
+    /// Returns true if every size is given.
     pub fn has_geometry(&self) -> bool {
         self.mapped_file_size_commit_log.is_some()
             && self.mapped_file_size_consume_queue.is_some()
             && self.index_geometry().is_some()
     }
 
-    /// The geometry of the index files, if it is given.
+    /// Returns the geometry of the index files, if it is given.
     pub fn index_geometry(&self) -> Option<IndexGeometry> {
         self.max_hash_slot_num
             .zip(self.max_index_num)
@@ -465,13 +466,13 @@ impl StoreConfig {
             })
     }
 
-    /// How far before the log's end a message may lie and still count as cached, in bytes.
+    /// Returns the largest distance in bytes from the log's end at which a message still counts as cached.
     pub fn memory_window(&self, physical_memory: u64) -> i64 {
         let ratio = u64::from(self.access_message_in_memory_max_ratio);
         i64::try_from(physical_memory / 100 * ratio).unwrap_or(i64::MAX)
     }
 
-    /// The parsed `message_delay_level`.
+    /// Parses `message_delay_level`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is not a list of times such as `"1s 5m 2h"`.

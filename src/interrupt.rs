@@ -1,6 +1,6 @@
-//! A way out of long calls: their loops ask the caller from time to time whether to go on.
+//! Interruption of long calls: their loops regularly call a function of the caller, which can end them with an error.
 //!
-//! The question is kept for the thread that makes the call, so no function between the caller and the loop has to pass it on.
+//! The function is stored for the thread that makes the call, so it need not be passed through every function down to the loop.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 
-/// The time between two questions, at least.
+/// The least time between two calls of that function.
 pub const INTERVAL: Duration = Duration::from_millis(50);
 
 type Ask = Rc<dyn Fn() -> Result<()>>;
 
-/// The most checks that are made without a look at the clock: a look costs as much as reading a record.
+/// The most checks that are made without reading the clock, because reading it costs as much as reading a record.
 const MAX_SKIPPED: u32 = 64;
-/// If the checks since the last look took less than this, more of them are made before the next look.
+/// If the checks since the last reading took less than this, more of them skip the clock before the next reading.
 const SHORT: Duration = Duration::from_millis(1);
 
 struct Asked {
     ask: Ask,
     next: Instant,
-    /// When the clock was last looked at.
-    looked_at: Instant,
-    /// Checks to make without a look after each look.
+    /// The time of the last reading of the clock.
+    read_at: Instant,
+    /// The number of checks that skip the clock after each reading.
     skipped: u32,
 }
 
@@ -33,17 +33,17 @@ impl Asked {
         Self {
             ask,
             next: now + INTERVAL,
-            looked_at: now,
+            read_at: now,
             skipped: 0,
         }
     }
 
-    /// Looks at the clock. Whether it is time for the question, and how many checks to make before the next look.
-    fn look(&mut self) -> (bool, u32) {
+    /// Reads the clock. Returns true if a call of the function is due, and the number of checks that skip the clock next.
+    fn read_clock(&mut self) -> (bool, u32) {
         let now = Instant::now();
-        let is_fast = now - self.looked_at < SHORT;
+        let is_fast = now - self.read_at < SHORT;
         self.skipped = if is_fast { (self.skipped * 2 + 1).min(MAX_SKIPPED) } else { 0 };
-        self.looked_at = now;
+        self.read_at = now;
         let is_due = now >= self.next;
         if is_due {
             self.next = now + INTERVAL;
@@ -53,13 +53,13 @@ impl Asked {
 }
 
 thread_local! {
-    /// Checks to make before the next look. Apart from the rest, so that a check costs a load and a store.
+    /// The checks before the next reading of the clock. Separate from the rest, so that a check costs a load and a store.
     static LEFT: Cell<u32> = const { Cell::new(0) };
-    /// `None` outside of an interruptible call.
+    /// The current function; `None` outside of an interruptible call.
     static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
 }
 
-/// Restores the question of the outer call, also after a panic.
+/// Restores the function of the outer call, also after a panic.
 struct Outer(Option<Asked>);
 
 impl Drop for Outer {
@@ -69,17 +69,17 @@ impl Drop for Outer {
     }
 }
 
-/// Runs `work`. While it runs, the loops inside ask `ask` whether to go on, and end with the error that it gives.
+/// Runs `work`. The loops inside regularly call `ask`, and end with the error that it returns.
 pub fn interruptible<T>(ask: impl Fn() -> Result<()> + 'static, work: impl FnOnce() -> T) -> T {
     let _outer = Outer(ASKED.replace(Some(Asked::new(Rc::new(ask)))));
     LEFT.set(0);
     work()
 }
 
-/// Asks the caller whether to go on, if the last question is [`INTERVAL`] old. The long loops of reads and of batches call it.
+/// Calls the caller's function, if the last call is [`INTERVAL`] old. The long loops of reads and of batches call this.
 ///
 /// # Errors
-/// What the caller answers: see [`interruptible`].
+/// Those of the caller's function: see [`interruptible`].
 #[inline]
 pub fn check() -> Result<()> {
     match LEFT.get().checked_sub(1) {
@@ -87,28 +87,28 @@ pub fn check() -> Result<()> {
             LEFT.set(left);
             Ok(())
         }
-        None => look(),
+        None => check_clock(),
     }
 }
 
-/// As [`check`], after a wait: no check is left out, as those of a fast loop are.
+/// Checks as [`check`] does, but always reads the clock: for use after a wait.
 ///
 /// # Errors
-/// As [`check`].
+/// Those of [`check`].
 pub fn check_after_wait() -> Result<()> {
-    look()
+    check_clock()
 }
 
-fn look() -> Result<()> {
+fn check_clock() -> Result<()> {
     let due = ASKED.with_borrow_mut(|asked| {
         let Some(asked) = asked else {
             LEFT.set(u32::MAX);
             return None;
         };
-        let (is_due, skipped) = asked.look();
+        let (is_due, skipped) = asked.read_clock();
         LEFT.set(skipped);
         is_due.then(|| asked.ask.clone())
     });
-    // Not while it is borrowed: the question may run code that makes a call of its own.
+    // Called after the borrow ends: the function may make an interruptible call itself.
     due.map_or(Ok(()), |ask| ask())
 }

@@ -1,7 +1,7 @@
-//! Ordered pipeline: several threads process the parts of a job, and one consumer takes the outputs in the order of the parts.
+//! An ordered pipeline: several threads process the tasks of a job, and one consumer takes the outputs in the order of the tasks.
 //!
-//! One thread at a time finds the next part, while others process the parts before it. Memory is bounded: no part is found while as many
-//! as the pipeline admits are in progress or wait for the consumer.
+//! One thread at a time finds the next task, while others process the tasks before it. Memory is bounded (back-pressure): no task
+//! is found while the maximal number of them is in progress or waits for the consumer.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -11,30 +11,30 @@ use crate::interrupt::{self, INTERVAL};
 use crate::services::without_panic;
 use crate::sync::lock;
 
-/// A thread's side of a pipeline.
+/// The side of a thread in a pipeline.
 pub(crate) trait Worker {
-    /// The source of parts, which one thread at a time has.
+    /// The source of tasks, which one thread at a time holds.
     type Source;
-    /// A part of the job.
+    /// A task of the job.
     type Task;
-    /// The result of processing a part.
+    /// The result of processing a task.
     type Output;
 
-    /// Returns the next part; `None` after the last one.
+    /// Returns the next task; `None` after the last one.
     fn find(&mut self, source: &mut Self::Source) -> Option<Self::Task>;
 
-    /// Processes a part.
+    /// Processes a task.
     ///
     /// # Errors
-    /// Those of the part. They end the pipeline once the consumer takes them.
-    fn process(&mut self, part: Self::Task) -> Result<Self::Output>;
+    /// Those of the task. They end the pipeline once the consumer takes them.
+    fn process(&mut self, task: Self::Task) -> Result<Self::Output>;
 }
 
 /// An ordered pipeline. [`Pipeline::process_next`] is the loop body of its threads.
 pub(crate) struct Pipeline<W: Worker> {
     /// Names the job in the error of a panic.
     job: &'static str,
-    /// The most parts that are in progress or wait for the consumer.
+    /// The most tasks that are in progress or wait for the consumer.
     most: u64,
     state: Mutex<State<W>>,
     /// Signals each change of the state.
@@ -42,21 +42,21 @@ pub(crate) struct Pipeline<W: Worker> {
 }
 
 struct State<W: Worker> {
-    /// `None` while a thread finds a part, and after a panic of that thread.
+    /// `None` while a thread finds a task, and after a panic of that thread.
     source: Option<W::Source>,
-    /// The number of the next part that is found.
+    /// The number of the next task to find.
     next: u64,
-    /// The number of the next part whose output is taken.
+    /// The number of the next task whose output is taken.
     taken: u64,
-    /// Outputs of later parts, and of this one once it was processed.
+    /// The outputs that are not taken yet, by the number of the task.
     outputs: BTreeMap<u64, Result<W::Output>>,
-    /// No other part is found.
+    /// Set after the last task was found.
     is_exhausted: bool,
     is_stopped: bool,
 }
 
 impl<W: Worker> Pipeline<W> {
-    /// Begins at the first part of `source`; finds none yet.
+    /// Creates a pipeline that starts at the first task of `source`.
     pub(crate) fn new(job: &'static str, source: W::Source, most: usize) -> Self {
         Self {
             job,
@@ -73,7 +73,8 @@ impl<W: Worker> Pipeline<W> {
         }
     }
 
-    /// Finds and processes the next part, once there is room for it. Returns false after the last part, and if the pipeline was stopped.
+    /// Finds and processes the next task, once the limit permits it. Returns false after the last task, and if the pipeline was
+    /// stopped.
     pub(crate) fn process_next(&self, worker: &mut W) -> bool {
         let mut state = lock(&self.state);
         while !state.is_stopped && !state.is_exhausted {
@@ -87,11 +88,11 @@ impl<W: Worker> Pipeline<W> {
         false
     }
 
-    /// Takes the next output, in the order of the parts; `None` after the last one. While it would wait, `helper` processes parts.
+    /// Takes the next output, in the order of the tasks; `None` after the last one. While it would wait, `helper` processes tasks.
     ///
     /// # Errors
-    /// Those of the part, a panic of its thread among them: there is no output after it. Those of [`interrupt::check`], after which the
-    /// caller can try again.
+    /// Those of the task, including a panic of its thread: there is no output after it. Those of [`interrupt::check`], after which
+    /// the caller can try again.
     pub(crate) fn take(&self, mut helper: Option<&mut W>) -> Result<Option<W::Output>> {
         loop {
             let mut state = lock(&self.state);
@@ -119,28 +120,28 @@ impl<W: Worker> Pipeline<W> {
             }
             let waited = self.changed.wait_timeout(state, INTERVAL);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
-            // Without the lock: the interrupt handler may run for long.
+            // Called without the lock: the interrupt handler may run for long.
             interrupt::check_after_wait()?;
         }
     }
 
     fn run(&self, number: u64, mut source: W::Source, worker: &mut W) {
         let found = without_panic(self.job, || {
-            let part = worker.find(&mut source);
-            Ok((part, source))
+            let task = worker.find(&mut source);
+            Ok((task, source))
         });
-        let part = lock(&self.state).end_search(found);
+        let task = lock(&self.state).end_search(found);
         self.changed.notify_all();
-        if let Some(part) = part {
-            let output = without_panic(self.job, || worker.process(part));
+        if let Some(task) = task {
+            let output = without_panic(self.job, || worker.process(task));
             lock(&self.state).outputs.insert(number, output);
             self.changed.notify_all();
         }
     }
 
-    /// Ends the threads, each after its part.
+    /// Ends the threads, each after its current task.
     pub(crate) fn stop(&self) {
-        // Under the lock, so that no thread misses it between its check and its wait.
+        // Set under the lock, so that no thread misses it between its check and its wait.
         lock(&self.state).is_stopped = true;
         self.changed.notify_all();
     }
@@ -150,26 +151,26 @@ impl<W: Worker> Pipeline<W> {
         lock(&self.state).is_stopped
     }
 
-    /// Hands the source to `visit`, unless a thread has it.
+    /// Passes the source to `visit`, unless a thread holds it.
     pub(crate) fn with_source(&self, visit: impl FnOnce(&mut W::Source)) {
         lock(&self.state).source.as_mut().map(visit);
     }
 }
 
 impl<W: Worker> State<W> {
-    /// Takes the source to find the part of the number that it returns, if there is room for one.
+    /// Takes the source to find the task with the returned number, if the limit permits another task.
     fn begin(&mut self, most: u64) -> Option<(u64, W::Source)> {
         let is_open = !self.is_stopped && !self.is_exhausted && self.next < self.taken + most;
         let source = if is_open { self.source.take() } else { None };
         source.map(|source| (self.next, source))
     }
 
-    /// Puts the source back. A panic takes the place of the part.
+    /// Puts the source back. A panic becomes the output of the task.
     fn end_search(&mut self, found: Result<(Option<W::Task>, W::Source)>) -> Option<W::Task> {
-        let part = match found {
-            Ok((part, source)) => {
+        let task = match found {
+            Ok((task, source)) => {
                 self.source = Some(source);
-                part
+                task
             }
             Err(panic) => {
                 self.outputs.insert(self.next, Err(panic));
@@ -177,10 +178,10 @@ impl<W: Worker> State<W> {
                 None
             }
         };
-        match &part {
+        match &task {
             Some(_) => self.next += 1,
             None => self.is_exhausted = true,
         }
-        part
+        task
     }
 }

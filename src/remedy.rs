@@ -1,4 +1,5 @@
-//! Remedies: what a caller can do about an error, as data. Each face (Rust, Python, command line, Spark) words them for its users.
+//! Remedies: the actions of a caller that help after an error, as data. Each face (Rust, Python, command line, Spark) words them
+//! for its users.
 
 use std::fmt;
 
@@ -34,13 +35,13 @@ macro_rules! remedies {
 }
 
 remedies! {
-    /// For a reader: pass over messages that were lost or are damaged, and count them.
+    /// For a reader: skip messages that were lost or are damaged, and count them.
     Skip: "skip", "Errors::Skip passes over such messages and counts them";
     /// For a reader: as [`Skip`](Self::Skip). For a writer: a salvage keeps every whole message.
     SkipOrSalvage: "skip-or-salvage",
         "to read the other messages, use Errors::Skip; to continue writing, open the store with Recovery::Salvage, which keeps every whole message";
-    /// For a reader: as [`Skip`](Self::Skip). For an operator: put back the segment, without which every writer refuses the store, and a
-    /// salvage too.
+    /// For a reader: as [`Skip`](Self::Skip). For an operator: put back the segment, because every writer refuses the store without
+    /// it, also with a salvage.
     SkipOrPutBack: "skip-or-put-back",
         "to read the other messages, use Errors::Skip; to continue writing, put back the segment that is missing or cut short";
     /// For a writer: a salvage keeps every whole message, and a read-only open reads the store unchanged.
@@ -55,12 +56,13 @@ remedies! {
     /// For a writer: a read-only open reads the messages before and after the gap in the log, with a salvage also those after damage.
     ReadAroundGap: "read-around-gap",
         "MessageReader::open reads the messages before and after the gap, with Recovery::Salvage past damage, too";
-    /// For an operator who cannot copy a segment again that was cut short: extend it in a copy of the store. A salvage opens
-    /// that copy if the store shows that the lost part was on disk.
+    /// For an operator who cannot copy a segment again that was cut short: extend it in a copy of the store. A salvage opens that
+    /// copy if the store shows that the lost part was on disk.
     ExtendCopy: "extend-copy",
         "if there is nothing to copy it from, extend the file to its length in a copy of the store and open that: what was lost reads as \
          zeros, and Recovery::Salvage is needed where the store says that it was on disk";
-    /// For an operator: put back the part of the log that is missing; if it is lost, a repaired copy keeps the offsets of all other messages.
+    /// For an operator: put back the missing part of the log; if it is lost, a repaired copy keeps the offsets of all other
+    /// messages.
     PutBack: "put-back",
         "put back the part of the log that is missing; if it is lost, check::repair into another directory keeps the offsets of all other \
          messages";
@@ -68,15 +70,15 @@ remedies! {
     Repair: "repair", "check::repair keeps every whole message";
     /// For an operator: a repair of a copy leaves the store as it is.
     RepairCopy: "repair-copy", "check::repair into another directory repairs a copy";
-    /// For an operator who cannot copy the file again: a rebuild sets it aside and makes it again from the log.
+    /// For an operator who cannot copy the file again: a rebuild moves it out of the store and rebuilds it from the log.
     Rebuild: "rebuild",
         "if there is nothing to copy it from, check::rebuild sets it aside and makes it again from the log";
-    /// For an operator: a copy of the messages takes over what is whole; queue offsets are new there.
+    /// For an operator: copy the intact messages into a new store; queue offsets are new there.
     CopyWhole: "copy-whole",
         "a new store takes over what a scan with Errors::Skip returns; queue offsets are new there";
     /// For a reader: a read-only open writes nothing and takes no lock.
     ReadOnly: "read-only", "MessageReader::open reads the store";
-    /// For a reader: search the log itself for a key that the index does not have.
+    /// For a reader: search the log itself for a key that is not in the index.
     WalkLog: "walk-log", "a walk looks for it in the log itself";
     /// For a reader: start at the first message of the queue, or at its next one.
     StartAtBound: "start-at-bound",

@@ -1,5 +1,5 @@
-//! Locks that outlive a panic, and what a [`Watermark`](crate::watermark::Watermark) is made of: here, what std and the system
-//! have. `tests/interleavings` compiles the watermark, the wait of the dispatcher, the allocator of segments and the commits of
+//! Locks that ignore poisoning, and the primitives of a [`Watermark`](crate::watermark::Watermark), here those of std and the
+//! system. `tests/interleavings` compiles the watermark, the wait of the dispatcher, the allocator of segments and the commits of
 //! the transient store pool with a `sync` of its own, which runs their threads in every order.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,26 +12,26 @@ pub(crate) use std::sync::atomic::{AtomicI64, AtomicUsize};
 pub(crate) use std::sync::{Mutex, MutexGuard};
 pub(crate) use std::thread::{Thread, current, park, park_timeout, sleep};
 
-/// The time that deadlines are compared with.
+/// Returns the time with which deadlines are compared.
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// A gate at which threads sleep until another one wakes them: some, or all with one system call.
+/// A gate at which threads sleep until another thread wakes one of them, or all of them with one system call.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(AtomicU32);
 
 impl Gate {
-    /// Set once the gate is open: nobody sleeps at it any more. The other bits count wakes.
+    /// Set once the gate is open: no thread sleeps at it any more. The other bits count wakes.
     const OPEN: u32 = 1;
     const ONE_WAKE: u32 = 2;
 
-    /// Returns the state that [`Gate::wait`] takes: a wake that comes after this call ends that wait.
+    /// Returns the state that [`Gate::wait`] takes: a wake after this call ends that wait.
     pub(crate) fn seen(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sleeps until a wake, for `left` at most, and returns true if the gate is open. It may also return without a wake.
+    /// Sleeps until a wake, for at most `left`, and returns true if the gate is open. May also return without a wake.
     pub(crate) fn wait(&self, seen: u32, left: Option<Duration>) -> bool {
         if seen & Self::OPEN == 0 {
             let left = left.and_then(|left| left.try_into().ok());
@@ -63,8 +63,8 @@ impl Gate {
     }
 }
 
-/// Locks even after a panic of a thread that held the lock. What the lock protects is as it should be at every moment: under the append
-/// lock, for one, the end moves last, so that no half of a record lies before it.
+/// Locks a mutex, also after a panic of a thread that held it. The protected state is consistent at every moment: under the append
+/// lock, for example, the end moves last, so that no partial record lies before it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

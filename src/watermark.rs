@@ -1,15 +1,16 @@
-//! The one waiting primitive: an offset that only rises, and threads that wait for it to pass theirs.
+//! Watermarks, the one waiting primitive: a monotonic offset, and threads that wait until it reaches their target.
 //!
-//! *Appended*, *committed*, *flushed* and *dispatched* are watermarks. A thread that raises one wakes exactly the threads whose offset it
-//! reached, lowest first. No thread polls.
+//! *Appended*, *committed*, *flushed* and *dispatched* are watermarks. A thread that raises one wakes exactly the threads whose
+//! target it reached, lowest first. No thread polls.
 //!
-//! Threads that wait may raise the watermark themselves, one at a time: the *leader* ([`Watermark::wait_or_lead`]). Group commit is this:
-//! the leader syncs the log for all who wait. Those that came before it led wait at one gate, and one system call wakes all of them.
+//! Leader/follower group commit: waiting threads may raise the watermark themselves, one at a time. The *leader*
+//! ([`Watermark::wait_or_lead`]) syncs the log for all waiting threads. Those that arrived before it led are its *followers*. They
+//! wait at one gate, and one system call wakes all of them.
 //!
-//! Threads that append again as soon as a sync has released them come back a moment after it. A leader that begins before they do takes
-//! along only those that came during the last sync, and two halves of the threads take turns. So the next leader is the thread that
-//! completes the group: as many threads as the last leader found, itself included. It needs no wake, because it has just come. Where some
-//! of them do not come, a waiting thread leads a moment later ([`Leading::finish`]).
+//! Threads that append again as soon as a sync has released them return a moment later. A leader that starts before they do syncs
+//! only for those that arrived during the last sync, and two halves of the threads alternate. So the next leader is the thread that
+//! completes the group: as many threads as the last leader found, itself included. It needs no wake, because it has just arrived.
+//! If some of them do not come, a waiting thread leads a moment later ([`Leading::finish`]).
 //!
 //! The states of a thread in [`Watermark::wait_or_lead`]:
 //!
@@ -39,35 +40,35 @@ use crate::sync::{AtomicI64, AtomicUsize, Gate, Mutex, MutexGuard, Thread, curre
 /// The outcome of a wait.
 #[derive(Debug, Clone)]
 pub enum Wait {
-    /// The watermark reached the target.
+    /// The watermark has reached the target.
     Reached,
-    /// The deadline came first.
+    /// The deadline has passed.
     TimedOut,
-    /// It can no longer come: why.
+    /// The watermark cannot reach the target any more, for this reason.
     Poisoned(Error),
 }
 
-/// An offset that only rises.
+/// A monotonic offset.
 #[derive(Debug, Default)]
 pub struct Watermark {
     value: AtomicI64,
-    /// The number of threads that wait. Raising the watermark takes no lock while it is 0.
+    /// The number of waiting threads. Raising the watermark takes no lock while it is 0.
     waiting: AtomicUsize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Threads that only wait, by target and arrival.
+    /// Threads that only wait and never lead, by target and arrival.
     bystanders: BTreeMap<(i64, u64), Thread>,
     arrivals: u64,
-    /// Threads that may lead, and have come since the leader began.
+    /// Threads that may lead, and have arrived since the leader started.
     open: Group,
-    /// Threads that came before. `None` while no thread leads.
+    /// The followers of the current leader. `None` while no thread leads.
     led: Option<Group>,
-    /// The number of threads that are expected to come before one of them leads.
+    /// The number of threads that are expected to arrive before one of them leads.
     expected: usize,
-    /// When one of them leads, however many have come.
+    /// The time at which one of them leads, however many have arrived.
     lead_at: Option<Instant>,
     poisoned: Option<Error>,
 }
@@ -77,29 +78,29 @@ struct State {
 struct Group {
     gate: Arc<Gate>,
     size: usize,
-    /// No target is lower. Targets of threads that have left count, too.
+    /// The lowest target. Targets of threads that have left count, too.
     lowest: i64,
-    /// No target is higher.
+    /// The highest target.
     highest: i64,
-    /// One of them sleeps no longer than until the group is to be led.
+    /// Set if one of them sleeps only until the group is to be led.
     is_timed: bool,
 }
 
-/// The right of one thread to raise the watermark for all who wait. When it is dropped, another one may lead.
+/// The right of one thread to raise the watermark for all waiting threads. After its drop another thread may lead.
 #[derive(Debug)]
 pub struct Leading<'w> {
     mark: &'w Watermark,
     finished: Option<(i64, Duration)>,
 }
 
-/// The next step of a thread that has looked at the state.
+/// The next step of a thread that has read the state.
 enum NextStep {
     Leads,
     Ends(Wait),
     Sleeps {
-        /// The longest sleep, if it is not woken.
+        /// The longest sleep without a wake.
         left: Option<Duration>,
-        /// Set if it sleeps no longer than until the whole group is to be led.
+        /// Set if it sleeps only until the whole group is to be led.
         keeps_time: bool,
     },
 }
@@ -120,15 +121,16 @@ impl Watermark {
 
     /// Raises it to `value`, if that is higher, and wakes the threads that wait for `value` or less.
     pub fn advance(&self, value: i64) {
-        // Sequentially consistent, as in `wait` and `wait_or_lead`: of two threads that each write one of the two numbers and then read the
-        // other, at least one sees what the other wrote.
+        // Sequentially consistent, as in `wait` and `wait_or_lead`: of two threads that each write one of the two numbers and then
+        // read the other, at least one sees the write of the other.
         self.value.fetch_max(value, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.wake(value, |_| None);
         }
     }
 
-    /// Ends the rise of the watermark. Every thread that waits, now or later, for more than its value gets `cause`. The first cause stays.
+    /// Ends the rise of the watermark. Every thread that waits, now or later, for more than its value gets `cause`. The first cause
+    /// stays.
     pub fn poison(&self, cause: Error) {
         self.wake(i64::MAX, |state| {
             state.poisoned.get_or_insert(cause);
@@ -141,7 +143,7 @@ impl Watermark {
         self.state().poisoned.clone()
     }
 
-    /// Returns the number of threads that wait.
+    /// Returns the number of waiting threads.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
@@ -151,7 +153,7 @@ impl Watermark {
         if self.get() >= target {
             return Wait::Reached;
         }
-        // Counted before the look at the value, so that either it sees the new value or `advance` sees it.
+        // Counted before the value is read, so that either this thread sees the new value or `advance` sees this thread.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let (mut time, mut state) = (now(), self.state());
         state.arrivals += 1;
@@ -171,7 +173,7 @@ impl Watermark {
         outcome
     }
 
-    /// Waits as [`Watermark::wait`] does, unless this thread is to lead: then it is to raise the watermark.
+    /// Waits as [`Watermark::wait`] does, unless this thread becomes the leader: then it must raise the watermark.
     ///
     /// # Errors
     /// The outcome of the wait, if the thread does not lead.
@@ -208,7 +210,7 @@ impl Watermark {
             }
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        // This thread may have kept the time, or have been woken to keep it.
+        // This thread may have been the one that sleeps until `lead_at`, or have been woken for that.
         let untimed = state.untimed();
         drop(state);
         if let Some(gate) = untimed {
@@ -240,7 +242,7 @@ impl Watermark {
         let is_complete = state.open.size + 1 >= state.expected;
         let until_led = state.lead_at.map(|lead_at| lead_at.saturating_duration_since(time));
         match until_led.filter(|left| !is_complete && !left.is_zero()) {
-            // Also a thread whose deadline has come: the others of its group sleep.
+            // Applies also to a thread whose deadline has passed, because the others of its group sleep.
             None => {
                 state.led = Some(std::mem::take(&mut state.open));
                 NextStep::Leads
@@ -256,8 +258,8 @@ impl Watermark {
         }
     }
 
-    /// Changes the state, and wakes the threads that wait for `reached` or less, with those of the group whose leader has ended, if the
-    /// change gives one.
+    /// Changes the state, and wakes the threads that wait for `reached` or less, and the group whose leader has ended, if the
+    /// change returns one.
     fn wake(&self, reached: i64, change: impl FnOnce(&mut State) -> Option<Group>) {
         let (ended, woken, untimed, bystanders) = {
             let mut state = self.state();
@@ -270,7 +272,7 @@ impl Watermark {
             let untimed = state.untimed();
             (ended, woken, untimed, state.take_bystanders(reached))
         };
-        // Without the lock, which the threads take next. Those that may lead are the first: they append again.
+        // Without the lock, which the threads take next. Those that may lead come first, because they append again.
         match ended {
             Some(group) if group.size == 0 => {}
             Some(group) if group.highest <= reached => group.gate.open(),
@@ -288,7 +290,8 @@ impl Watermark {
         }
     }
 
-    /// Locks the state. A thread that panics while it holds the lock leaves the state whole, because every change to it is one call.
+    /// Locks the state. A panic of a thread that holds the lock leaves the state consistent, because every change to it is one
+    /// call.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -303,7 +306,7 @@ impl State {
         taken
     }
 
-    /// Enters the open group; or the led group again, if the thread has slept at its gate.
+    /// Enters the open group, or the led group again if the thread has slept at its gate.
     fn enter(&mut self, slept_at: Option<Arc<Gate>>, target: i64, keeps_time: bool) -> Arc<Gate> {
         let again = self
             .led
@@ -326,7 +329,7 @@ impl State {
         }
     }
 
-    /// Returns the gate of a group that is not led, and in which no thread keeps the time.
+    /// Returns the gate of a group that is not led, and in which no thread sleeps only until `lead_at`.
     fn untimed(&self) -> Option<Arc<Gate>> {
         let is_untimed = self.led.is_none() && self.open.size > 0 && !self.open.is_timed;
         is_untimed.then(|| self.open.gate.clone())
@@ -346,8 +349,8 @@ impl Default for Group {
 }
 
 impl Leading<'_> {
-    /// Raises the watermark to `value`, ends leading, and then wakes the threads that waited for `value` or less. The next leader waits for
-    /// as many threads as this one has found, itself included, for `patience` at most.
+    /// Raises the watermark to `value`, ends leading, and then wakes the threads that waited for `value` or less. The next leader
+    /// waits for as many threads as this one has found, itself included, for at most `patience`.
     pub fn finish(mut self, value: i64, patience: Duration) {
         self.finished = Some((value, patience));
     }

@@ -1,26 +1,26 @@
-//! The memory of bodies: what a consumer has given back is used again. The system clears each page of fresh memory at its first
-//! use, which takes longer than what is then copied into it.
+//! A pool of buffers for bodies: the memory of a released batch is used again. The system clears each page of fresh memory at its
+//! first use, which takes longer than copying data into it.
 
 use std::sync::Mutex;
 
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 
-/// Smaller ones are the allocator's business: it does not give them back to the system.
+/// The smallest buffer that is pooled. The allocator does not return smaller ones to the system anyway.
 const MIN_SIZE: usize = 128 << 10;
-/// Bytes that are kept at most.
-const MOST_KEPT: usize = 64 << 20;
+/// The most bytes that are pooled.
+const MAX_POOLED: usize = 64 << 20;
 
-/// Memory that was given back. A thread that would have to wait does without: in a child of fork whoever has the lock may be gone.
+/// The pooled buffers. A thread that would have to wait allocates instead: in a child of fork the owner of the lock may not exist.
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// Memory to be filled, with or without room.
+/// Returns an empty buffer, from the pool if possible.
 pub(super) fn take() -> Vec<u8> {
     let kept = KEPT.try_lock().ok().and_then(|mut kept| kept.pop());
     kept.unwrap_or_default()
 }
 
-/// The bytes as a buffer, whose memory comes back once nobody uses it.
+/// Wraps the bytes as a buffer whose memory returns to the pool after its last use.
 pub(super) fn into_buffer(bytes: Vec<u8>) -> Buffer {
     if bytes.capacity() < MIN_SIZE {
         return Buffer::from_vec(bytes);
@@ -41,7 +41,7 @@ impl Drop for Lent {
         let mut bytes = std::mem::take(&mut self.0);
         if let Ok(mut kept) = KEPT.try_lock() {
             let total: usize = kept.iter().map(Vec::capacity).sum();
-            if total + bytes.capacity() <= MOST_KEPT {
+            if total + bytes.capacity() <= MAX_POOLED {
                 bytes.clear();
                 kept.push(bytes);
             }

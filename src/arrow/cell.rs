@@ -6,7 +6,7 @@ use crate::error::Result;
 
 type AtRow<'a, T> = dyn Fn(usize) -> Result<Option<T>> + 'a;
 
-/// The value of a column in one row. A column that is null in every row costs no call.
+/// The values of a column by row. A column that is null in every row costs no call.
 pub(crate) struct At<'a, T>(Option<Box<AtRow<'a, T>>>);
 
 impl<'a, T> At<'a, T> {
@@ -14,12 +14,12 @@ impl<'a, T> At<'a, T> {
         Self(Some(Box::new(at)))
     }
 
-    /// Null in every row.
+    /// Creates a column that is null in every row.
     pub(super) fn nothing() -> Self {
         Self(None)
     }
 
-    /// `None` for a null.
+    /// Returns the value; `None` for a null.
     #[inline]
     pub(crate) fn at(&self, row: usize) -> Result<Option<T>> {
         match &self.0 {
@@ -28,13 +28,13 @@ impl<'a, T> At<'a, T> {
         }
     }
 
-    /// Whether it is null in every row because there is no such column.
+    /// Returns true if it is null in every row because there is no such column.
     pub(crate) fn is_nothing(&self) -> bool {
         self.0.is_none()
     }
 }
 
-/// What a function gives for the rows that are not null.
+/// Maps a function over the rows that are not null.
 pub(super) fn valid<'a, T>(column: &'a ArrayRef, value: impl Fn(usize) -> T + 'a) -> At<'a, T> {
     match column.nulls() {
         None => At::new(move |row| Ok(Some(value(row)))),
@@ -42,7 +42,7 @@ pub(super) fn valid<'a, T>(column: &'a ArrayRef, value: impl Fn(usize) -> T + 'a
     }
 }
 
-/// What an array holds.
+/// Returns the values of an array.
 pub(super) fn values<'a, A: ArrayAccessor + 'a>(column: A) -> At<'a, A::Item> {
     if column.nulls().is_none() {
         return At::new(move |row| Ok(Some(column.value(row))));

@@ -1,4 +1,4 @@
-//! The columns of a message: what each is called, what it holds, where it comes from, and whose it is.
+//! The columns of a message: name, type, source, and whether a caller or the store sets them.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use crate::error::{Error, Result};
 use crate::format::{Host, MessageView, property};
 
-/// A message on its way into a batch. Its properties are parsed once for all columns.
+/// A message that is added to a batch. Its properties are parsed once for all columns.
 pub(super) struct Row<'a> {
     pub(super) message: &'a MessageView<'a>,
-    /// As it goes into the batch.
+    /// The body as it is stored in the batch.
     pub(super) body: &'a [u8],
-    /// The sysFlag that describes that body.
+    /// The sysFlag that describes this body.
     pub(super) sys_flag: i32,
     pub(super) properties: &'a [(&'a str, &'a str)],
 }
@@ -23,7 +23,7 @@ impl<'a> Row<'a> {
         Some(value)
     }
 
-    /// The pieces of `KEYS`.
+    /// Returns the keys in `KEYS`.
     pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> {
         let keys = self.property(property::KEYS).unwrap_or_default();
         keys.split(' ').filter(|key| !key.is_empty())
@@ -34,12 +34,12 @@ pub(super) type Int32Of = fn(&Row<'_>) -> i32;
 pub(super) type Int64Of = fn(&MessageView<'_>) -> i64;
 pub(super) type HostOf = fn(&MessageView<'_>) -> Host;
 
-/// What a column holds and where it comes from.
+/// The type of a column and the source of its values.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Int32(Int32Of),
     Int64(Int64Of),
-    /// ms, written as microseconds.
+    /// ms, converted to microseconds.
     Time(Int64Of),
     Topic,
     MessageId,
@@ -51,9 +51,9 @@ pub(super) enum Kind {
     Properties,
 }
 
-/// The message id of an IPv6 host.
+/// The length of the message id of an IPv6 host.
 const MAX_MESSAGE_ID: usize = 56;
-/// An IPv6 address with its port.
+/// The length of an IPv6 address with its port.
 const MAX_HOST: usize = 53;
 
 /// A column of a message.
@@ -64,7 +64,7 @@ struct Column {
     given_by: GivenBy,
 }
 
-/// Who sets a column when a message is appended.
+/// The party that sets a column when a message is appended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum GivenBy {
     /// The caller, who may leave it out.
@@ -78,7 +78,7 @@ const fn column(name: &'static str, kind: Kind, given_by: GivenBy) -> Column {
     Column { name, kind, given_by }
 }
 
-/// The columns of a message, in order: the one place that names them for Arrow, for rows that are appended, and for Spark.
+/// The columns of a message, in order. This is the only list of them, for Arrow, for appended rows, and for Spark.
 #[expect(
     clippy::redundant_closure_for_method_calls,
     reason = "a method's path stands for one lifetime, a closure for any"
@@ -131,8 +131,8 @@ impl Kind {
         matches!(self, Self::Property(_) | Self::Keys | Self::Properties)
     }
 
-    /// Most bytes that the row takes in the buffers of the column: values, offsets of 4 bytes, and validity (a bit, counted as a
-    /// byte).
+    /// Returns the most bytes that the row takes in the buffers of the column: values, offsets of 4 bytes, and validity (a bit,
+    /// counted as a byte).
     pub(super) fn size(self, row: &Row<'_>) -> usize {
         1 + match self {
             Self::Int32(_) => 4,
@@ -151,7 +151,7 @@ impl Kind {
     }
 }
 
-/// Which columns of a message are wanted, in the order in which they were named.
+/// A selection of the columns of a message, in the given order.
 #[derive(Clone)]
 pub(crate) struct MessageColumns {
     schema: SchemaRef,
@@ -159,10 +159,10 @@ pub(crate) struct MessageColumns {
 }
 
 impl MessageColumns {
-    /// `None` wants all.
+    /// Selects columns by name; `None` selects all.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a name that is no column or that comes twice.
+    /// [`Error::Invalid`] for an unknown name, and for a repeated one.
     pub(crate) fn select(names: Option<&[String]>) -> Result<Self> {
         let chosen = match names {
             None => COLUMNS.to_vec(),
@@ -191,15 +191,16 @@ impl MessageColumns {
     }
 }
 
-/// The names of all columns, in order.
+/// Returns the names of all columns, in order.
 pub(crate) fn column_names() -> impl Iterator<Item = &'static str> {
     COLUMNS.into_iter().map(|column| column.name)
 }
 
-/// The field that says by which level a message is delayed: no column of a stored message, which has it among its properties.
+/// The field that states the delay level: it is not a column of a stored message, which has the level among its properties.
 const DELAY_LEVEL: &str = "delay_level";
 
-/// Whether a row that is appended may have a field, or a table a column, of this name. What the store gives anew counts for nothing.
+/// Checks that an appended row may have a field, or a table a column, of this name. Columns that the store sets are accepted and
+/// ignored.
 ///
 /// # Errors
 /// [`Error::Invalid`].

@@ -1,4 +1,4 @@
-//! What a message on its way in is made of. Knows no Python.
+//! Messages from the rows of a table, to be appended. Independent of Python.
 
 use std::iter;
 
@@ -10,18 +10,20 @@ use crate::format::{Host, Malformed, Message, PropertyList, Round, property};
 use crate::interrupt;
 use crate::store::Incoming;
 
-/// What the rows of a batch may leave out.
+/// The values for columns that the rows of a batch leave out.
 pub(crate) struct Defaults<'a> {
     pub(crate) topic: Option<&'a str>,
     /// 0 if it is left out.
     pub(crate) queue_id: Option<i32>,
-    /// ms.
+    /// In ms.
     pub(crate) born_time: i64,
 }
 
 impl<'a> Defaults<'a> {
+    /// Returns the topic of a row, or else that of the arguments.
+    ///
     /// # Errors
-    /// [`Error::IllegalMessage`] where nothing names a topic.
+    /// [`Error::IllegalMessage`] without a topic.
     pub(crate) fn topic<'t>(&self, stated: Option<&'t str>) -> Result<&'t str>
     where
         'a: 't,
@@ -30,11 +32,11 @@ impl<'a> Defaults<'a> {
         topic.ok_or_else(|| Error::illegal("no topic: name it in the row or as `topic`".to_owned()))
     }
 
-    /// The topic and the queue of a row whose columns state them; the arguments speak for rows that state none.
+    /// Returns the topic and the queue of a row, from its columns or else from the arguments.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where a column and an argument contradict each other; [`Error::IllegalMessage`] where nothing names a topic.
-    pub(crate) fn place<'t>(&self, topic: Option<&'t str>, queue_id: Option<i32>) -> Result<(&'t str, i32)>
+    /// [`Error::Invalid`] if a column and an argument contradict each other; [`Error::IllegalMessage`] without a topic.
+    pub(crate) fn topic_and_queue<'t>(&self, topic: Option<&'t str>, queue_id: Option<i32>) -> Result<(&'t str, i32)>
     where
         'a: 't,
     {
@@ -56,7 +58,7 @@ impl<'a> Defaults<'a> {
     }
 }
 
-/// `ip:port`; 127.0.0.1:0 if it is left out.
+/// Parses `ip:port`; 127.0.0.1:0 if it is left out.
 ///
 /// # Errors
 /// [`Error::IllegalMessage`].
@@ -65,8 +67,8 @@ pub(crate) fn host(stated: Option<&str>) -> Result<Host> {
     stated.map_or(Ok(Host::LOCAL), |text| text.parse().map_err(refused))
 }
 
-/// A row with every field of a message. One that names a level asks to be delayed; any other stays in its topic, as a record that is
-/// copied.
+/// Converts a row with all fields of a message. With a delay level the message is delayed; otherwise it stays in its topic, like a
+/// copied record.
 pub(crate) fn incoming(message: Message<'_>, delay_level: i32) -> Incoming<'_> {
     if delay_level == 0 {
         return Incoming::Copied(message);
@@ -77,12 +79,12 @@ pub(crate) fn incoming(message: Message<'_>, delay_level: i32) -> Incoming<'_> {
     })
 }
 
-/// The error for a row without a body. An empty body is allowed; a missing one is a mistake.
+/// Returns the error for a row without a body. An empty body is allowed, and must be stated.
 pub(crate) fn no_body() -> Error {
     Error::illegal("body is null: give bytes, b\"\" for an empty body".to_owned())
 }
 
-/// A column that pandas adds of its own for the labels of rows, `__index_level_0__` and so on.
+/// Returns true for a column that pandas adds for row labels, `__index_level_0__` and so on.
 fn is_index_of_pandas(name: &str) -> bool {
     name.strip_prefix("__index_level_").is_some_and(|rest| rest.ends_with("__"))
 }
@@ -90,12 +92,14 @@ fn is_index_of_pandas(name: &str) -> bool {
 /// The rows of a table with the columns of a message.
 pub(crate) struct Rows<'t> {
     table: &'t Table,
-    /// What the column of topics says, in order, each with the number of rows in a row that it stands for. These are copies: the table may
-    /// lie where somebody else writes, and a topic is checked before it is stored.
+    /// The values of the topic column, run-length encoded. They are copied, because another thread may write to the memory of the
+    /// table, and a topic is checked before it is stored.
     topics: Vec<(usize, Option<String>)>,
 }
 
 impl<'t> Rows<'t> {
+    /// Reads the topics of a table.
+    ///
     /// # Errors
     /// [`Error::Invalid`] for the columns.
     pub(crate) fn of(table: &'t Table) -> Result<Self> {
@@ -119,10 +123,10 @@ impl<'t> Rows<'t> {
         Ok(Self { table, topics })
     }
 
-    /// The messages; their bodies stay in the table.
+    /// Returns the messages; their bodies stay in the table.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] naming the row.
+    /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] with the number of the row.
     pub(crate) fn messages<'a>(&'a self, defaults: &Defaults<'a>) -> Result<Vec<Incoming<'a>>> {
         let mut messages = room_for(self.table.rows())?;
         let topics = self.topics.iter();
@@ -143,8 +147,8 @@ impl<'t> Rows<'t> {
 
 fn expect_columns(table: &Table) -> Result<()> {
     let names: Vec<&str> = table.names().collect();
-    let mut told = names.iter().filter(|name| !is_index_of_pandas(name));
-    told.try_for_each(|name| expect_field(name))?;
+    let mut checked = names.iter().filter(|name| !is_index_of_pandas(name));
+    checked.try_for_each(|name| expect_field(name))?;
     if let Some(twice) = names
         .iter()
         .find(|name| names.iter().filter(|other| other == name).count() > 1)
@@ -160,7 +164,7 @@ fn expect_columns(table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// The columns of some rows, but for the topic.
+/// The columns of a chunk, except the topic.
 struct Columns<'a> {
     rows: Chunk<'a>,
     body: At<'a, &'a [u8]>,
@@ -205,7 +209,7 @@ impl<'a> Columns<'a> {
             return Err(Error::illegal("the row is null".to_owned()));
         }
         let delay_level = int32("delay_level", self.delay_level.at(row)?)?.unwrap_or_default();
-        let (topic, queue_id) = defaults.place(topic, int32("queue_id", self.queue_id.at(row)?)?)?;
+        let (topic, queue_id) = defaults.topic_and_queue(topic, int32("queue_id", self.queue_id.at(row)?)?)?;
         let message = Message {
             topic: topic.into(),
             queue_id,

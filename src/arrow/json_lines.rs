@@ -1,4 +1,4 @@
-//! Rows as JSON Lines: an object a row, whose names are those of the columns.
+//! Rows as JSON Lines: one object for each row, with the names of the columns.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::{Date, Round};
 use crate::interrupt;
 
-/// How a body is written.
+/// The encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyAs {
     /// Any bytes.
@@ -21,14 +21,14 @@ pub(crate) enum BodyAs {
     Json,
 }
 
-/// Writes the value of a row.
+/// A function that writes the value of a row.
 type Write<'a> = Box<dyn Fn(usize, &mut Vec<u8>) -> Result<()> + 'a>;
 
-/// Each row as a line: a time as ISO 8601 in UTC, to the ms, bytes as base64, a list as an array, pairs as an object, a float that is no
-/// number as null. `body_as` is for the column `body`.
+/// Writes each row as a line: a time as ISO 8601 in UTC, to the ms, bytes as base64, a list as an array, pairs as an object, a
+/// non-finite float as null. `body_as` applies to the column `body`.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a column of another type, and for a body that is not what `body_as` says.
+/// [`Error::Invalid`] for a column of another type, and for a body that is not valid for `body_as`.
 pub(crate) fn json_lines(table: &Table, body_as: BodyAs) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     for chunk in table.chunks() {
@@ -86,12 +86,12 @@ fn column<'a>(chunk: Chunk<'a>, name: &'a str, body_as: BodyAs) -> Result<Write<
             Box::new(move |row, out| put(time.at(row)?, out, put_time))
         }
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
-            let (bytes, place) = (chunk.bytes(name)?, chunk.integer("physical_offset")?);
+            let (bytes, physical_offset) = (chunk.bytes(name)?, chunk.integer("physical_offset")?);
             let written_as = if name == "body" { body_as } else { BodyAs::Base64 };
             Box::new(move |row, out| {
                 let written = put(bytes.at(row)?, out, |bytes, out| put_bytes(bytes, written_as, out));
                 let of_row = |error| Error::Invalid {
-                    what: place.at(row).ok().flatten().map_or_else(
+                    what: physical_offset.at(row).ok().flatten().map_or_else(
                         || format!("row {row}: {error}"),
                         |offset| format!("the message at physical offset {offset}: {error}"),
                     ),
@@ -165,7 +165,8 @@ fn put_pairs(pairs: Vec<(&str, &str)>, out: &mut Vec<u8>) -> Result<()> {
 
 const MS_A_DAY: i64 = 86_400_000;
 
-/// `"2026-11-20T19:55:54.848Z"`; a number of ms since 1970 outside the years 1 to 9999, which the standard writes with four digits.
+/// Writes `"2026-11-20T19:55:54.848Z"`; a number of ms since 1970 outside the years 1 to 9999, which the standard writes with four
+/// digits.
 fn put_time(ms: i64, out: &mut Vec<u8>) -> Result<()> {
     let (days, of_day) = (ms.div_euclid(MS_A_DAY), ms.rem_euclid(MS_A_DAY));
     let Some(Date { year, month, day }) = Date::of(days).filter(|date| (1..=9999).contains(&date.year)) else {
@@ -185,13 +186,13 @@ fn put_bytes(bytes: &[u8], body_as: BodyAs, out: &mut Vec<u8>) -> Result<()> {
         BodyAs::Base64 => put_base64(bytes, out),
         BodyAs::Text => {
             let text = str::from_utf8(bytes);
-            let text = text.map_err(|error| refused(format!("the body is no UTF-8 ({error}): use body_as=\"base64\"")))?;
+            let text = text.map_err(|error| refused(format!("the body is not UTF-8 ({error}): use body_as=\"base64\"")))?;
             return put_text(text, out);
         }
         BodyAs::Json => {
             let checked: serde_json::Result<serde_json::Value> = serde_json::from_slice(bytes);
-            checked.map_err(|error| refused(format!("the body is no JSON ({error}): use body_as=\"base64\" or \"text\"")))?;
-            // The end of a line stands in JSON only between its words.
+            checked.map_err(|error| refused(format!("the body is not JSON ({error}): use body_as=\"base64\" or \"text\"")))?;
+            // In valid JSON a line break occurs only between tokens.
             out.extend(
                 bytes
                     .iter()
@@ -212,7 +213,7 @@ fn put_base64(bytes: &[u8], out: &mut Vec<u8>) {
         let bits = at(0) << 16 | at(1) << 8 | at(2);
         for digit in 0..4 {
             let value = (bits >> (18 - 6 * digit)) as usize % 64;
-            // One byte takes two digits, two take three.
+            // One byte becomes two digits, two become three.
             let written = if digit <= three.len() { BASE64.get(value) } else { None };
             out.push(written.copied().unwrap_or(b'='));
         }
@@ -220,7 +221,7 @@ fn put_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Writing to memory does not fail.
+/// Converts the result of writing to memory, which never fails.
 fn written(outcome: serde_json::Result<()>) -> Result<()> {
     outcome.map_err(|error| Error::Invalid { what: error.to_string() })
 }

@@ -1,20 +1,20 @@
-//! Batches of messages, in and out through Arrow. Knows no Python: the compiler checks it, for feature `arrow` has no `PyO3`.
+//! Batches of messages, in and out through Arrow. Independent of Python, which the compiler checks: feature `arrow` has no `PyO3`.
 
 /// The columns of a message, declared once.
 mod columns;
-/// The memory of bodies.
+/// The pool of buffers for bodies.
 mod buffers;
 /// Batches of messages.
 mod record_batch;
 /// The value of a column in one row.
 mod cell;
-/// A table that came in, and what its columns hold.
+/// A table from a caller, and the values of its columns.
 mod table;
-/// Columns to be resolved, and what goes back.
+/// Bulk resolution of the rows of a table.
 mod resolve;
-/// What a store tells of its messages, files and consumers.
+/// Statistics of messages, files and consumers as batches.
 mod statistics;
-/// What a message on its way in is made of.
+/// Messages from the rows of a table, to be appended.
 mod incoming;
 /// Rows as JSON Lines.
 mod json_lines;

@@ -15,10 +15,10 @@ use crate::arrow::buffers;
 use crate::arrow::columns::{HostOf, Int32Of, Int64Of, Kind, MessageColumns, Row};
 use crate::format::{Host, MessageView, pairs_of};
 
-/// Most bytes that a batch may be asked to hold: Arrow counts the bytes of a column in 31 bits.
+/// The largest size of a batch that may be requested: Arrow counts the bytes of a column in 31 bits.
 pub(crate) const MAX_BATCH_BYTES: usize = 1 << 30;
 
-/// A column as it is filled.
+/// A column under construction.
 enum Column {
     Int32(Int32Of, Int32Builder),
     Int64(Int64Of, Int64Builder),
@@ -59,7 +59,7 @@ impl Column {
         match self {
             Self::Int32(value, builder) => builder.append_value(value(row)),
             Self::Int64(value, builder) => builder.append_value(value(row.message)),
-            // A time that microseconds cannot hold (292,000 years away) is nobody's time.
+            // A time that microseconds cannot hold (292,000 years away) becomes null.
             Self::Time(value, builder) => builder.append_option(value(row.message).checked_mul(1000)),
             Self::Topic(builder) => builder.append_value(row.message.topic()),
             Self::MessageId(builder) => append_written(builder, row.message.message_id())?,
@@ -98,7 +98,7 @@ impl Column {
     }
 }
 
-/// Bodies one after the other, and where each ends.
+/// Concatenated bodies, and the end of each.
 #[derive(Default)]
 struct Bodies {
     bytes: Vec<u8>,
@@ -123,7 +123,7 @@ impl Bodies {
     }
 }
 
-/// The host of the last row, written out: the next row often has the same.
+/// The last host as text: the next row often has the same one.
 #[derive(Default)]
 struct LastHost(Option<(Host, String)>);
 
@@ -138,12 +138,12 @@ impl LastHost {
 
 fn append_written(builder: &mut StringBuilder, value: impl std::fmt::Display) -> Result<(), ArrowError> {
     write!(builder, "{value}").map_err(|error| ArrowError::ExternalError(error.into()))?;
-    // It ends what was written as one value.
+    // Ends the value that was written.
     builder.append_value("");
     Ok(())
 }
 
-/// Gathers messages into batches.
+/// A builder of batches from messages.
 pub(crate) struct BatchBuilder {
     wanted: MessageColumns,
     columns: Vec<Column>,
@@ -167,8 +167,8 @@ impl BatchBuilder {
         self.rows == 0
     }
 
-    /// Appends a message with this body and sysFlag, or returns `false` if the batch would exceed `max_bytes` with it. An empty batch takes
-    /// any message.
+    /// Appends a message with this body and sysFlag. Returns false if the batch would then exceed `max_bytes`. An empty batch
+    /// accepts any message.
     pub(crate) fn append(
         &mut self,
         message: &MessageView<'_>,
@@ -198,10 +198,10 @@ impl BatchBuilder {
         Ok(true)
     }
 
-    /// The batch of what was appended; the next one begins.
+    /// Returns the batch of the appended messages, and starts the next one.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
         let arrays = self.columns.iter_mut().map(Column::finish).collect::<Result<_, _>>()?;
-        // Without a column nothing else would say how many rows there are.
+        // Without a column the number of rows must be stated.
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         self.rows = 0;
         self.bytes = 0;

@@ -1,4 +1,4 @@
-//! Columns to be resolved, and what goes back.
+//! Bulk resolution: the rows of a table in, one row for each out.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::read::{HitBounds, KeyHit, MessageReader, OffsetResolver, Position, Side};
 
-/// `topic`, `queue_id`, `queue_offset` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
+/// Resolves `topic`, `queue_id`, `queue_offset` to `physical_offset` and `store_size`, row by row; null for an absent message.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`OffsetResolver::position`].
@@ -22,7 +22,7 @@ pub(crate) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<
     let mut found = room_for(wanted.rows())?;
     for rows in wanted.chunks() {
         let (topic, queue_id, queue_offset) = (rows.text("topic")?, rows.integer("queue_id")?, rows.integer("queue_offset")?);
-        let place = |row| {
+        let position_in_queue = |row| {
             if rows.is_null(row) {
                 return Ok(None);
             }
@@ -30,22 +30,22 @@ pub(crate) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<
             let queue_id = queue_id.and_then(|id| i32::try_from(id).ok());
             Ok((|| Some((topic?, queue_id?, queue_offset?)))())
         };
-        let mut places = Vec::with_capacity(AT_ONCE);
+        let mut wanted = Vec::with_capacity(AT_ONCE);
         for start in (0..rows.len()).step_by(AT_ONCE) {
-            places.clear();
+            wanted.clear();
             for row in start..rows.len().min(start + AT_ONCE) {
-                places.push(place(row)?);
+                wanted.push(position_in_queue(row)?);
             }
-            resolver.positions(&places, &mut found)?;
+            resolver.positions(&wanted, &mut found)?;
         }
     }
     positions(&found)
 }
 
-/// Rows that are read before they are resolved.
+/// The rows that are read before they are resolved.
 const AT_ONCE: usize = 1024;
 
-/// `id` -> `physical_offset` and `store_size`, a row for a row; null where there is no message.
+/// Resolves `id` to `physical_offset` and `store_size`, row by row; null for an absent message.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the column, and those of [`MessageReader::resolve_ids`].
@@ -57,7 +57,7 @@ pub(crate) fn resolve_ids(reader: &MessageReader, wanted: &Table, errors: Errors
     positions(&found)
 }
 
-/// `topic`, `queue_id`, `time` -> `queue_offset`, a row for a row; null where there is no such queue.
+/// Resolves `topic`, `queue_id`, `time` to `queue_offset`, row by row; null for an absent queue.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_time`].
@@ -87,8 +87,8 @@ pub(crate) fn resolve_times(reader: &MessageReader, wanted: &Table, side: Side, 
     batch([("queue_offset", Arc::new(Int64Array::from(found)) as ArrayRef)])
 }
 
-/// `topic`, `key` -> `hits`, a row for a row: every message with the key within the bounds, ascending by physical offset; null if
-/// there is none.
+/// Resolves `topic`, `key` to `hits`, row by row: every message with the key within the bounds, ascending by physical offset; null
+/// without a message.
 ///
 /// # Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_keys`].
@@ -130,7 +130,7 @@ pub(crate) fn resolve_keys(reader: &MessageReader, wanted: &Table, bounds: &HitB
     batch([("hits", Arc::new(list) as ArrayRef)])
 }
 
-/// `physical_offset` and `store_size` of each row.
+/// Returns a batch with the `physical_offset` and `store_size` of each row.
 fn positions(found: &[Option<Position>]) -> Result<RecordBatch> {
     let nulls: NullBuffer = found.iter().map(Option::is_some).collect();
     let offsets = found.iter().map(|found| found.map_or(0, |position| position.physical_offset));
@@ -144,7 +144,7 @@ fn positions(found: &[Option<Position>]) -> Result<RecordBatch> {
     ])
 }
 
-/// Columns of equal length, all of which may hold nulls.
+/// Returns a batch of nullable columns of equal length.
 fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> Result<RecordBatch> {
     let field = |(name, array): &(&str, ArrayRef)| Field::new(*name, array.data_type().clone(), true);
     let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
@@ -152,7 +152,7 @@ fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> Result<RecordBatch> 
     RecordBatch::try_new(Arc::new(schema), columns).map_err(from_arrow)
 }
 
-/// What Arrow refuses to build or to take.
+/// Converts an error of Arrow.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
 pub(crate) fn from_arrow(error: ArrowError) -> Error {
     Error::Invalid { what: error.to_string() }

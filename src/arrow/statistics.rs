@@ -1,4 +1,4 @@
-//! What a store tells of its messages, files and consumers, as one batch each.
+//! Statistics of messages, files and consumers, as one batch each.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::format::{DelayOffset, IndexGeometry, IndexHeader, TopicConfig};
 use crate::log::{Chains, IndexFileState, KeptElsewhere};
 use crate::read::{DumpRow, GroupLag, GroupOffset, Segment, Shared, Usage, UsageBy, UsageCount};
 
-/// The names that `usage` takes, each with what it counts by.
+/// The names that `usage` accepts, each with its grouping.
 pub(crate) const USAGE_COLUMNS: [(&str, UsageBy); 5] = [
     ("topic", UsageBy::Topic),
     ("queue_id", UsageBy::QueueId),
@@ -24,10 +24,10 @@ pub(crate) const USAGE_COLUMNS: [(&str, UsageBy); 5] = [
     ("segment", UsageBy::Segment),
 ];
 
-/// A row a group: what its messages share, in a column for each of `by`, and their count.
+/// Returns one row for each group: its shared values, in a column for each of `by`, and its counts.
 ///
 /// # Errors
-/// [`crate::error::Error::Invalid`] for more text than a column holds.
+/// [`crate::error::Error::Invalid`] for more text than a column can hold.
 pub(crate) fn usage(usage: &Usage, by: &[UsageBy]) -> Result<RecordBatch> {
     let shared = |at: usize| usage.groups.iter().map(move |(shared, _)| shared.get(at));
     let number = |shared: Option<&Shared>| match shared {
@@ -63,7 +63,7 @@ pub(crate) fn usage(usage: &Usage, by: &[UsageBy]) -> Result<RecordBatch> {
     batch(usage.groups.len(), columns)
 }
 
-/// A row a segment.
+/// Returns one row for each segment.
 pub(crate) fn segments(segments: &[Segment]) -> Result<RecordBatch> {
     let of = || segments.iter();
     batch(
@@ -77,7 +77,7 @@ pub(crate) fn segments(segments: &[Segment]) -> Result<RecordBatch> {
     )
 }
 
-/// A row a part of a store that is kept in files of another format.
+/// Returns one row for each part of a store that is kept in files of another format.
 pub(crate) fn kept_elsewhere(parts: &[KeptElsewhere]) -> Result<RecordBatch> {
     let of = || parts.iter();
     batch(
@@ -91,7 +91,7 @@ pub(crate) fn kept_elsewhere(parts: &[KeptElsewhere]) -> Result<RecordBatch> {
     )
 }
 
-/// A row a field.
+/// Returns one row for each field.
 pub(crate) fn dump(rows: &[DumpRow]) -> Result<RecordBatch> {
     let of = || rows.iter();
     let bytes: BinaryArray = of().map(|row| Some(row.bytes.as_slice())).collect();
@@ -109,7 +109,7 @@ pub(crate) fn dump(rows: &[DumpRow]) -> Result<RecordBatch> {
     )
 }
 
-/// A row an index file.
+/// Returns one row for each index file.
 pub(crate) fn index_files(files: &[IndexFileState]) -> Result<RecordBatch> {
     let of = || files.iter();
     let header = |value: fn(&IndexHeader) -> i64| {
@@ -155,12 +155,12 @@ pub(crate) fn index_files(files: &[IndexFileState]) -> Result<RecordBatch> {
     )
 }
 
-/// Keys of an index file; a damaged header may count fewer than none.
+/// Returns the number of keys of an index file; a damaged header may have a negative count.
 fn items(file: &IndexFileState) -> i32 {
     file.header.index_count.max(1) - 1
 }
 
-/// A row a group, topic and queue.
+/// Returns one row for each group, topic and queue.
 pub(crate) fn consumer_offsets(offsets: &[GroupOffset]) -> Result<RecordBatch> {
     let of = || offsets.iter();
     batch(
@@ -174,7 +174,7 @@ pub(crate) fn consumer_offsets(offsets: &[GroupOffset]) -> Result<RecordBatch> {
     )
 }
 
-/// A row a group, topic and queue.
+/// Returns one row for each group, topic and queue.
 pub(crate) fn lags(lags: &[GroupLag]) -> Result<RecordBatch> {
     let of = || lags.iter();
     batch(
@@ -191,7 +191,7 @@ pub(crate) fn lags(lags: &[GroupLag]) -> Result<RecordBatch> {
     )
 }
 
-/// A row a topic.
+/// Returns one row for each topic.
 pub(crate) fn topic_configs(topics: &[TopicConfig]) -> Result<RecordBatch> {
     let of = || topics.iter();
     let mut attributes = MapBuilder::new(
@@ -225,7 +225,7 @@ pub(crate) fn topic_configs(topics: &[TopicConfig]) -> Result<RecordBatch> {
     )
 }
 
-/// A row a level.
+/// Returns one row for each level.
 pub(crate) fn delay_offsets(offsets: &[DelayOffset]) -> Result<RecordBatch> {
     let of = || offsets.iter();
     batch(
@@ -262,7 +262,7 @@ fn bools(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
     Arc::new(values.collect::<BooleanArray>())
 }
 
-/// Times in ms. One that microseconds cannot hold becomes null.
+/// Converts times in ms. A time that microseconds cannot hold becomes null.
 fn times(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
     let in_us = values.map(|ms| ms?.checked_mul(1000));
     Arc::new(in_us.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))

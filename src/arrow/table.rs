@@ -1,4 +1,4 @@
-//! A table that came in through Arrow, and what its columns hold, however they are encoded.
+//! A table from a caller, and the values of its columns, in any Arrow encoding.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -16,13 +16,13 @@ use crate::error::{Error, Result};
 use crate::format::{Round, mistaken_unit};
 use crate::interrupt;
 
-/// The columns, in one or more chunks.
+/// A table in one or more chunks.
 pub(crate) struct Table {
     pub(crate) fields: Fields,
     pub(crate) chunks: Vec<StructArray>,
 }
 
-/// Below it every whole number is a float64 of its own.
+/// The bound below which every whole number has an exact float64.
 const EXACT_FLOAT: f64 = 9_007_199_254_740_992.0;
 
 impl Table {
@@ -30,7 +30,7 @@ impl Table {
         self.chunks.iter().map(Array::len).sum()
     }
 
-    /// The columns' names, in order.
+    /// Returns the columns' names, in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.name().as_str())
     }
@@ -42,7 +42,7 @@ impl Table {
         })
     }
 
-    /// A column of whole numbers of any width.
+    /// Returns a column of whole numbers of any width.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is missing, of another type, or a number exceeds 64 bits.
@@ -50,7 +50,7 @@ impl Table {
         self.whole(name, Chunk::integer)
     }
 
-    /// A column of text.
+    /// Returns a column of text.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is missing or of another type.
@@ -58,8 +58,10 @@ impl Table {
         self.whole(name, Chunk::text)
     }
 
+    /// Checks that each of these columns exists once.
+    ///
     /// # Errors
-    /// [`Error::Invalid`] if one of these columns is missing, or there twice.
+    /// [`Error::Invalid`] if one of these columns is missing or repeated.
     pub(crate) fn expect_columns(&self, names: &[&str]) -> Result<()> {
         for name in names {
             if self.names().filter(|known| known == name).count() != 1 {
@@ -87,7 +89,7 @@ impl Table {
     }
 }
 
-/// Some rows of a table. A column that the table lacks is null in every row.
+/// A chunk of a table. An absent column is null in every row.
 #[derive(Clone, Copy)]
 pub(crate) struct Chunk<'a> {
     fields: &'a Fields,
@@ -99,15 +101,16 @@ impl<'a> Chunk<'a> {
         self.rows.len()
     }
 
-    /// Whether the row is null as a whole.
+    /// Returns true if the whole row is null.
     pub(crate) fn is_null(&self, row: usize) -> bool {
         self.rows.is_null(row)
     }
 
-    /// A whole number of any width. One of float64 counts, too: pandas makes floats of whole numbers where a null is among them.
+    /// Returns a column of whole numbers of any width. A float64 is accepted, too: pandas converts whole numbers to floats if there
+    /// is a null among them.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another type; from a row, for a number that exceeds 64 bits, and for a float that is not exact.
+    /// [`Error::Invalid`] for another type; from a row, for a number that exceeds 64 bits, and for an inexact float.
     pub(crate) fn integer(&self, name: &str) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
             return Ok(At::nothing());
@@ -126,10 +129,10 @@ impl<'a> Chunk<'a> {
         })
     }
 
-    /// A time in whole ms since 1970: a timestamp with a timezone, or a number of ms.
+    /// Returns a column of times in whole ms since 1970: timestamps with a timezone, or numbers of ms.
     ///
     /// # Errors
-    /// As [`Chunk::integer`]; from a row, for a number that counts something else than ms.
+    /// Those of [`Chunk::integer`]; from a row, for a number in another unit than ms.
     pub(crate) fn time(&self, name: &str, round: Round) -> Result<At<'a, i64>> {
         let Some(column) = self.column(name) else {
             return Ok(At::nothing());
@@ -147,7 +150,7 @@ impl<'a> Chunk<'a> {
             DataType::Timestamp(TimeUnit::Millisecond, _) => (integer::<TimestampMillisecondType>(column, name), 1),
             DataType::Timestamp(TimeUnit::Microsecond, _) => (integer::<TimestampMicrosecondType>(column, name), 1000),
             DataType::Timestamp(TimeUnit::Nanosecond, _) => (integer::<TimestampNanosecondType>(column, name), 1_000_000),
-            // As an int64 it counts days: a valid number of ms, soon after 1970.
+            // Converted to int64 it would count days: a valid number of ms, soon after 1970.
             DataType::Date32 => {
                 return invalid(format!(
                     "column {name:?} is Date32: cast it to a timestamp with timezone UTC first"
@@ -167,7 +170,7 @@ impl<'a> Chunk<'a> {
         Ok(At::new(move |row| Ok(unit.at(row)?.map(|time| round.to_ms(time, per_ms)))))
     }
 
-    /// Text: utf8, `large_utf8`, `utf8_view`, or a dictionary of one of them.
+    /// Returns a column of text: utf8, `large_utf8`, `utf8_view`, or a dictionary of one of them.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type.
@@ -176,7 +179,7 @@ impl<'a> Chunk<'a> {
             .map_or_else(|| Ok(At::nothing()), |column| text(column, name))
     }
 
-    /// Bytes: binary or `fixed_size_binary` of any kind, a dictionary of one of them, or text.
+    /// Returns a column of bytes: binary or `fixed_size_binary` of any kind, a dictionary of one of them, or text.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type.
@@ -185,7 +188,7 @@ impl<'a> Chunk<'a> {
             .map_or_else(|| Ok(At::nothing()), |column| bytes(column, name))
     }
 
-    /// Several texts: a list of text, or a single text.
+    /// Returns a column of several texts: a list of text, or a single text.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type; from a row, for a null in its list.
@@ -208,7 +211,8 @@ impl<'a> Chunk<'a> {
         }))
     }
 
-    /// Names and values of text: a map, a list of structs of two, or a struct, whose fields are the names. A null value is no pair.
+    /// Returns a column of name-value pairs of text: a map, a list of structs of two, or a struct, whose fields are the names. A
+    /// null value omits the pair.
     ///
     /// # Errors
     /// [`Error::Invalid`] for another type.
@@ -242,7 +246,8 @@ impl<'a> Chunk<'a> {
         }))
     }
 
-    /// A column that holds something. Where all is null its type says nothing: pandas makes numbers of such a column.
+    /// Returns a column, unless all of its values are null: then its type means nothing, because pandas gives such a column a
+    /// numeric type.
     pub(super) fn column(&self, name: &str) -> Option<&'a ArrayRef> {
         let at = self.fields.iter().position(|field| field.name() == name)?;
         let column = self.rows.columns().get(at)?;
@@ -251,10 +256,10 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// An empty vector with room for so many rows: a column of nulls has as many as it says, and takes no memory itself.
+/// Returns an empty vector with capacity for `rows`. A column of nulls can state any number of rows without taking memory itself.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is not so much memory.
+/// [`Error::Invalid`] if there is not enough memory.
 pub(crate) fn room_for<T>(rows: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     match values.try_reserve_exact(rows) {
@@ -280,7 +285,7 @@ where
     })
 }
 
-/// Whole numbers among floats; NaN is a null. From 2^53 on a float may have been rounded.
+/// Returns the whole numbers in a column of floats; NaN is a null. From 2^53 on a float may have been rounded.
 fn whole_float<'a>(column: &'a ArrayRef, name: &str) -> At<'a, i64> {
     let (values, name) = (column.as_primitive::<Float64Type>(), name.to_owned());
     At::new(move |row| {
@@ -312,10 +317,10 @@ fn bytes<'a>(column: &'a ArrayRef, name: &str) -> Result<At<'a, &'a [u8]>> {
     })
 }
 
-/// The words of a dictionary, at the rows of its column.
+/// Returns the values of a dictionary column, by row.
 fn looked_up<'a, T: 'a>(column: &'a ArrayRef, word: At<'a, T>) -> At<'a, T> {
     let dictionary = column.as_any_dictionary();
-    // Where all is null a dictionary may be empty, and then no key can be looked up.
+    // If all values are null, the dictionary may be empty, and then no key can be looked up.
     let keys = if dictionary.values().is_empty() {
         Vec::new()
     } else {
@@ -338,7 +343,7 @@ fn text<'a>(column: &'a ArrayRef, name: &str) -> Result<At<'a, &'a str>> {
     })
 }
 
-/// The items of a column of lists, and which of them each row has.
+/// Returns the items of a list column, and the range of them in each row.
 fn list(column: &ArrayRef) -> Option<(&ArrayRef, At<'_, Range<usize>>)> {
     match column.data_type() {
         DataType::List(_) => {
@@ -372,7 +377,8 @@ fn list(column: &ArrayRef) -> Option<(&ArrayRef, At<'_, Range<usize>>)> {
     }
 }
 
-/// Pairs, one an item of a column of maps or lists, and which items each row has; `None` for a column of another type.
+/// The pairs of a column of maps or lists, one for each item, and the range of items in each row; `None` for a column of another
+/// type.
 type PairByPair<'a> = (At<'a, (&'a str, &'a str)>, At<'a, Range<usize>>);
 
 fn pair_by_pair<'a>(column: &'a ArrayRef, name: &str) -> Result<Option<PairByPair<'a>>> {
@@ -391,7 +397,7 @@ fn pair_by_pair<'a>(column: &'a ArrayRef, name: &str) -> Result<Option<PairByPai
     Ok(Some((At::new(move |at| Ok(names.at(at)?.zip(values.at(at)?))), range)))
 }
 
-/// Lists of a name and a value, as pandas writes a map. Where all are empty they have no type.
+/// Returns the pairs of lists of a name and a value, as pandas writes a map. If all lists are empty, they have no type.
 fn pair_of_list<'a>(items: &'a ArrayRef, name: &str) -> Result<Option<At<'a, (&'a str, &'a str)>>> {
     if *items.data_type() == DataType::Null {
         return Ok(Some(At::nothing()));

@@ -40,7 +40,7 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<I
     }
     if let Ok(message) = row.cast::<Message>() {
         let message = message.get().to_stored()?;
-        defaults.place(Some(&message.topic), Some(message.queue_id))?;
+        defaults.topic_and_queue(Some(&message.topic), Some(message.queue_id))?;
         return Ok(Incoming::Copied(message));
     }
     if !is_buffer(row)? {
@@ -123,7 +123,7 @@ fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<I
         delay_level,
     };
     let queue_id = given("queue_id")?.map(|value| whole(&value, "queue_id")).transpose()?;
-    let (topic, queue_id) = defaults.place(stated(topic.as_ref(), "topic")?, queue_id)?;
+    let (topic, queue_id) = defaults.topic_and_queue(stated(topic.as_ref(), "topic")?, queue_id)?;
     let message = MessageArguments {
         topic: topic.to_owned().into(),
         queue_id,

@@ -1,4 +1,5 @@
-//! Prepares the space that appends write to: segments made ahead of need, and pages supplied ahead of the end of the log.
+//! Preparation of the space that appends write to: segments created ahead of need, and pages prefaulted ahead of the end of the
+//! log.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,27 +9,26 @@ use crate::log::CommitLog;
 use crate::services::stepped::{Next, Stepped};
 use crate::watermark::Watermark;
 
-/// The window past the end of the log holds the bytes that are appended in this time. Supplying one MiB takes about one ms.
+/// The time whose appended bytes make the window past the end of the log. Prefaulting one MiB takes about one ms.
 const PACE: Duration = Duration::from_millis(32);
-/// Bytes of the window, at least and at most. A large one costs disk writes: the system writes supplied pages back although nothing is in
-/// them yet.
+/// The bounds of the window. A large one costs disk writes: the system writes back prefaulted pages although they are still empty.
 const MIN_WINDOW: u64 = 1 << 20;
 const MAX_WINDOW: u64 = 16 << 20;
-/// Part of a segment that the window may be, as a divisor.
+/// The divisor of the segment size that limits the window.
 const PART_OF_SEGMENT: u64 = 4;
-/// Most bytes that one step supplies: the next step sees what was appended since.
+/// The most bytes that one step prefaults, so that the next step takes new appends into account.
 const STEP_BYTES: u64 = 1 << 20;
-/// The shortest time over which appends are measured.
+/// The shortest time over which the rate of appends is measured.
 const MIN_MEASURED: Duration = Duration::from_millis(1);
 
-/// Makes the next segment as soon as the first message is appended to the current one.
+/// The allocator service: creates the next segment as soon as the first message is appended to the current one.
 #[derive(Debug)]
 pub struct AllocateMappedFile {
     log: Arc<CommitLog>,
 }
 
 impl AllocateMappedFile {
-    /// Makes the segments of `log`.
+    /// Creates the service for the segments of `log`.
     pub fn new(log: Arc<CommitLog>) -> Self {
         Self { log }
     }
@@ -36,7 +36,7 @@ impl AllocateMappedFile {
 
 impl Stepped for AllocateMappedFile {
     /// # Errors
-    /// None: a segment that cannot be made is a matter of the append that needs it.
+    /// None: the append that needs a segment reports the failure to create it.
     fn step(&mut self, _now: Instant) -> Result<Next> {
         if self.log.watermarks.appended.poisoned().is_some() {
             return Ok(Next::Done);
@@ -54,22 +54,22 @@ impl Stepped for AllocateMappedFile {
     }
 }
 
-/// Keeps pages ready past the end of the log.
+/// The prefault service: keeps pages past the end of the log ready for writing.
 #[derive(Debug)]
 pub struct SupplyPages {
     log: Arc<CommitLog>,
     max_window: u64,
     window: u64,
-    /// The end of the pages that are ready.
+    /// The end of the prefaulted pages.
     supplied: u64,
-    /// When the rate was last measured, and where the log then ended.
+    /// The time of the last measurement of the rate, and the end of the log at that time.
     measured: Option<(Instant, u64)>,
-    /// The end of the log that brings the next work.
+    /// The end of the log from which on there is work.
     next_at: u64,
 }
 
 impl SupplyPages {
-    /// Supplies the pages of `log`. It does nothing until a message is appended.
+    /// Creates the service for the pages of `log`. It does nothing until a message is appended.
     pub fn new(log: Arc<CommitLog>) -> Self {
         let end = log.watermarks.appended.get() as u64;
         let max_window = MAX_WINDOW.min(log.segment_size() / PART_OF_SEGMENT);
@@ -83,7 +83,7 @@ impl SupplyPages {
         }
     }
 
-    /// Sets the window for the rate since the last measurement.
+    /// Sets the window by the rate since the last measurement.
     fn measure(&mut self, now: Instant, end: u64) {
         let (before, from) = *self.measured.get_or_insert((now, end));
         let elapsed = now.saturating_duration_since(before);
@@ -99,7 +99,7 @@ impl SupplyPages {
 
 impl Stepped for SupplyPages {
     /// # Errors
-    /// None. Where pages cannot be supplied they come when they are written.
+    /// None. Pages that cannot be prefaulted are faulted in by the appends.
     fn step(&mut self, now: Instant) -> Result<Next> {
         if self.log.watermarks.appended.poisoned().is_some() {
             return Ok(Next::Done);
@@ -120,7 +120,7 @@ impl Stepped for SupplyPages {
         if self.supplied == until && until < end + self.window {
             return Ok(Next::Again);
         }
-        // Also where the next segment is not made yet.
+        // Also if the next segment is not created yet.
         self.next_at = self.supplied.max(end + self.window) - self.window / 2;
         Ok(Next::Idle { until: None })
     }

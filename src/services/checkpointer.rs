@@ -1,4 +1,4 @@
-//! The stamps of the checkpoint. Each is written after everything that it covers is on disk.
+//! The stamps of the checkpoint, each of which is written after everything that it covers is on disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use crate::format::{Checkpoint, IndexGeometry};
 use crate::log::{CommitLog, ConsumeQueueStore, IndexService, load_checkpoint, save_checkpoint};
 use crate::storage::Env;
 
-/// The last message that is in its queue and in the index; all zeros for none.
+/// The last message that is in its queue and in the index; all zeros if there is none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastDispatched {
-    /// Its record's first byte.
+    /// The start of its record.
     pub physical_offset: i64,
-    /// When it was stored, in ms.
+    /// Its store time, in ms.
     pub store_time: i64,
 }
 
-/// Stamps the checkpoint of one store.
+/// The writer of the checkpoint of one store.
 #[derive(Debug)]
 pub struct Checkpointer {
     /// The file system.
     pub env: Arc<dyn Env>,
-    /// The file.
+    /// The path of the checkpoint.
     pub path: PathBuf,
     /// The log that it covers.
     pub log: Arc<CommitLog>,
@@ -35,13 +35,13 @@ pub struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Makes everything durable and stamps it. The queues are written out up to `last`. Every key of a message before `keys_dispatched` is
+    /// Syncs everything and stamps it. The queues are written back up to `last`. Every key of a message before `keys_dispatched` is
     /// in the index.
     ///
     /// # Errors
-    /// [`crate::error::Error::DiskFull`]: the old stamps stay. [`crate::error::Error::Io`], [`crate::error::Error::Poisoned`].
+    /// [`crate::error::Error::DiskFull`]: the old stamps remain. [`crate::error::Error::Io`], [`crate::error::Error::Poisoned`].
     pub fn stamp(&self, last: LastDispatched, keys_dispatched: i64) -> Result<()> {
-        // Before the sync: no later message gets this store time, so the stamp covers none that the sync did not.
+        // Before the sync: no later message gets this store time, so the stamp covers no message that the sync did not cover.
         self.log.close_store_time(last.store_time);
         self.log.flush()?;
         self.queues.sync()?;

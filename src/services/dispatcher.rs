@@ -1,4 +1,4 @@
-//! Dispatch: for each message that the log gains, its entry in its consume queue and its keys in the index. `RocketMQ` calls it Reput.
+//! Dispatch: adds the queue entry and the index keys of each new message of the log. `RocketMQ` calls it Reput.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,39 +12,39 @@ use crate::services::read_barrier::ReadBarrier;
 use crate::services::stepped::{Next, RETRY_AFTER, Stepped};
 use crate::watermark::Watermark;
 
-/// Messages that one step dispatches at most, so that a write-out is never far away.
+/// The most messages that one step dispatches, so that the next write-back comes soon.
 const STEP_MESSAGES: usize = 4096;
-/// Messages after which the header of the index counts their keys and *dispatched* rises, if nobody waits for it. To raise a number that
-/// other threads read takes as long as to add a queue entry.
-const TOLD_MESSAGES: usize = 32;
-/// Queues that one step writes out at most, so that no message waits for all of them.
+/// The number of messages after which the header of the index counts their keys and *dispatched* rises, if no thread waits for it.
+/// Raising a number that other threads read takes as long as adding a queue entry.
+const PUBLISH_MESSAGES: usize = 32;
+/// The most queues that one step writes back, so that no message waits for all of them.
 const STEP_QUEUES: usize = 1000;
-/// Entries that wait in memory at most: 12 MiB of them.
+/// The most entries that wait in memory: 12 MiB of them.
 const WRITE_OUT_ENTRIES: usize = 512 * 1024;
-/// How long an entry waits in memory until it is written out.
+/// The time for which an entry waits in memory until it is written back.
 const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
-/// How long it waits for each queue that waits, if that is longer. To write out a queue takes a fifth of that, whether it has one entry or
-/// thousands: of many queues each is to gather some.
+/// The same time for each waiting queue, if that is longer in total. Writing a queue back takes a fifth of that, for one entry or
+/// for thousands. So with many queues each collects several entries.
 const WRITE_OUT_AFTER_EACH: Duration = Duration::from_micros(20);
-/// A stamp that takes so long is not made again before ten times as long has passed, however much is appended. No message is dispatched
-/// while a stamp is made, and a stamp of 50,000 queues takes seconds.
+/// The duration from which on a stamp is followed by a pause of ten times that duration, however much is appended. No message is
+/// dispatched during a stamp, and a stamp of 50,000 queues takes seconds.
 const SLOW_STAMP: Duration = Duration::from_millis(100);
-/// How many times as long.
+/// The factor of the pause.
 const PAUSE_AFTER_STAMP: u32 = 10;
-/// The longest wait between two tries of a stamp after a shortage. The wait doubles each time, because each try syncs the whole file
-/// system.
+/// The longest pause between two attempts to stamp after a shortage. The pause doubles each time, because each attempt syncs the
+/// whole file system.
 const STAMP_RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// The times of the work that a dispatcher puts off: writing queues out, stamping the checkpoint, and all of it after a shortage.
+/// The schedule of a dispatcher's deferred work: writing queues back, stamping the checkpoint, and retries after a shortage.
 #[derive(Debug)]
 struct Schedule {
     /// The time of the next attempt after a shortage.
     retry_at: Option<Instant>,
-    /// The time at which the oldest entry that waits was added.
+    /// The time at which the oldest waiting entry was added.
     waiting_since: Option<Instant>,
-    /// The number of queues that wait.
+    /// The number of queues with waiting entries.
     waiting_queues: u32,
-    /// The time before which no stamp is made.
+    /// The time before which no stamp is written.
     stamp_at: Option<Instant>,
     /// The pause after the next shortage of a stamp.
     stamp_pause: Duration,
@@ -61,7 +61,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the time of the first thing that is due; `None` if nothing is put off.
+    /// Returns the time of the next work; `None` if nothing is deferred.
     fn next_due(&self) -> Option<Instant> {
         self.retry_at
             .or_else(|| self.write_out_at().into_iter().chain(self.stamp_at).min())
@@ -78,12 +78,12 @@ impl Schedule {
         self.waiting_queues += 1;
     }
 
-    /// Notes that all queues that wait are written out now.
+    /// Notes that all waiting queues are being written back.
     fn queues_are_due(&mut self) {
         (self.waiting_since, self.waiting_queues) = (None, 0);
     }
 
-    /// Returns the time at which the entries that wait are written out.
+    /// Returns the time at which the waiting entries are written back.
     fn write_out_at(&self) -> Option<Instant> {
         let of_all = WRITE_OUT_AFTER_EACH * self.waiting_queues;
         self.waiting_since.map(|since| since + of_all.max(WRITE_OUT_AFTER))
@@ -93,26 +93,26 @@ impl Schedule {
         self.write_out_at().is_some_and(|at| now >= at)
     }
 
-    /// Returns true if a stamp may be made.
+    /// Returns true if a stamp may be written.
     fn may_stamp(&mut self, now: Instant) -> bool {
         self.stamp_at = self.stamp_at.filter(|at| now < *at);
         self.stamp_at.is_none()
     }
 
-    /// Notes that a shortage kept a stamp from being made.
+    /// Notes that a shortage prevented a stamp.
     fn stamp_was_short(&mut self, now: Instant) {
         self.stamp_at = Some(now + self.stamp_pause);
         self.stamp_pause = STAMP_RETRY_AFTER.min(self.stamp_pause * 2);
     }
 
-    /// Notes that a stamp was made, or failed for good.
+    /// Notes that a stamp was written, or failed permanently.
     fn stamp_took(&mut self, now: Instant, took: Duration) {
         self.stamp_at = (took >= SLOW_STAMP).then(|| now + took * PAUSE_AFTER_STAMP);
         self.stamp_pause = RETRY_AFTER;
     }
 }
 
-/// Follows the log's end.
+/// The dispatcher service, which follows the end of the log.
 #[derive(Debug)]
 pub struct Dispatcher {
     log: Arc<CommitLog>,
@@ -124,31 +124,32 @@ pub struct Dispatcher {
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
     index_tags: bool,
-    /// Messages before it got their queue entries when the store was opened.
+    /// The offset before which messages got their queue entries at the open.
     queued_until: i64,
     indexed_until: i64,
     last: LastDispatched,
-    /// Up to where the log is covered by the checkpoint.
+    /// The offset up to which the checkpoint covers the log.
     covered_until: i64,
     checkpoint_interval: i64,
     known: Queues,
     /// The hashes of the keys of one message.
     hashes: Vec<i32>,
-    /// Queues with entries in memory that are written out now, some in each step.
+    /// The queues that are being written back, some in each step.
     due: Vec<Arc<ConsumeQueue>>,
-    /// Other queues with entries in memory, each once.
+    /// The other queues with entries in memory, each once.
     waiting: Vec<Arc<ConsumeQueue>>,
-    /// Entries that were added since the last queues were due.
+    /// The number of entries added since the last queues became due.
     entries: usize,
     schedule: Schedule,
 }
 
 impl Dispatcher {
-    /// Starts at `dispatched`, and raises it. Tells `barrier` when it cannot go on for now. `last` is the last message that already has
-    /// its queue entry. The checkpoint covers the log up to `covered_until`.
+    /// Creates a dispatcher that starts at the value of `dispatched`, and raises it. It reports to `barrier` when it cannot
+    /// continue for now. `last` is the last message that already has its queue entry. The checkpoint covers the log up to
+    /// `covered_until`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for delay levels that are none.
+    /// [`Error::Invalid`] for invalid delay levels.
     pub fn new(
         checkpointer: Checkpointer,
         dispatched: Arc<Watermark>,
@@ -182,10 +183,10 @@ impl Dispatcher {
         })
     }
 
-    /// Writes out what waits, and stamps the checkpoint.
+    /// Writes back all waiting entries, and stamps the checkpoint.
     ///
     /// # Errors
-    /// As [`Checkpointer::stamp`].
+    /// Those of [`Checkpointer::stamp`].
     pub fn stamp(&mut self) -> Result<()> {
         self.write_out()?;
         self.barrier.call_returned(true);
@@ -196,16 +197,15 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Up to where messages are in their queues.
+    /// Returns the offset up to which messages are in their queues.
     fn covered(&self) -> i64 {
         self.dispatched.get().max(self.queued_until)
     }
 
-    /// Dispatches what has come, for a caller that waits. The next step writes out and stamps what is due, unless the entries of the queues
-    /// become too many.
+    /// Dispatches new messages for a waiting caller. Write-back and stamps are left to the next step, unless too many entries wait.
     ///
     /// # Errors
-    /// As [`Stepped::step`].
+    /// Those of [`Stepped::step`].
     pub fn help(&mut self, now: Instant) -> Result<Next> {
         // The steps of the service dispatch the rest of a stopped log.
         if self.has_failed() || self.log.watermarks.readable.poisoned().is_some() {
@@ -214,7 +214,7 @@ impl Dispatcher {
         if self.schedule.is_short(now) {
             return Ok(self.idle());
         }
-        match self.dispatch_next(now).and_then(|()| self.relieve()) {
+        match self.dispatch_next(now).and_then(|()| self.write_back_if_full()) {
             Err(error) if error.is_shortage() => Ok(self.retry_later(now)),
             Err(error) => Err(error),
             Ok(()) if self.is_behind() => Ok(Next::Again),
@@ -222,7 +222,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns true after a failure: the files that it was about are not as the next step takes them to be.
+    /// Returns true after a failure: the affected files are not in the state that the next step assumes.
     fn has_failed(&self) -> bool {
         matches!(self.dispatched.poisoned(), Some(cause) if !matches!(cause, Error::Closed))
     }
@@ -251,15 +251,15 @@ impl Dispatcher {
         dispatched
     }
 
-    /// Writes some queues out if too many entries wait.
-    fn relieve(&mut self) -> Result<()> {
+    /// Writes some queues back if too many entries wait (back-pressure).
+    fn write_back_if_full(&mut self) -> Result<()> {
         if self.entries >= WRITE_OUT_ENTRIES {
             return self.write_some_out();
         }
         Ok(())
     }
 
-    /// Writes out what is due, and stamps the checkpoint when enough was dispatched since the last stamp.
+    /// Writes back the due queues, and stamps the checkpoint when enough was dispatched since the last stamp.
     fn do_due(&mut self, now: Instant) -> Result<()> {
         if self.entries >= WRITE_OUT_ENTRIES || !self.due.is_empty() || self.schedule.is_write_out_due(now) {
             self.write_some_out()?;
@@ -271,7 +271,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Stamps the checkpoint, or a while later after a shortage: the old stamp does no harm, and messages are dispatched meanwhile.
+    /// Stamps the checkpoint, or defers it after a shortage: the old stamp does no harm, and dispatching continues.
     fn try_stamp(&mut self, now: Instant) -> Result<()> {
         let begun = Instant::now();
         match self.stamp() {
@@ -286,7 +286,7 @@ impl Dispatcher {
         }
     }
 
-    /// Writes out everything that waits.
+    /// Writes back all waiting entries.
     fn write_out(&mut self) -> Result<()> {
         while !self.due.is_empty() || !self.waiting.is_empty() {
             self.write_some_out()?;
@@ -294,7 +294,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Writes out some of the queues that are due. If none is, those that wait are due now.
+    /// Writes back some of the due queues. If no queue is due, all waiting queues become due.
     fn write_some_out(&mut self) -> Result<()> {
         if self.due.is_empty() {
             self.due = std::mem::take(&mut self.waiting);
@@ -314,14 +314,14 @@ impl Dispatcher {
 
     fn dispatch(&mut self, from: i64, now: Instant) -> Result<()> {
         let (log, index) = (self.log.clone(), self.index.clone());
-        // Nobody changes what is readable.
+        // Readable bytes are immutable.
         let mut scan = log
             .files()
             .scan(from, log.watermarks.readable.get(), Check::Structure)
             .of_immutable();
         let mut keys = index.put_keys(self.geometry);
         let dispatched = self.dispatch_some(&mut scan, &mut keys, now);
-        // Also after a failure: some keys of the message that failed may be in the file.
+        // Also after a failure: some keys of the failed message may be in the file.
         let published = keys.publish();
         dispatched.and(published)?;
         expect_no_stop(&scan)?;
@@ -335,8 +335,8 @@ impl Dispatcher {
                 break;
             }
             self.dispatch_one(scan, keys, now)?;
-            // So a read that waits for the first of many messages does not wait for all of them.
-            if number % TOLD_MESSAGES == 0 || self.dispatched.waiting() > 0 {
+            // A read that waits for the first of many messages must not wait for all of them.
+            if number % PUBLISH_MESSAGES == 0 || self.dispatched.waiting() > 0 {
                 keys.publish()?;
                 self.dispatched.advance(LogScan::position(scan));
             }
@@ -359,7 +359,7 @@ impl Dispatcher {
             Some(_) => queue_of(&mut self.known, &self.queues, scan, &view)?,
             None => None,
         };
-        // Nothing of a page that could not be read gets into queues and index.
+        // No byte of an unreadable page gets into queues and index.
         scan.check_intact()?;
         if let Some((queue, unit)) = queue.zip(unit)
             // `None` for a message that is dispatched again, because the disk was full when its keys were put.
@@ -385,10 +385,10 @@ impl Dispatcher {
     }
 }
 
-/// The queues of messages that were dispatched; `None` for a batch consume queue, which is not built here.
+/// The queues of dispatched messages; `None` for a batch consume queue, which is not built here.
 type Queues = QueueTable<Option<Arc<ConsumeQueue>>>;
 
-/// The message's queue.
+/// Returns the queue of the message.
 fn queue_of<'a>(
     known: &'a mut Queues,
     queues: &ConsumeQueueStore,
@@ -411,18 +411,20 @@ fn queue_of<'a>(
 }
 
 impl Stepped for Dispatcher {
-    /// Dispatches what has come, and writes out what is due. Done when nothing can come any more and everything is written out.
+    /// Dispatches new messages, and writes back due queues. Returns [`Next::Done`] once no message can follow and everything is
+    /// written back.
     ///
-    /// A [shortage](Error::is_shortage) is waited out: derived files can be written again, and the log goes on as long as it has room.
+    /// A [shortage](Error::is_shortage) is waited out: derived files can be written later, and the log continues until its disk is
+    /// full.
     ///
     /// # Errors
-    /// What reading the log or writing queues and index raises; nothing is dispatched after it. A shortage is an error only once the log
-    /// is stopped, and a later step may then succeed.
+    /// Those of reading the log and of writing queues and index; nothing is dispatched after it. A shortage is an error only once
+    /// the log is stopped, and a later step may then succeed.
     fn step(&mut self, now: Instant) -> Result<Next> {
         if self.has_failed() {
             return Ok(Next::Done);
         }
-        // Read before the end of the log is: a stopped log gets no longer.
+        // Read before the end of the log: a stopped log does not grow any more.
         let stopped = self.log.watermarks.readable.poisoned();
         if stopped.is_none() && self.schedule.is_short(now) {
             return Ok(self.idle());
@@ -446,7 +448,7 @@ impl Stepped for Dispatcher {
     }
 
     fn awaited(&self) -> (Arc<Watermark>, i64) {
-        // Whatever comes in a shortage waits with the rest.
+        // During a shortage new messages wait with the rest.
         let next = self.schedule.retry_at.map_or(self.dispatched.get() + 1, |_| i64::MAX);
         (self.log.watermarks.readable.clone(), next)
     }
@@ -456,7 +458,8 @@ impl Stepped for Dispatcher {
     }
 }
 
-/// Every byte below the log's end belongs to a record or a BLANK: a scan that stops before has met damage.
+/// Checks that the scan has not stopped before the end of the log, which would mean damage: every byte below the end belongs to a
+/// record or a BLANK.
 fn expect_no_stop(scan: &LogScan<'_>) -> Result<()> {
     match scan.stopped_by() {
         None => Ok(()),

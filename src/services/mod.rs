@@ -1,16 +1,16 @@
 //! The background services of a store.
 
-/// A service, step by step.
+/// The interface of a service, which works in steps.
 mod stepped;
 /// The barrier that makes a read see the appends before it.
 mod read_barrier;
-/// When the checkpoint is stamped, and with what.
+/// The stamps of the checkpoint.
 mod checkpointer;
-/// From the log to queues and index: `RocketMQ`'s Reput.
+/// The dispatch from the log to queues and index: `RocketMQ`'s Reput.
 mod dispatcher;
-/// Write-back of the log: commits and syncs at an interval, or when a caller waits.
+/// Write-back of the log: commits and syncs at an interval, or for a waiting caller.
 mod write_back;
-/// Segments made and pages supplied ahead of need.
+/// Segments created and pages prefaulted ahead of need.
 mod allocate_mapped_file;
 /// Spin-then-park for the dispatcher.
 mod poll_then_park;

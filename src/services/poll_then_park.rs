@@ -1,15 +1,15 @@
-//! Spin-then-park for the dispatcher, with timed sleeps instead of a spin. To wake a parked thread costs the thread that raises the
-//! watermark 6 us, which is more than an append takes. So for a moment after it had work the dispatcher polls, and no thread has to wake
-//! it. The dispatcher of an idle store is parked. A caller that waits for a message dispatches it, and does not wait for the next poll.
+//! Spin-then-park for the dispatcher, with timed sleeps instead of a spin. Waking a parked thread costs the thread that raises the
+//! watermark 6 us, more than an append. So for a moment after its last work the dispatcher polls, and needs no wake. In an idle
+//! store it is parked. A caller that waits for a message dispatches it itself, and does not wait for the next poll.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::{now, sleep};
 use crate::watermark::Watermark;
 
-/// The time after its last work for which a thread polls. Then it parks until it is woken.
+/// The time after its last work for which a thread polls before it parks.
 const ACTIVE: Duration = Duration::from_millis(2);
-/// The time between two polls. A poll takes some 10 us of a processor.
+/// The time between two polls. A poll takes some 10 us of processor time.
 const INTERVAL: Duration = Duration::from_micros(200);
 
 /// The wait of a thread that polls for a moment and then parks.
@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_micros(200);
 pub(super) struct PollThenPark {
     /// The value that it waits for.
     target: i64,
-    /// When it last had work.
+    /// The time of its last work.
     since: Instant,
 }
 

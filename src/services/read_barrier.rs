@@ -8,21 +8,21 @@ use crate::error::Result;
 use crate::interrupt::{self, INTERVAL};
 use crate::watermark::{Wait, Watermark};
 
-/// Holds a read back until *dispatched* reaches *readable* as it was when the read began.
+/// A barrier for reads, which opens when *dispatched* reaches the value of *readable* at the start of the read.
 #[derive(Debug)]
 pub struct ReadBarrier {
     readable: Arc<Watermark>,
     dispatched: Arc<Watermark>,
-    /// Counts the system calls of the dispatcher that have returned. A rise is progress, even if nothing was dispatched.
+    /// The number of system calls of the dispatcher that have returned. A rise counts as progress, even if nothing was dispatched.
     calls: AtomicU64,
-    /// The dispatcher waits for a shortage to pass.
+    /// Set while the dispatcher waits for a shortage to end.
     is_short: AtomicBool,
-    /// The dispatcher is in a stretch of work that may sync, for as long as the disk takes.
+    /// Set while the dispatcher may be inside a sync, which lasts as long as the disk takes.
     is_syncing: AtomicBool,
 }
 
 impl ReadBarrier {
-    /// A barrier between what is readable and what is dispatched.
+    /// Creates a barrier between two watermarks.
     pub fn new(readable: Arc<Watermark>, dispatched: Arc<Watermark>) -> Self {
         Self {
             readable,
@@ -38,11 +38,10 @@ impl ReadBarrier {
         self.dispatched.get() >= self.readable.get()
     }
 
-    /// Waits until everything that is readable now is dispatched, and says whether it is. Each look calls `help` first, with the
-    /// offset up to which messages are waited for; it may dispatch them. They are not all dispatched if dispatching has ended,
-    /// waits for a [shortage](crate::error::Error::is_shortage) to pass, or makes no progress for as long as `patience`. A sync
-    /// is progress, however long it takes. Time in which this process was stopped does not count, because the dispatcher was
-    /// stopped, too.
+    /// Waits until everything that is readable now is dispatched, and returns true if it is. Before each wait it calls `help` with
+    /// the target offset; `help` may dispatch messages. It returns false if dispatching has ended, waits for a
+    /// [shortage](crate::error::Error::is_shortage) to end, or makes no progress for `patience`. A sync is progress, however long
+    /// it takes. Time in which this process was stopped does not count, because the dispatcher was stopped, too.
     ///
     /// # Errors
     /// Those of [`interrupt::check`] and of `help`.
@@ -74,14 +73,14 @@ impl ReadBarrier {
         (self.dispatched.get(), self.calls.load(Ordering::Relaxed))
     }
 
-    /// The dispatcher has come back from a call of the system that may take a while. `may_sync`: until the next such call it may sync,
-    /// for as long as the disk takes.
+    /// Notes that the dispatcher has returned from a system call that may take long. `may_sync` is set if it may sync before the
+    /// next such note.
     pub(super) fn call_returned(&self, may_sync: bool) {
         self.is_syncing.store(may_sync, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes whether the dispatcher waits for a shortage to pass. While it does, no read waits for it.
+    /// Sets the flag that the dispatcher waits for a shortage to end. While it is set, no read waits for the dispatcher.
     pub(super) fn set_short(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::Relaxed);
     }

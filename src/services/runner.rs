@@ -1,4 +1,4 @@
-//! Runs the background services of a store: each on a thread, or in the steps of a caller.
+//! The runner of the background services of a store: each runs on a thread, or in the steps of a caller.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,13 +21,13 @@ use crate::watermark::Watermark;
 pub enum Service {
     /// Puts the messages of the log into their queues and into the index.
     Dispatch,
-    /// Makes the log durable.
+    /// Syncs the log.
     Flush,
-    /// Writes what waits in the transient store pool to the log.
+    /// Writes the pending bytes of the transient store pool to the log.
     Commit,
-    /// Makes the segments of the log ahead of need.
+    /// Creates the segments of the log ahead of need.
     Allocate,
-    /// Supplies the pages that appends are about to write.
+    /// Prefaults the pages that appends are about to write.
     Supply,
 }
 
@@ -46,15 +46,16 @@ impl Service {
 /// The services of one store.
 #[derive(Debug)]
 pub(crate) struct Services {
-    /// It is also in `all`. A close uses it directly, to drain the log and to stamp the checkpoint.
+    /// The dispatcher, which is also in `all`. A close uses it directly, to drain the log and to stamp the checkpoint.
     dispatcher: Arc<Mutex<Dispatcher>>,
     all: Vec<(Service, Arc<Mutex<dyn Stepped>>)>,
-    /// Each of them has a thread.
+    /// Set if each of them has a thread.
     has_threads: AtomicBool,
 }
 
 impl Services {
-    /// A log with a pool has a committer. Any other one is written through its mappings, whose pages are supplied.
+    /// Creates the services. A log with a pool has a committer. Any other log is written through its mappings, whose pages are
+    /// prefaulted.
     pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime, log: &Arc<CommitLog>, config: &StoreConfig) -> Self {
         let dispatcher = Arc::new(Mutex::new(dispatcher));
         let mut all: Vec<(Service, Arc<Mutex<dyn Stepped>>)> = vec![
@@ -75,17 +76,17 @@ impl Services {
         }
     }
 
-    /// Runs one step of a service. A service that panics has failed. A service that has failed reports the failure to all who wait for it.
+    /// Runs one step of a service. A service that fails or panics reports the failure to all threads that wait for it.
     pub(crate) fn step(&self, service: Service, now: Instant) -> Result<Next> {
         let found = self.all.iter().find(|(listed, _)| *listed == service);
         found.map_or(Ok(Next::Done), |(_, stepped)| step(service, stepped, now))
     }
 
-    /// Starts a thread for each service. A thread ends when its service is done, has failed or `is_over`. Those that were started are
-    /// added to `threads`.
+    /// Starts a thread for each service. A thread ends when its service is done or has failed, or when `is_over` returns true.
+    /// Started threads are added to `threads`.
     ///
     /// # Errors
-    /// [`Error::Io`] when a thread cannot be started.
+    /// [`Error::Io`] if a thread cannot be started.
     pub(crate) fn spawn(
         &self,
         threads: &mut Vec<JoinHandle<()>>,
@@ -116,8 +117,8 @@ impl Services {
         Ok(())
     }
 
-    /// Dispatches for a caller that waits until `dispatched` is at least `target`, as long as no other thread does. Does nothing where no
-    /// thread dispatches: there only [`Services::step`] does.
+    /// Dispatches for a caller that waits until `dispatched` is at least `target`, unless another thread dispatches. Does nothing
+    /// without threads: then only [`Services::step`] dispatches.
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
@@ -130,24 +131,24 @@ impl Services {
                 dispatcher.help(Instant::now())
             }) {
                 Ok(Next::Again) => interrupt::check()?,
-                // The dispatcher itself reports to the others.
+                // The dispatcher itself reports to other waiting threads.
                 Ok(Next::Idle { .. } | Next::Done) | Err(_) => break,
             }
         }
         Ok(())
     }
 
-    /// Dispatches what a log that was stopped still holds.
+    /// Dispatches the rest of a stopped log.
     ///
     /// # Errors
-    /// What dispatching raises; after a shortage it may be called again.
+    /// Those of dispatching; after a shortage it may be called again.
     pub(crate) fn drain(&self) -> Result<()> {
         let mut dispatcher = lock(self.dispatcher.as_ref());
         while dispatcher.step(Instant::now())? != Next::Done {}
         Ok(())
     }
 
-    /// Stamps the checkpoint for all that is dispatched.
+    /// Stamps the checkpoint for all dispatched messages.
     pub(crate) fn stamp(&self) -> Result<()> {
         lock(self.dispatcher.as_ref()).stamp()
     }
@@ -157,18 +158,18 @@ fn step(service: Service, stepped: &Mutex<dyn Stepped>, now: Instant) -> Result<
     guarded(service, &mut *lock(stepped), |stepped| stepped.step(now))
 }
 
-/// Runs work of a service. A service that fails or panics reports to all who wait for it.
+/// Runs work of a service. A service that fails or panics reports the failure to all threads that wait for it.
 fn guarded<S: Stepped + ?Sized>(service: Service, stepped: &mut S, work: impl FnOnce(&mut S) -> Result<Next>) -> Result<Next> {
     let outcome = without_panic(service.name(), || work(stepped));
     outcome.inspect_err(|cause| stepped.fail(cause.clone()))
 }
 
-/// Locks a service, even after a panic: it still reports to those who wait for it.
+/// Locks a service, even after a panic: it still reports to threads that wait for it.
 fn lock<S: Stepped + ?Sized>(stepped: &Mutex<S>) -> MutexGuard<'_, S> {
     stepped.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs `work`; a panic in it is a failure.
+/// Runs `work`, and converts a panic into an error.
 pub(crate) fn without_panic<T>(service: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Error::Panicked {

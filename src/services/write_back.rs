@@ -1,5 +1,5 @@
-//! Write-back of the log at an interval, or when a caller waits: commits from the transient store pool, syncs, and the release of cached
-//! pages.
+//! Write-back of the log, at an interval or for a waiting caller: commits from the transient store pool, syncs, and the release of
+//! cached pages (drop-behind).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,25 +10,25 @@ use crate::log::CommitLog;
 use crate::services::stepped::{Next, RETRY_AFTER, Stepped};
 use crate::watermark::Watermark;
 
-/// Bytes that are dropped at once.
+/// The bytes that are dropped at once.
 const STEP: u64 = 16 << 20;
 
-/// The intervals of one service.
+/// The schedule of one service.
 #[derive(Debug)]
 pub(super) struct Intervals {
     interval: Duration,
     least_pages: u64,
     thorough_interval: Duration,
-    /// When the next look at the pages comes.
+    /// The time of the next check of the number of pages.
     due: Option<Instant>,
-    /// When the service works however few pages there are.
+    /// The time at which the service works regardless of the number of pages.
     thorough_due: Option<Instant>,
-    /// The time of the next try after a shortage.
+    /// The time of the next attempt after a shortage.
     retry_at: Option<Instant>,
 }
 
 impl Intervals {
-    /// Times are in ms.
+    /// Creates a schedule; times are in ms.
     pub(super) fn new(interval: u64, least_pages: u64, thorough_interval: u64) -> Self {
         Self {
             interval: Duration::from_millis(interval),
@@ -40,8 +40,8 @@ impl Intervals {
         }
     }
 
-    /// Calls `work` if it is time, somebody wants it, or enough pages are there when a look at them is due. After a
-    /// [shortage](crate::error::Error::is_shortage), which `work` may meet before it has done anything, it is called again a while later.
+    /// Calls `work` if it is wanted, overdue, or due with enough pages. If `work` meets a
+    /// [shortage](crate::error::Error::is_shortage) before it has done anything, it is called again later.
     pub(super) fn step(&mut self, now: Instant, is_wanted: bool, pages: u64, work: impl FnOnce() -> Result<()>) -> Result<Next> {
         if self.retry_at.is_some_and(|at| now < at) {
             return Ok(Next::Idle { until: self.retry_at });
@@ -66,13 +66,14 @@ impl Intervals {
         })
     }
 
-    /// The offset that brings work before that time, where everything is done up to `done`.
+    /// Returns the offset that announces work before that time, if everything is done up to `done`.
     pub(super) fn awaited(&self, done: i64) -> i64 {
         self.retry_at.map_or(done + 1, |_| i64::MAX)
     }
 }
 
-/// Commits the log at an interval, and when somebody asks for that: an append that finds much waiting or no room, or a read.
+/// The commit service: commits the log at an interval, and on request: by an append with many pending bytes or a full pool, or by a
+/// read.
 #[derive(Debug)]
 pub struct CommitRealTime {
     log: Arc<CommitLog>,
@@ -80,7 +81,7 @@ pub struct CommitRealTime {
 }
 
 impl CommitRealTime {
-    /// Commits `log` as the options say.
+    /// Creates the service for `log` with the intervals of the options.
     pub fn new(log: Arc<CommitLog>, config: &StoreConfig) -> Self {
         let intervals = Intervals::new(
             config.commit_interval_commit_log,
@@ -93,7 +94,7 @@ impl CommitRealTime {
 
 impl Stepped for CommitRealTime {
     fn step(&mut self, now: Instant) -> Result<Next> {
-        // A log that was stopped is committed by its last flush.
+        // A stopped log is committed by its last flush.
         if self.log.watermarks.appended.poisoned().is_some() {
             return Ok(Next::Done);
         }
@@ -114,19 +115,19 @@ impl Stepped for CommitRealTime {
     }
 }
 
-/// Syncs the log. All callers that wait during a sync share the next one.
+/// The flush service: syncs the log. All callers that wait during a sync share the next one.
 #[derive(Debug)]
 pub struct FlushRealTime {
     log: Arc<CommitLog>,
-    /// Up to here somebody asks for the log to be durable. Never past the end of the log. Poisoned when the flusher is to end.
+    /// The offset up to which durability is requested. Never past the end of the log. Poisoned when the flusher is to end.
     wanted: Arc<Watermark>,
     intervals: Intervals,
     drop_behind: DropBehind,
 }
 
 impl FlushRealTime {
-    /// Syncs whenever `wanted` rises, and at the intervals of the options. Keeps `cached` bytes of the log, and what is not
-    /// `dispatched`, in the page cache.
+    /// Creates a service that syncs whenever `wanted` rises, and at the intervals of the options. It keeps the last `cached` bytes
+    /// of the log, and everything that is not `dispatched`, in the page cache.
     pub fn new(
         log: Arc<CommitLog>,
         wanted: Arc<Watermark>,
@@ -168,20 +169,20 @@ impl Stepped for FlushRealTime {
     }
 }
 
-/// Keeps the last bytes of the log in the page cache, and drops what this process has appended before them. A cache that only grows needs
-/// new memory for each page, which can cost more than the append on a virtual machine.
+/// Drop-behind: keeps the last bytes of the log in the page cache, and drops older ones that this process has appended. A cache that only
+/// grows needs new memory for each page, which can cost more than the append on a virtual machine.
 #[derive(Debug)]
 pub(super) struct DropBehind {
     log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
-    /// Bytes before the end of the log that stay.
+    /// The bytes before the end of the log that stay cached.
     budget: i64,
-    /// The end of the stretch whose pages are dropped.
+    /// The end of the dropped range.
     dropped: u64,
 }
 
 impl DropBehind {
-    /// Keeps `budget` bytes, and what is not `dispatched`.
+    /// Keeps `budget` bytes, and everything that is not `dispatched`.
     pub(super) fn new(log: Arc<CommitLog>, dispatched: Arc<Watermark>, budget: i64) -> Self {
         let dropped = log.watermarks.flushed.get() as u64;
         Self {
@@ -192,7 +193,7 @@ impl DropBehind {
         }
     }
 
-    /// Drops one step, and says whether there may be another one.
+    /// Drops one step, and returns true if there may be another one.
     pub(super) fn step(&mut self) -> bool {
         let flushed = self.log.watermarks.flushed.get();
         let kept_from = flushed
@@ -200,7 +201,7 @@ impl DropBehind {
             .min(self.log.watermarks.appended.get() - self.budget);
         let end = self.log.files().end_of_step(self.dropped, STEP);
         if i64::try_from(end).is_ok_and(|end| end <= kept_from) {
-            // What cannot be dropped costs memory and nothing else.
+            // Pages that cannot be dropped only cost memory.
             let _ = self.log.drop_cached(self.dropped..end);
             self.dropped = end;
             return true;

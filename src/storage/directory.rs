@@ -177,7 +177,7 @@ fn contradicted(dir: &Path, given: u64, files: &[PooledFile], kind: FileKind) ->
     Some(Error::Invalid { what })
 }
 
-/// Returns the most frequent non-zero length; of several such lengths the largest. `None` if absent.
+/// Returns the most frequent non-zero length; of several such lengths the largest. `None` without files.
 pub fn usual_len(lens: impl IntoIterator<Item = u64>) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
     for len in lens.into_iter().filter(|len| *len > 0) {
