@@ -1,8 +1,8 @@
-//! What mqstore costs, row by row: ours, the limit of this machine and RocketMQ's own store take turns in one run.
+//! The cost of mqstore, row by row: mqstore, the limit of this machine and RocketMQ's own store take turns in one run.
 //!
-//! `make bench` runs this and the rows of `benches/compare`, and writes docs/BENCHMARKS.md. `cargo bench -- ROW...` runs rows of this
-//! binary alone. `cargo test` runs each of them once with tiny sizes, and fails only where a count is over its bound; times are never
-//! judged.
+//! `make bench` runs this and the rows of `benches/compare`, and writes docs/BENCHMARKS.md. `cargo bench -- ROW...` runs rows of
+//! this binary only. `cargo test` runs each of them once with tiny sizes, and fails only if a count exceeds its bound; times are
+//! never judged.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -25,9 +25,9 @@ mod counting_env;
 
 /// Rounds, statistics, the machine, results.
 mod harness;
-/// What no store can beat on this machine, measured in the same round.
+/// Lower bounds of the cost on this machine, measured in the same round.
 mod limits;
-/// One file a row.
+/// One file for each row.
 mod rows;
 
 fn main() {

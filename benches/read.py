@@ -1,4 +1,4 @@
-"""What reading costs: each call on the store of 7,865 events, beside the limit that no reader can beat on this machine.
+"""The cost of reading: each call on the store of 7,865 events, compared with the limit of any reader on this machine.
 
 Prints a table and asserts nothing. Each figure is the median of five rounds after one to warm up; the calls take turns, so that a
 machine that slows down slows all of them. Run it by `make bench`.
@@ -25,7 +25,7 @@ ROUNDS = 5
 
 
 def measures(store: mqstore.Store, path: Path) -> dict[str, tuple[int, Callable[[], object]]]:
-    """Name -> (rows of one call, call)."""
+    """Returns name -> (rows of one call, call)."""
     queues = [queue for topic in store.topics.values() for queue in topic.queues if len(queue)]
     messages = [message for queue in queues for message in queue]
     places = [(m.topic, m.queue_id, m.queue_offset) for m in messages]

@@ -1,4 +1,4 @@
-"""What a command takes, from the start of its process to the end of it.
+"""The time of a command, from the start of its process to its end.
 
 `cli_info`: a log of 1 TiB, almost all of it sparse, and 10,000 queues. `cli_find`: a key in a small store; the limit is an
 interpreter that does nothing.
@@ -23,19 +23,19 @@ SEGMENT = 1 << 30
 BLANK = 0xCBD43194
 
 
-#: What pip installs has its bytecode beside it: a first run writes that of a source tree.
+#: An installed package has its bytecode. The first run writes that of a source tree.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def seconds(*command: str) -> float:
-    """What a process takes."""
+    """Measures a process."""
     begun = time.perf_counter()
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL, env=ENVIRONMENT)
     return time.perf_counter() - begun
 
 
 def info(folder: Path, *, topics: int, segments: int) -> float:
-    """`mqstore info`, once the store was opened."""
+    """Measures `mqstore info`, after the store was opened once."""
     path = folder / "store"
     make_large(path, topics, segments)
     seconds("-m", "mqstore", "info", str(path))
@@ -43,7 +43,7 @@ def info(folder: Path, *, topics: int, segments: int) -> float:
 
 
 def make_large(path: Path, topics: int, segments: int) -> None:
-    """Ten queues a topic, with a message each. Each later segment has one more message of the last queue."""
+    """Writes ten queues for each topic, with a message each. Each later segment has one more message of the last queue."""
     with mqstore.open(path, "x", geometry="broker") as store:
         names = [f"topic-{number:05}" for number in range(topics)]
         store.append_batch([{"topic": name, "queue_id": number, "body": b"x"} for name in names for number in range(10)])
@@ -67,7 +67,7 @@ def make_large(path: Path, topics: int, segments: int) -> None:
 
 
 def find(folder: Path) -> float:
-    """`mqstore find` by key, in ms."""
+    """Measures `mqstore find` by key, in ms."""
     path = folder / "store"
     with mqstore.open(path, "x") as store:
         store.append_batch([{"topic": "orders", "body": b"x", "keys": [f"o-{number}"]} for number in range(1000)])
@@ -77,13 +77,13 @@ def find(folder: Path) -> float:
 
 
 def run_info(_: Rust | None) -> None:
-    """A store of the size that is promised."""
+    """Measures a store of the promised size."""
     topics, segments = size(1000, 2), size(1024, 3)
     row = Row("cli_info", {"queues": topics * 10, "gib": segments}, "s", {"at_most": 3.0})
     measure(row, {OURS: partial(info, topics=topics, segments=segments)}, None)
 
 
 def run_find(_: Rust | None) -> None:
-    """A small store."""
+    """Measures a small store."""
     row = Row("cli_find", {"messages": 1000}, "ms", {"at_most": 50.0})
     measure(row, {OURS: find, LIMIT: lambda _: seconds("-c", "pass") * 1000}, None)

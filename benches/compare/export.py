@@ -1,4 +1,4 @@
-"""Exporting a whole store to a file, beside the same file from a list of rows, of which pyarrow makes the table ("rows")."""
+"""Exporting a whole store to a file, compared with pyarrow writing the same file from a list of rows ("rows")."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ROWS = "rows"
 
 
 def by_export(to: Path, *, path: Path, name: str, count: int) -> float:
-    """One call."""
+    """Exports with one call."""
     with mqstore.open(path) as store:
         return each(count, lambda: store.export(to / name))
 
 
 def by_rows(to: Path, *, path: Path, name: str, count: int) -> float:
-    """Message by message, as a program without `export` would."""
+    """Exports message by message, as a program without `export` does."""
 
     def write() -> None:
         with mqstore.open(path) as store:
@@ -40,7 +40,7 @@ def by_rows(to: Path, *, path: Path, name: str, count: int) -> float:
 
 
 def run(rust: Rust | None) -> None:
-    """Each format."""
+    """Measures each format."""
     count = size(200_000, 1000)
     RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:

@@ -1,6 +1,6 @@
-"""From an append in one process until another one that follows the store has the message, in microseconds.
+"""The latency from an append in one process until a follower in another process has the message, in microseconds.
 
-The limit is a process that looks at a number in a mapped file every 0.5 ms, as a follower does while messages come.
+The limit is a process that polls a number in a mapped file every 0.5 ms, as a follower does while messages come.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rounds import LIMIT, OURS, Row, Rust, measure, size
 
 import mqstore
 
-#: Between two appends, in ms: a stream of messages, and one now and then.
+#: The pause between two appends, in ms: for a stream of messages, and for rare ones.
 PAUSES = (2, 100)
 #: In microseconds.
 MOST = 1000.0
@@ -26,7 +26,7 @@ LOOK = 0.0005
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Runs it in a fork, which has no store of the parent's open."""
+    """Runs it in a fork that has not inherited an open store."""
     child = os.fork()
     if child == 0:
         work()
@@ -35,7 +35,7 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def median(child: int, stamps: Iterator[int], count: int) -> float:
-    """Of the time since each stamp, in microseconds. The child stamps until it is killed: who looks may miss one."""
+    """Returns the median time since each stamp, in microseconds. The child stamps until it is killed; a reader may miss one."""
     times = [(time.perf_counter_ns() - stamp) / 1e3 for stamp, _ in zip(stamps, range(count), strict=False)]
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -43,7 +43,7 @@ def median(child: int, stamps: Iterator[int], count: int) -> float:
 
 
 def ours(folder: Path, *, pause: int, count: int) -> float:
-    """By `Store.follow`."""
+    """Measures `Store.follow`."""
     path = folder / "store"
     with mqstore.open(path, "x") as store:
         store.append("orders", b"first")
@@ -61,7 +61,7 @@ def ours(folder: Path, *, pause: int, count: int) -> float:
 
 
 def limit(folder: Path, *, pause: int, count: int) -> float:
-    """By looking."""
+    """Measures polling."""
     file = folder / "number"
     file.write_bytes(bytes(8))
     with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 8) as shared:
@@ -83,7 +83,7 @@ def limit(folder: Path, *, pause: int, count: int) -> float:
 
 
 def run(_: Rust | None) -> None:
-    """Each pause."""
+    """Measures each pause."""
     for pause in PAUSES:
         count = size(2000 // pause, 5)
         row = Row("follow_latency", {"ms between": pause, "quantile": 0.5}, "us", {"at_most": MOST})

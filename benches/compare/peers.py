@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Peer(ABC):
-    """A store in a directory, made for one round."""
+    """A store in a directory, created for one round."""
 
     #: As results name it.
     name: str
@@ -26,31 +26,31 @@ class Peer(ABC):
 
     @abstractmethod
     def __init__(self, folder: Path, *, durable: bool) -> None:
-        """Makes the store. With `durable` each write is on the disk when it returns."""
+        """Creates the store. With `durable` each write is on the disk when it returns."""
 
     @abstractmethod
     def append(self, body: bytes) -> None:
-        """One message."""
+        """Writes one message."""
 
     @abstractmethod
     def append_batch(self, bodies: Sequence[bytes]) -> None:
-        """Several at once, durable together."""
+        """Writes several messages at once, durable together."""
 
     def bodies(self) -> Iterator[bytes]:
-        """All, in order."""
+        """Reads all messages in order."""
         raise NotImplementedError(self.name)
 
     def body(self, number: int) -> bytes:
-        """The one of this number, from 0 on."""
+        """Reads the message with this number, from 0 on."""
         raise NotImplementedError(self.name)
 
     @abstractmethod
     def close(self) -> None:
-        """Ends it."""
+        """Closes the store."""
 
 
 class PlainFile(Peer):
-    """A file that grows: no store, and no message is found again."""
+    """A growing file: not a store, and no message can be found again."""
 
     name = "plain file"
     has_bodies = False
@@ -107,7 +107,7 @@ class Sqlite(Peer):
 
 
 class Numbered(Peer):
-    """Keys of eight bytes that count."""
+    """A peer with consecutive keys of eight bytes."""
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self._next = 0
@@ -187,7 +187,7 @@ class RocksDb(Numbered):
 
 
 class PersistQueue(Peer):
-    """A queue in files. It pickles, and never syncs its data."""
+    """A queue in files, which pickles and never syncs its data."""
 
     name = "persist-queue"
     module = "persistqueue"
@@ -213,5 +213,5 @@ PEERS: list[type[Peer]] = [PlainFile, Sqlite, Lmdb, RocksDb, PersistQueue]
 
 
 def installed() -> list[type[Peer]]:
-    """The peers whose module is there."""
+    """Returns the peers whose module is installed."""
     return [peer for peer in PEERS if peer.module is None or find_spec(peer.module)]

@@ -1,4 +1,4 @@
-"""A plot of ratios as SVG: a bar each, on a logarithmic axis, with a line at 1.0 and a tick at what is wanted."""
+"""A plot of ratios as SVG: bars on a logarithmic axis, with a line at 1.0 and a tick at each target."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REACHED, MISSED, LIMIT = "#3a7d44", "#c25b3f", "#222222"
 
 @dataclass(frozen=True)
 class Bar:
-    """A name, its ratio, and the least one that is wanted."""
+    """A name, its ratio, and its target."""
 
     name: str
     ratio: float
@@ -22,12 +22,12 @@ class Bar:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the bar is as long as it should be."""
+        """Returns true if the ratio reaches its target."""
         return self.ratio >= (self.wanted or 0)
 
 
 def of_ratios(bars: list[Bar]) -> str:
-    """The picture."""
+    """Returns the plot as SVG."""
     ticks = ticks_around([bar.ratio for bar in bars])
     low, high = math.log(ticks[0]), math.log(ticks[-1])
 
@@ -53,7 +53,7 @@ def of_ratios(bars: list[Bar]) -> str:
 
 
 def of_bar(bar: Bar, y: int, start: float, end: float, wanted: float | None) -> list[str]:
-    """The name, the bar, its value and the tick."""
+    """Draws the name, the bar, its value and the tick."""
     colour = REACHED if bar.is_reached else MISSED
     parts = [
         f'<text x="{NAMES - 6}" y="{y + 12}" text-anchor="end">{escape(bar.name)}</text>',
@@ -66,7 +66,7 @@ def of_bar(bar: Bar, y: int, start: float, end: float, wanted: float | None) -> 
 
 
 def ticks_around(ratios: list[float]) -> list[float]:
-    """From the last tick that is not above any ratio to the first one that is not below any; 1 is one of them."""
+    """Returns the range of ticks that includes all ratios and 1."""
     least, most = min([*ratios, 0.5]), max([*ratios, 2.0])
     first = max((tick for tick in TICKS if tick <= least), default=TICKS[0])
     last = min((tick for tick in TICKS if tick >= most), default=TICKS[-1])

@@ -1,4 +1,4 @@
-"""`Writer.append`, one message a call, beside the same append called from Rust, and beside embedded stores."""
+"""`Writer.append` with one message in a call, compared with the same append from Rust and with embedded stores."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import mqstore
 TOPIC = "orders"
 BODIES = [100, 1024, 16 * 1024]
 ROUND_BYTES, MOST_MESSAGES = 64 << 20, 100_000
-#: What a call from Python may cost beyond one from Rust, in ns.
+#: The largest additional cost of a call from Python over one from Rust, in ns.
 MOST_OVER_RUST = 110
 #: 3.5 million messages a second.
 MOST_AT_100 = 1e3 / 3.5
 
 
 def messages(body: int) -> int:
-    """Of a round."""
+    """Returns the number of messages of a round."""
     return size(min(ROUND_BYTES // body, MOST_MESSAGES), 50)
 
 
 def ours(path: Path, *, body: bytes, count: int) -> float:
-    """Nanoseconds a message: by position, without keys and properties."""
+    """Returns the nanoseconds for a message with positional arguments, without keys and properties."""
     with mqstore.open(path / "store", mode="x") as store:
         append = store.append
         append(TOPIC, body)
@@ -38,7 +38,7 @@ def ours(path: Path, *, body: bytes, count: int) -> float:
 
 
 def ours_with_key(path: Path, *, body: bytes, count: int) -> float:
-    """With a key and a tag by keyword."""
+    """Returns the nanoseconds for a message with a key and a tag by keyword."""
     with mqstore.open(path / "store", mode="x") as store:
         append = store.append
         append(TOPIC, body)
@@ -49,7 +49,7 @@ def ours_with_key(path: Path, *, body: bytes, count: int) -> float:
 
 
 def by_peer(path: Path, *, peer: type[Peer], body: bytes, count: int) -> float:
-    """One message a call, nothing synced."""
+    """Writes one message in a call, without a sync."""
     store = peer(path, durable=False)
     try:
         append = store.append
@@ -62,13 +62,13 @@ def by_peer(path: Path, *, peer: type[Peer], body: bytes, count: int) -> float:
 
 
 def rounds_of_peers(body: bytes, count: int) -> Iterator[tuple[str, Round]]:
-    """Each peer that is installed."""
+    """Measures each installed peer."""
     for peer in installed():
         yield peer.name, partial(by_peer, peer=peer, body=body, count=min(count, peer.messages))
 
 
 def run(rust: Rust | None) -> None:
-    """Each size of body, without and with a key."""
+    """Measures each size of body, without and with a key."""
     for length in BODIES:
         body, count = bytes(length), messages(length)
         limit = {LIMIT: rust.round(f"append {length} {count}")} if rust else {}

@@ -1,4 +1,4 @@
-"""`Writer.append_batch` of 1,000 messages, from a list and from an Arrow table, beside the same batch from Rust."""
+"""`Writer.append_batch` of 1,000 messages, from a list and from an Arrow table, compared with the same batch from Rust."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rounds import LIMIT, OURS, Row, Rust, measure
 import mqstore
 
 BATCH = 1000
-#: Bytes of a body, and the part of Rust's rate that is asked for.
+#: The size of a body, and the target ratio to Rust's rate.
 BODIES = [(100, 1 / 1.3), (1024, 1 / 1.15)]
 
 
 def each(batches: int, rows: int, call: Callable[[], object]) -> float:
-    """Nanoseconds a row."""
+    """Returns the nanoseconds for a row."""
     begun = time.perf_counter_ns()
     for _ in range(batches):
         call()
@@ -29,14 +29,14 @@ def each(batches: int, rows: int, call: Callable[[], object]) -> float:
 
 
 def ours(path: Path, *, rows: Any, count: int, batches: int) -> float:
-    """Batches of `rows`, which are `count`."""
+    """Appends batches of `rows`, of which there are `count`."""
     with mqstore.open(path / "store", mode="x") as store:
         store.append(TOPIC, b"first")
         return each(batches, count, lambda: store.append_batch(rows, TOPIC))
 
 
 def by_peer(path: Path, *, peer: type[Peer], rows: list[bytes], batches: int) -> float:
-    """Nothing is synced."""
+    """Writes batches to a peer, without a sync."""
     store = peer(path, durable=False)
     try:
         return each(batches, len(rows), partial(store.append_batch, rows))
@@ -45,7 +45,7 @@ def by_peer(path: Path, *, peer: type[Peer], rows: list[bytes], batches: int) ->
 
 
 def run(rust: Rust | None) -> None:
-    """Each size of body, as a list and as a table."""
+    """Measures each size of body, as a list and as a table."""
     for length, ratio in BODIES:
         batches = max(1, messages(length) // BATCH)
         rows = [bytes(length)] * BATCH

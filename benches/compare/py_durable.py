@@ -1,4 +1,4 @@
-"""Messages that are durable, beside a loop in Rust that writes and syncs the same records, into blocks that were written before.
+"""Durable messages, compared with a loop in Rust that writes and syncs the same records, into blocks that were written before.
 
 One thread appends W messages and then waits once until all are. P threads append, and tasks of asyncio, each waiting for its own.
 """
@@ -20,9 +20,9 @@ import mqstore
 import mqstore.aio
 
 BODY = 1024
-#: Windows, and the part of the limit that is asked for.
+#: The windows, and the target ratio to the limit.
 WINDOWS: list[tuple[int, dict[str, float]]] = [(1, {}), (64, {}), (1024, {"ratio_limit": 0.7})]
-#: Threads that append, each the next message when its last one is durable. The limit is one sync for all of them.
+#: The threads. Each appends its next message when its last one is durable. The limit is one sync for all of them.
 THREADS = [1, 8, 64]
 #: Tasks of asyncio, likewise.
 TASKS = 1024
@@ -30,7 +30,7 @@ ROUND_MS = 500
 
 
 def rate(window: int, append_window: Callable[[], object]) -> float:
-    """Messages a second."""
+    """Returns the messages in a second."""
     count, begun = 0, time.perf_counter()
     until = begun + size(ROUND_MS, 20) / 1000
     while time.perf_counter() < until:
@@ -40,7 +40,7 @@ def rate(window: int, append_window: Callable[[], object]) -> float:
 
 
 def ours(path: Path, *, window: int) -> float:
-    """In a store whose messages wait in memory until they are asked for: with `SYNC_FLUSH` each append would ask for a sync."""
+    """Uses a store whose messages wait in memory until a sync is requested: with `SYNC_FLUSH` each append requests one."""
     body = bytes(BODY)
     with mqstore.open(path / "store", mode="x", transient_store_pool_enable=True) as store:
 
@@ -54,7 +54,7 @@ def ours(path: Path, *, window: int) -> float:
 
 
 def ours_by_threads(path: Path, *, threads: int) -> float:
-    """Each append returns when its message is durable. Messages of the whole time, and the time until the last thread is done."""
+    """Appends from threads, each waiting until its message is durable. Measures until the last thread is done."""
     body, counts = bytes(BODY), [0] * threads
     with mqstore.open(path / "store", mode="x", flush_disk_type="SYNC_FLUSH") as store:
         store.append(TOPIC, body)
@@ -78,7 +78,7 @@ def ours_by_threads(path: Path, *, threads: int) -> float:
 
 
 def ours_by_tasks(path: Path, *, tasks: int) -> float:
-    """Each task awaits its message, then appends the next one."""
+    """Appends from tasks. Each awaits its message, then appends the next one."""
 
     async def all_tasks() -> float:
         body, count = bytes(BODY), 0
@@ -100,7 +100,7 @@ def ours_by_tasks(path: Path, *, tasks: int) -> float:
 
 
 def by_peer(path: Path, *, peer: type[Peer], window: int) -> float:
-    """A batch of its own."""
+    """Writes a batch to a peer."""
     store = peer(path, durable=True)
     try:
         return rate(window, partial(store.append_batch, [bytes(BODY)] * window))
@@ -109,7 +109,7 @@ def by_peer(path: Path, *, peer: type[Peer], window: int) -> float:
 
 
 def run(rust: Rust | None) -> None:
-    """Each window, each number of threads, and the tasks."""
+    """Measures each window, each number of threads, and the tasks."""
 
     def limit(window: int) -> dict[str, Round]:
         return {LIMIT: rust.round(f"durable_limit {BODY} {window}")} if rust else {}

@@ -1,7 +1,7 @@
-"""The body of each message that has a key, asked for in no order: one key a call, and many in one call. `py_resolve_keys`: its
-place alone, from a column of keys to a column of places, where the peers hold a place of eight bytes for each message.
+"""Queries for bodies by key, in random order: one key in a call, and many in one call. `py_resolve_keys`: the
+offset only, from a column of keys to a column of offsets, where the peers store an offset of eight bytes for each message.
 
-The peers find by number, which is less to look for than a key that several messages may have.
+The peers look up numbers, which is less work than a key that several messages may have.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rounds import OURS, RESULTS, Round, Row, Rust, measure, size
 import mqstore
 
 BODY = 1024
-#: Bytes of a place in the log.
+#: Bytes of an offset in the log.
 PLACE = 8
 
 
 def by_query(_: Path, *, path: Path, wanted: list[int]) -> float:
-    """One call a key."""
+    """Makes one call for each key."""
     with mqstore.open(path) as store:
 
         def read() -> None:
@@ -38,7 +38,7 @@ def by_query(_: Path, *, path: Path, wanted: list[int]) -> float:
 
 
 def in_bulk(_: Path, *, path: Path, wanted: list[int]) -> float:
-    """One call for all places, and one for all bodies."""
+    """Makes one call for all offsets, and one for all bodies."""
     with mqstore.open(path) as store:
 
         def read() -> None:
@@ -51,24 +51,24 @@ def in_bulk(_: Path, *, path: Path, wanted: list[int]) -> float:
 
 
 def keys_of(wanted: list[int]) -> pa.RecordBatch:
-    """The column that is asked for."""
+    """Returns the requested column."""
     return pa.record_batch({"topic": ["orders"] * len(wanted), "key": [f"order-{number}" for number in wanted]})
 
 
 def as_column(_: Path, *, path: Path, wanted: list[int]) -> float:
-    """One call for all."""
+    """Makes one call for all."""
     keys = keys_of(wanted)
     with mqstore.open(path) as store:
         return each(len(wanted), lambda: pa.record_batch(store.resolve_keys(keys)))
 
 
 def as_column_of_peer(_: Path, *, peer: Peer, wanted: list[int]) -> float:
-    """One call a number, and a column of what they give."""
+    """Makes one call for each number, and a column of the results."""
     return each(len(wanted), lambda: pa.array([peer.body(number) for number in wanted], pa.binary(PLACE)))
 
 
 def by_peer(_: Path, *, peer: Peer, wanted: list[int]) -> float:
-    """One call a number."""
+    """Makes one call for each number."""
 
     def read() -> None:
         for number in wanted:
@@ -78,7 +78,7 @@ def by_peer(_: Path, *, peer: Peer, wanted: list[int]) -> float:
 
 
 def bodies(rust: Rust | None) -> None:
-    """The row of bodies."""
+    """Measures the row of bodies."""
     with stores(BODY) as (path, others, wanted):
         ours: dict[str, Round] = {
             OURS: partial(by_query, path=path, wanted=wanted),
@@ -89,7 +89,7 @@ def bodies(rust: Rust | None) -> None:
 
 
 def places(rust: Rust | None) -> None:
-    """The row of places."""
+    """Measures the row of offsets."""
     with stores(PLACE) as (path, others, wanted):
         ours: dict[str, Round] = {OURS: partial(as_column, path=path, wanted=wanted)}
         peers: dict[str, Round] = {peer.name: partial(as_column_of_peer, peer=peer, wanted=wanted) for peer in others}
@@ -98,7 +98,7 @@ def places(rust: Rust | None) -> None:
 
 @contextmanager
 def stores(bytes_of_peers: int) -> Iterator[tuple[Path, list[Peer], list[int]]]:
-    """Ours with a key for each message, each peer with as many values of so many bytes, and the numbers that are asked for."""
+    """Creates our store with a key for each message, each peer with as many values of this size, and the requested numbers."""
     count = size(200_000, 1000)
     wanted = random.Random(1).sample(range(count), count // 4)
     RESULTS.mkdir(parents=True, exist_ok=True)

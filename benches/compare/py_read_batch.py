@@ -1,4 +1,4 @@
-"""Reading a whole store as Arrow batches, all columns and the body alone, beside the same messages as objects.
+"""Reading a whole store as Arrow batches, with all columns and with the body only, compared with the same messages as objects.
 
 The limit compares the CRC of each body, with a thread for each core.
 """
@@ -19,42 +19,42 @@ import mqstore
 
 BODY = 1024
 BATCH = 1000
-#: Columns, and at most so many ns a message.
+#: The columns, and the largest time for a message in ns.
 COLUMNS: list[tuple[str, list[str] | None, float]] = [("all", None, 700), ("body", ["body"], 150)]
 
 
 def each(count: int, read: Callable[[], object]) -> float:
-    """Nanoseconds a message."""
+    """Returns the nanoseconds for a message."""
     begun = time.perf_counter_ns()
     read()
     return (time.perf_counter_ns() - begun) / count
 
 
 def as_batches(_: Path, *, path: Path, columns: list[str] | None, count: int) -> float:
-    """Each batch is dropped before the next one."""
+    """Reads batches, and drops each before the next one."""
     with mqstore.open(path) as store:
         return each(count, lambda: deque(store.scan(columns=columns), maxlen=0))
 
 
 def as_table(_: Path, *, path: Path, columns: list[str] | None, count: int) -> float:
-    """All in memory."""
+    """Reads all batches into memory."""
     with mqstore.open(path) as store:
         return each(count, lambda: store.scan(columns=columns).to_arrow())
 
 
 def as_objects(_: Path, *, path: Path, count: int) -> float:
-    """Message after message, and its body."""
+    """Reads message by message, with its body."""
     with mqstore.open(path) as store:
         return each(count, lambda: deque((message.body for message in store.topics["orders"].queues[0]), maxlen=0))
 
 
 def by_peer(_: Path, *, store: Peer, count: int) -> float:
-    """Body after body."""
+    """Reads body by body."""
     return each(count, lambda: deque(store.bodies(), maxlen=0))
 
 
 def run(rust: Rust | None) -> None:
-    """Each choice of columns."""
+    """Measures each choice of columns."""
     count = size(200_000, 1000)
     RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
@@ -78,7 +78,7 @@ def run(rust: Rust | None) -> None:
 
 
 def made(peer: type[Peer], folder: Path, bodies: list[bytes], count: int) -> Peer:
-    """With as many messages."""
+    """Creates a store with this number of messages."""
     folder.mkdir()
     store = peer(folder, durable=False)
     for _ in range(count // BATCH):

@@ -2,7 +2,7 @@
 
 The log is 256 MiB of messages of 1 KiB with a key. Its files are in the page cache. RocketMQ's figure is that of `load` alone,
 without the start of its process and of its services. Ours is until messages can be appended; "until keys" is until every key is
-in the index as well, as it is after RocketMQ's `load`. mqstore also writes again, and syncs, what no stamp covers. RocketMQ does
+in the index as well, as it is after RocketMQ's `load`. mqstore also rewrites and syncs what no stamp covers. RocketMQ does
 not.
 """
 
@@ -32,23 +32,23 @@ TOPIC, BODY, BATCH = "orders", 1024, 1000
 MESSAGES = 225_000
 #: mqstore's own sizes.
 SIZES = Geometry(segment=64 << 20, queue=6_000_000, slots=125_000, items=500_000)
-#: What is lost of an image besides, by what the table calls it.
+#: The additional losses of an image, by their names in the table.
 LOSSES: dict[str, list[str]] = {"nothing": [], "queues, index, checkpoint": ["consumequeue", "index", "checkpoint"]}
-#: How many times as fast as RocketMQ the open of our image should be.
+#: The target speedup over RocketMQ for an open of our image.
 TIMES = 8.0
 
 
 def versions() -> list[RocketMQ]:
-    """Those that are measured; none where Maven is missing."""
+    """Returns the measured versions; an empty list without Maven."""
     named = os.environ.get("BENCH_ROCKETMQ", "5.3.3 5.5.1").split()
     return [RocketMQ(version, compiled_in_full=True) for version in named] if shutil.which("mvn") and not is_smoke() else []
 
 
 def left_by_mqstore(image: Path) -> None:
-    """Has mqstore write a store, and kills it."""
+    """Writes a store with mqstore in a child process, and kills it."""
     child = os.fork()
     if child == 0:
-        # Whoever is killed has no store of the parent's open: this is the first.
+        # The killed child has not inherited an open store: this is the first.
         store = mqstore.open(image, mode="x")
         row = (TOPIC, b"x" * BODY, "paid", ["order-1"], None, 0)
         for _ in range(size(MESSAGES // BATCH, 2)):
@@ -59,12 +59,12 @@ def left_by_mqstore(image: Path) -> None:
 
 
 def left_by_rocketmq(rocketmq: RocketMQ, image: Path) -> None:
-    """Has RocketMQ write a store, without closing it."""
+    """Writes a store with RocketMQ, without closing it."""
     rocketmq.run(image, None, f"put={BODY},1,{MESSAGES},0", "halt")
 
 
 def fresh(image: Path, copy: Path, lost: list[str]) -> None:
-    """The image again, durable, with the holes of a segment that was made ahead."""
+    """Copies the image, durably, with the holes of a segment that was created ahead."""
     subprocess.run(["cp", "-a", image, copy], check=True)
     for name in lost:
         subprocess.run(["rm", "-rf", copy / name], check=True)
@@ -72,14 +72,14 @@ def fresh(image: Path, copy: Path, lost: list[str]) -> None:
 
 
 class Ours:
-    """One open gives two figures, in seconds."""
+    """An open of mqstore, which has two figures, in seconds."""
 
     def __init__(self, image: Path, lost: list[str]) -> None:
         self._image, self._lost = image, lost
         self._keys = 0.0
 
     def until_open(self, folder: Path) -> float:
-        """Until messages can be appended."""
+        """Measures until messages can be appended."""
         copy = folder / "copy"
         fresh(self._image, copy, self._lost)
         begun = time.perf_counter()
@@ -90,12 +90,12 @@ class Ours:
         return opened
 
     def until_keys(self, _: Path) -> float:
-        """Until every key is in the index as well, of the same open."""
+        """Returns the time until every key is in the index as well, in the same open."""
         return self._keys
 
 
 def by_rocketmq(folder: Path, *, rocketmq: RocketMQ, geometry: Geometry | None, image: Path, lost: list[str]) -> float:
-    """Seconds."""
+    """Returns the time of RocketMQ's open, in seconds."""
     copy = folder / "copy"
     fresh(image, copy, lost)
     [found] = rocketmq.run(copy, geometry, "load_time", "halt")["load_time"]
@@ -103,7 +103,7 @@ def by_rocketmq(folder: Path, *, rocketmq: RocketMQ, geometry: Geometry | None, 
 
 
 def compare(writer: str, write: Callable[[Path], None], geometry: Geometry | None, rust: Rust | None, by: list[RocketMQ]) -> None:
-    """A row for each loss of an image."""
+    """Measures a row for each loss of an image."""
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         image = Path(folder) / "image"
         write(image)
@@ -118,7 +118,7 @@ def compare(writer: str, write: Callable[[Path], None], geometry: Geometry | Non
 
 
 def run(rust: Rust | None) -> None:
-    """Our image, and one of each version."""
+    """Measures our image, and one of each version."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     compare("mqstore", left_by_mqstore, SIZES, rust, versions())
     for rocketmq in versions():

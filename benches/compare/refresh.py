@@ -1,6 +1,6 @@
 """A refresh of a store with a broker's files of 1 GiB after each append, in microseconds: the median call.
 
-Beside it stands what a reader without `refresh` does: it opens the store once more.
+It is compared with a reader without `refresh`, which opens the store again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH = [b"x" * 1000] * 1000
 
 
 def refreshed(folder: Path, *, batches: int, count: int, again: bool) -> float:
-    """The median time until a new message is seen. With `again` each look is a new open."""
+    """Returns the median time until a new message is visible. With `again` each check is a new open."""
     path, times = folder / "store", []
     with mqstore.open(path, "x", geometry="broker") as writer:
         for _ in range(batches):
@@ -35,19 +35,19 @@ def refreshed(folder: Path, *, batches: int, count: int, again: bool) -> float:
 
 
 def seen(reader: mqstore.Store) -> int:
-    """The offset after the last message, after a refresh."""
+    """Returns the offset after the last message, after a refresh."""
     reader.refresh()
     return reader.topics["orders"].queues[0].max_offset
 
 
 def opened(path: Path) -> int:
-    """That offset, after an open."""
+    """Returns the offset after the last message, after an open."""
     with mqstore.open(path) as reader:
         return reader.topics["orders"].queues[0].max_offset
 
 
 def timed(look: Callable[[], int], number: int) -> float:
-    """Microseconds of one look, which must see the message of this number."""
+    """Returns the microseconds of one check, which must find the message with this number."""
     begun = time.perf_counter_ns()
     end = look()
     took = (time.perf_counter_ns() - begun) / 1e3
@@ -56,7 +56,7 @@ def timed(look: Callable[[], int], number: int) -> float:
 
 
 def run(_: Rust | None) -> None:
-    """One row."""
+    """Measures one row."""
     batches, count = size(400, 2), size(50, 3)
     rounds = {
         OURS: partial(refreshed, batches=batches, count=count, again=False),

@@ -16,7 +16,7 @@ from rocketmq import RocketMQ  # noqa: E402
 
 
 def main() -> None:
-    """Becomes the store's process."""
+    """Replaces this process by that of the store."""
     version, store, *options = sys.argv[1:]
     command = RocketMQ(version, compiled_in_full=True).command
     os.execv(command[0], [*command, store, *options, "rounds"])

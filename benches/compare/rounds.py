@@ -1,4 +1,4 @@
-"""Rounds, statistics and results of the rows that are measured from Python: as `benches/harness` does it for those of Rust."""
+"""Rounds, statistics and results of the rows measured from Python; `benches/harness` does the same for those of Rust."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(os.environ.get("BENCH_RESULTS", ROOT / "target" / "bench"))
-#: Rounds of each row, after one that is dropped.
+#: The rounds of each row, after a warm-up round that is dropped.
 ROUNDS = 7
-#: A row that waits for the disk is refused where the latency of a sync varies more than this between its rounds.
+#: The largest variation of the sync latency between rounds. A row that waits for the disk is refused if it is exceeded.
 MOST_SPREAD = 1.5
 OURS, LIMIT = "ours", "limit"
 #: In a round beside the figures.
@@ -25,18 +25,18 @@ WEATHER = ("sync_us", "wake_us")
 
 
 def is_smoke() -> bool:
-    """Whether each row runs once with tiny sizes."""
+    """Returns true if each row runs once with tiny sizes."""
     return os.environ.get("BENCH_SMOKE", "0") not in ("", "0")
 
 
 def size(whole: int, smoke: int) -> int:
-    """The second one in a smoke run."""
+    """Returns the first size, or the second one in a smoke run."""
     return smoke if is_smoke() else whole
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured, and how it is judged. A unit that ends in "/s" is a rate: more is better."""
+    """A measurement and its target. A unit that ends in "/s" is a rate: higher is better."""
 
     name: str
     params: dict[str, Any]
@@ -46,23 +46,23 @@ class Row:
 
     @property
     def is_rate(self) -> bool:
-        """Whether more is better."""
+        """Returns true if higher is better."""
         return self.unit.endswith("/s")
 
 
-#: A round of one that takes part: gives its figure. It gets a directory of its own, which is empty.
+#: A round of a participant, which gets an empty directory and returns its figure.
 Round = Callable[[Path], float]
 
 
 class Rust:
-    """The bench binary, which answers one question after another; its first answers say how the machine is."""
+    """The bench binary, which answers one question after another, and measures the machine."""
 
     def __init__(self) -> None:
         command = ["cargo", "bench", "--quiet", "--bench", "rows", "--", "--serve"]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, question: str) -> list[float]:
-        """The numbers of one answer."""
+        """Asks a question, and returns the numbers of the answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(question + "\n")
@@ -70,18 +70,18 @@ class Rust:
         return [float(number) for number in self._process.stdout.readline().split()]
 
     def round(self, question: str) -> Round:
-        """A round whose figure is the answer."""
+        """Returns a round whose figure is the answer."""
         return lambda _: self.ask(question)[0]
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def measure(row: Row, contenders: dict[str, Round], rust: Rust | None) -> None:
-    """Runs the rounds of a row: in each, all that take part take turns. The first is dropped. Prints and records the row."""
+    """Runs the rounds of a row, in which all participants take turns. Drops the first. Prints and records the row."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     count = int(os.environ.get("BENCH_ROUNDS", ROUNDS))
     rounds = []
@@ -97,13 +97,13 @@ def measure(row: Row, contenders: dict[str, Round], rust: Rust | None) -> None:
 
 
 def one_round(run: Round) -> float:
-    """The figure of a round on the disk that is measured."""
+    """Returns the figure of a round on the measured disk."""
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         return run(Path(folder))
 
 
 def result_of(row: Row, rounds: list[dict[str, float]]) -> dict[str, Any]:
-    """The object that goes to the results. A refused row has no ratios."""
+    """Returns the object for the results. A refused row has no ratios."""
     names = [name for name in rounds[0] if name not in WEATHER]
     medians = {name: statistics.median(each[name] for each in rounds) for name in names}
 
@@ -129,14 +129,14 @@ def result_of(row: Row, rounds: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def refusal(row: Row, rounds: list[dict[str, float]]) -> float | None:
-    """By how much the latency of a sync varied, if that is too much for this row."""
+    """Returns the variation of the sync latency, if it is too large for this row."""
     syncs = [each["sync_us"] for each in rounds if "sync_us" in each]
     spread = max(syncs) / min(syncs) if syncs else 1.0
     return spread if row.waits_for_disk and spread > MOST_SPREAD else None
 
 
 def show(row: Row, result: dict[str, Any]) -> None:
-    """For people: each that took part with median, best and how many times as good we are."""
+    """Prints median, best figure and speedup for each participant."""
     print(row.name, " ".join(f"{name}={value}" for name, value in row.params.items()), f" ({row.unit})")
     rounds = result["rounds"]
     for name, median in {OURS: result["ours"], LIMIT: result["limit"], **result["peers"]}.items():
@@ -152,7 +152,7 @@ def show(row: Row, result: dict[str, Any]) -> None:
 
 
 def commit() -> str:
-    """The commit that is measured; "-dirty" if the checkout differs from it."""
+    """Returns the measured commit, with "-dirty" if the checkout differs from it."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

@@ -48,12 +48,12 @@ ROWS: dict[str, Callable[[Rust | None], None]] = {
     "spark_resolve_offsets": spark_resolve.offsets,
     "spark_scan": spark_scan.scan,
 }
-#: Those that `cargo bench` runs.
+#: The rows that `cargo bench` runs.
 ROWS_OF_RUST = {path.stem for path in (Path(__file__).parents[1] / "rows").glob("*.rs")} - {"mod", "serve"}
 
 
 def main(wanted: list[str]) -> None:
-    """Runs the rows that are asked for, all if none is named."""
+    """Runs the requested rows, or all without a name."""
     is_check = wanted[:1] == ["--check"]
     wanted = wanted[is_check:]
     unknown = set(wanted) - ROWS_OF_RUST - set(ROWS)

@@ -1,4 +1,4 @@
-"""A search for bytes in the bodies of all messages, as they are and compressed, in megabytes of decompressed bodies a second."""
+"""A search for bytes in the bodies of all messages, plain and compressed, in megabytes of decompressed bodies in a second."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import mqstore
 BODY = 1024
 BATCH = 1000
 NEEDLE = b"needle"
-#: In the sysFlag of a message whose body is compressed, and by what: zlib.
+#: The sysFlag of a message whose body is compressed with zlib.
 COMPRESSED = 1 | 3 << 8
 
 
 def by_scan(_: Path, *, path: Path, count: int, decode: bool) -> float:
-    """By `Store.scan`, which checks each body."""
+    """Searches with `Store.scan`, which checks each body."""
     with mqstore.open(path) as store:
         begun = time.perf_counter()
         found = store.scan(body_contains=NEEDLE, decode_body=decode, columns=["physical_offset"])
@@ -31,7 +31,7 @@ def by_scan(_: Path, *, path: Path, count: int, decode: bool) -> float:
 
 
 def by_message(_: Path, *, path: Path, count: int) -> float:
-    """Message after message, as a program without `scan` would."""
+    """Searches message by message, as a program without `scan` does."""
     with mqstore.open(path) as store:
         begun = time.perf_counter()
         assert sum(NEEDLE in message.decoded_body for message in store.topics["orders"].queues[0]) == count // BATCH
@@ -39,7 +39,7 @@ def by_message(_: Path, *, path: Path, count: int) -> float:
 
 
 def by_find(_: Path, *, path: Path, count: int) -> float:
-    """In the files, whatever stands there."""
+    """Searches the raw files."""
     begun, found = time.perf_counter(), 0
     for file in sorted((path / "commitlog").iterdir()):
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as log:
@@ -51,7 +51,7 @@ def by_find(_: Path, *, path: Path, count: int) -> float:
 
 
 def run(_: Rust | None) -> None:
-    """Both forms of bodies."""
+    """Measures plain and compressed bodies."""
     count = size(200_000, 1000)
     letters = random.Random(1).choices(b"abcdefghijklm ", k=BODY - len(NEEDLE))
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def run(_: Rust | None) -> None:
 
 
 def fill(path: Path, text: bytes, count: int, *, is_compressed: bool) -> None:
-    """One body of each batch has the needle at its end."""
+    """Creates a store in which one body of each batch has the needle at its end."""
     bodies = [text + b"nothing"[: len(NEEDLE)]] * (BATCH - 1) + [text + NEEDLE]
     if is_compressed:
         bodies = [zlib.compress(body) for body in bodies]

@@ -1,6 +1,6 @@
-"""A function of one's own over batches of references, beside one call for each; and what a batch of a stream costs.
+"""A user function over batches of references, compared with one call for each; and the cost of a batch of a stream.
 
-The limit of the first is a function that looks nothing up, and that of a batch of a stream a stream reader that has a row for
+The limit of the first is a function without lookups, and that of a batch of a stream is a stream reader that has a row for
 each batch and reads nothing.
 """
 
@@ -26,32 +26,32 @@ import mqstore
 import mqstore.spark as mq
 
 SCHEMA = "topic string, queue_id int, queue_offset long"
-#: How many times as fast as single calls.
+#: The target speedup over single calls.
 TIMES = 10.0
 BATCHES = size(20, 3)
 PER_BATCH = 100
 
 
 def sizes(store: mqstore.Store, wanted: pa.RecordBatch) -> pa.RecordBatch:
-    """One call for all."""
+    """Makes one call for all."""
     return pa.record_batch(store.resolve_offsets(wanted)).select(["store_size"])
 
 
 def no_sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As many answers of the same type, which are looked up nowhere."""
+    """Returns as many results of the same type, without lookups."""
     for batch in batches:
         yield batch.select(["queue_id"]).rename_columns(["store_size"])
 
 
 def single_gets(rows: Iterable[SparkRow], *, path: str) -> Iterator[int]:
-    """One call for each."""
+    """Makes one call for each."""
     with mqstore.open(path) as store:
         for row in rows:
             yield store.get(row.topic, row.queue_id, row.queue_offset, max_messages=1).messages[0].store_size
 
 
 def batched(_: Rust | None) -> None:
-    """The row."""
+    """Measures the row."""
     travels(sys.modules[__name__])
     spark, path, rows = session(), filled(), messages()
     n = f"(id * 7919 % {messages()})"
@@ -87,19 +87,19 @@ def batched(_: Rust | None) -> None:
 
 
 class Nothing(DataSource):
-    """A stream of one row for each batch."""
+    """A data source that streams one row for each batch."""
 
     @classmethod
     def name(cls) -> str:
-        """As `format` takes it."""
+        """Returns the name for `format`."""
         return "nothing"
 
     def schema(self) -> str:
-        """That of ours."""
+        """Returns the schema of our source."""
         return "body binary"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Whatever the schema."""
+        """Returns a reader for any schema."""
         return _NothingReader()
 
 
@@ -124,7 +124,7 @@ class _NothingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def batch_ms(stream: Any, checkpoint: Path) -> float:
-    """The median of the batches but the first."""
+    """Returns the median of the batches except the first."""
     query = (
         stream.load().writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     )
@@ -135,7 +135,7 @@ def batch_ms(stream: Any, checkpoint: Path) -> float:
 
 
 def batch_cost(_: Rust | None) -> None:
-    """The row."""
+    """Measures the row."""
     travels(sys.modules[__name__])
     path = Path(folder().name) / "stream"
     with mqstore.open(path, "x") as store:

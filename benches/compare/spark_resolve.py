@@ -1,6 +1,6 @@
-"""Resolving references of a frame, and fetching the bodies they lead to, in rows a second.
+"""Resolving references of a frame, and fetching their bodies, in rows in a second.
 
-The limit is a function of the same columns that gives as many answers of the same type and looks nothing up.
+The limit is a function of the same columns that returns as many results of the same type without lookups.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import mqstore.spark as mq
 
 POSITION = "struct<physical_offset: bigint, store_size: int>"
 HITS = "array<struct<queue_id: int, queue_offset: bigint, physical_offset: bigint, store_size: int>>"
-# Its types do not say that it takes a function of several columns and the text of any type.
+# Its type stubs do not include functions of several columns, and types as text.
 udf: Any = arrow_udf
-#: Odd, and no divisor of the number of messages: its multiples visit all of them in no order.
+#: Odd, and not a divisor of the number of messages: its multiples visit all of them in a scattered order.
 STEP = 7919
 
 
 def position(topic: pa.Array, queue_id: pa.Array, queue_offset: pa.Array) -> pa.Array:
-    """As resolve_offsets answers."""
+    """Returns results with the columns of resolve_offsets."""
     return pa.StructArray.from_arrays([queue_offset, queue_id], ["physical_offset", "store_size"])
 
 
 def one_hit(topic: pa.Array, key: pa.Array) -> pa.Array:
-    """As resolve_keys answers."""
+    """Returns results with the columns of resolve_keys."""
     numbers = pa.array(np.arange(len(key), dtype=np.int64))
     small = numbers.cast(pa.int32())
     hits = pa.StructArray.from_arrays(
@@ -44,36 +44,36 @@ def one_hit(topic: pa.Array, key: pa.Array) -> pa.Array:
 
 
 def some_bodies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """As fetch answers."""
+    """Returns results with the columns of fetch."""
     bodies = pa.array([bytes(BODY)] * 10_000, pa.binary())
     for batch in batches:
         yield pa.record_batch([bodies.slice(0, batch.num_rows)], ["body"])
 
 
 def in_order(positions: DataFrame) -> DataFrame:
-    """Of the log, in each partition."""
+    """Sorts by offset in the log, in each partition."""
     return positions.sortWithinPartitions("physical_offset")
 
 
 def rate(make: Callable[[], DataFrame], rows: int, _: Path) -> float:
-    """Rows a second."""
+    """Returns the rows in a second."""
     return rows / seconds(make)
 
 
 def compare(name: str, target: float, rows: int, frames: dict[str, Callable[[], DataFrame]]) -> None:
-    """A row."""
+    """Measures a row."""
     contenders: dict[str, Round] = {who: partial(rate, make, rows) for who, make in frames.items()}
     measure(Row(name, {}, "rows/s", {"ratio_limit": target}), contenders, None)
 
 
 def numbers() -> DataFrame:
-    """That of each message, in no order."""
+    """Returns the queue offset of each message, in a scattered order."""
     travels(sys.modules[__name__])
     return session().range(0, messages(), 1, TASKS).selectExpr(f"id * {STEP} % {messages()} as n")
 
 
 def references() -> DataFrame:
-    """To each message."""
+    """Returns references to all messages."""
     return numbers().selectExpr(
         f"concat('topic-', n % {TOPICS}) as topic",
         f"int(n div {TOPICS} % {QUEUES}) as queue_id",
@@ -82,7 +82,7 @@ def references() -> DataFrame:
 
 
 def offsets(_: Rust | None) -> None:
-    """The row."""
+    """Measures the row."""
     asked, function = references(), udf(position, POSITION)
     answer = function("topic", "queue_id", "queue_offset").alias("p")
     compare(
@@ -97,7 +97,7 @@ def offsets(_: Rust | None) -> None:
 
 
 def keys(_: Rust | None) -> None:
-    """The row: no key is asked for twice."""
+    """Measures the row; each key is requested once."""
     count = messages() // 4
     some = numbers().limit(count).selectExpr(f"concat('topic-', n % {TOPICS}) as topic", "concat('order-', n) as key")
     asked, function = some.repartition(TASKS).cache(), udf(one_hit, HITS)
@@ -115,7 +115,7 @@ def keys(_: Rust | None) -> None:
 
 
 def fetch(_: Rust | None) -> None:
-    """The row."""
+    """Measures the row."""
     asked = mq.resolve_offsets(references(), filled()).select("physical_offset").cache()
     assert asked.where("physical_offset is not null").count() == messages()
     compare(

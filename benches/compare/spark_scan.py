@@ -1,7 +1,7 @@
-"""Reading a whole store into a frame, in rows a second; counting it; and how often each byte of a cold log is read.
+"""Reading a whole store into a frame, in rows in a second; counting it; and the number of reads of each byte of a cold log.
 
-The limit of a scan is a source that gives as many rows of the same columns from memory. The limit of a count is the read whose
-options say all that is wanted.
+The limit of a scan is a source that returns as many rows of the same columns from memory. The limit of a count is the read whose
+options state the whole request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spark_session import TASKS, TOPICS, filled, folder, keep_first_batch, messa
 import mqstore
 import mqstore.spark as mq
 
-#: What a scan has to read for these columns, and how near the limit it should be.
+#: The columns of a scan, and its target ratio to the limit.
 COLUMNS = {
     "of queues": (["topic", "queue_id", "queue_offset", "physical_offset", "store_size"], 0.8),
     "of the log": (["queue_id", "queue_offset", "store_time", "born_time", "tags"], 0.6),
@@ -47,12 +47,12 @@ print(rows, bytes_read() - before)
 
 
 def rate(make: Callable[[], DataFrame], _: Path) -> float:
-    """Rows a second."""
+    """Returns the rows in a second."""
     return messages() / seconds(make)
 
 
 def scan(_: Rust | None) -> None:
-    """A row for each set of columns."""
+    """Measures a row for each set of columns."""
     for name, (columns, target) in COLUMNS.items():
         given = Path(folder().name) / f"{name}.arrow"
         with mqstore.open(filled()) as store:
@@ -65,14 +65,14 @@ def scan(_: Rust | None) -> None:
 
 
 def counted(make: Callable[[], DataFrame], expected: int, _: Path) -> float:
-    """Seconds."""
+    """Returns the seconds of a count."""
     begin = time.perf_counter()
     assert make().count() == expected
     return time.perf_counter() - begin
 
 
 def count(_: Rust | None) -> None:
-    """All messages, and those of a topic."""
+    """Measures counts of all messages, and of those of a topic."""
     path, of_topic = filled(), messages() // TOPICS
 
     def load(**options: str) -> DataFrame:
@@ -93,7 +93,7 @@ def count(_: Rust | None) -> None:
 
 
 def cold_reads(path: Path, _: Path) -> float:
-    """Bytes that came from the disk for each byte of the log, in a process that reads as a worker does, task after task."""
+    """Returns the bytes read from the disk for each byte of the log, in a process that reads task by task, as a worker does."""
     log = [segment for segment in (path / "commitlog").iterdir() if segment.is_file()]
     for segment in log:
         with segment.open("rb") as file:
@@ -107,6 +107,6 @@ def cold_reads(path: Path, _: Path) -> float:
 
 
 def cold(_: Rust | None) -> None:
-    """The row."""
+    """Measures the row."""
     contenders: dict[str, Round] = {OURS: partial(cold_reads, filled())}
     measure(Row("spark_cold", {}, "bytes a byte", {"at_most": 1.1}), contenders, None)

@@ -1,6 +1,6 @@
-"""What the rows of Spark share: a session, a store, and a source that gives Arrow batches and reads no store.
+"""The shared parts of the rows of Spark: a session, a store, and a source of Arrow batches that reads no store.
 
-Both sides of a row run in the same session, with as many tasks, and hand their rows to the sink `noop`.
+Both sides of a row run in the same session, with as many tasks, and pass their rows to the sink `noop`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _APPENDED = 10_000
 
 
 def messages() -> int:
-    """How many the store has."""
+    """Returns the number of messages of the store."""
     return size(2_000_000, 2000)
 
 
 @cache
 def session() -> SparkSession:
-    """One for all rows."""
+    """Returns the session for all rows."""
     travels(sys.modules[__name__])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
@@ -59,21 +59,21 @@ def session() -> SparkSession:
 
 
 def travels(module: ModuleType) -> None:
-    """Send the functions of a module to the workers, which do not have this folder on their path."""
+    """Sends the functions of a module to the workers, which do not have this directory on their path."""
     register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
     register(module)
 
 
 @cache
 def folder() -> tempfile.TemporaryDirectory[str]:
-    """One for all rows, on the disk that is measured; it goes when the process ends."""
+    """Returns a directory for all rows, on the measured disk; it is removed when the process ends."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(dir=RESULTS)
 
 
 @cache
 def filled() -> Path:
-    """A store of messages with a key each, in the queues of all topics in turn."""
+    """Creates a store of messages with a key each, in the queues of all topics in turn."""
     path = Path(folder().name) / "store"
     with mqstore.open(path, "x") as store:
         for first in range(0, messages(), _APPENDED):
@@ -90,26 +90,26 @@ def filled() -> Path:
 
 
 def seconds(make: Callable[[], DataFrame]) -> float:
-    """From the call that makes a frame until the sink has all its rows."""
+    """Measures from the call that creates a frame until the sink has all of its rows."""
     begin = time.perf_counter()
     make().write.format("noop").mode("overwrite").save()
     return time.perf_counter() - begin
 
 
 class Given(DataSource):
-    """Gives the first batch of an Arrow file again and again, until each task has given its share of `rows`."""
+    """A data source that repeats the first batch of an Arrow file, until each task has returned its share of `rows`."""
 
     @classmethod
     def name(cls) -> str:
-        """As `format` takes it."""
+        """Returns the name for `format`."""
         return "given"
 
     def schema(self) -> StructType:
-        """That of the file."""
+        """Returns the schema of the file."""
         return from_arrow_schema(first_batch(self.options["path"]).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Whatever the schema."""
+        """Returns a reader for any schema."""
         return _GivenReader(self.options["path"], int(self.options["rows"]))
 
 
@@ -128,13 +128,13 @@ class _GivenReader(DataSourceReader):
 
 
 def first_batch(path: str) -> pa.RecordBatch:
-    """Of an Arrow file."""
+    """Returns the first batch of an Arrow file."""
     with pa.memory_map(path) as file:
         return pa.ipc.open_file(file).get_batch(0)
 
 
 def keep_first_batch(batches: mqstore.Batches, path: Path) -> None:
-    """Write it as an Arrow file."""
+    """Writes the first batch as an Arrow file."""
     batch = pa.record_batch(next(iter(batches)))
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as out:
         out.write_batch(batch)

@@ -1,4 +1,4 @@
-//! One run of this program: its arguments, its directory, where results go.
+//! A run of this program: its arguments, its directories, its results.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, OpenOptions};
@@ -12,17 +12,18 @@ use super::instructions;
 use super::machine::{Machine, Weather};
 use super::row::{OURS, Round, Row};
 
-/// Rounds of each row, after one that is dropped.
+/// The rounds of each row, after a warm-up round that is dropped.
 const ROUNDS: usize = 7;
 
-/// What takes part in a row: ours, the limit or a peer. A call is one round and gives its figure, in the unit of the row.
+/// A participant of a row: mqstore, the limit or a peer. A call of `round` returns its figure for one round, in the unit of the
+/// row.
 pub struct Contender<'a> {
     pub name: String,
     pub round: Box<dyn FnMut() -> f64 + 'a>,
 }
 
 impl<'a> Contender<'a> {
-    /// By its name: [`OURS`](super::row::OURS), [`LIMIT`](super::row::LIMIT) or that of a peer.
+    /// Creates a participant named [`OURS`](super::row::OURS), [`LIMIT`](super::row::LIMIT) or as a peer.
     pub fn new(name: impl Into<String>, round: impl FnMut() -> f64 + 'a) -> Self {
         Self {
             name: name.into(),
@@ -31,12 +32,12 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// One run.
+/// A run of this program.
 pub struct Bench {
-    /// Each row once, with tiny sizes.
+    /// Set if each row runs once with tiny sizes.
     pub is_smoke: bool,
     is_server: bool,
-    /// The work whose instructions another process counts.
+    /// The work whose instructions another process counts, if this process is single-stepped.
     pub stepped: Option<String>,
     wanted: Vec<String>,
     rounds: usize,
@@ -48,7 +49,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// `cargo bench` passes "--bench", `cargo test` does not: its run is a smoke run, as one with `BENCH_SMOKE` set is.
+    /// Reads the arguments. `cargo bench` passes "--bench", `cargo test` does not: then this is a smoke run, as with `BENCH_SMOKE`.
     pub fn of_arguments() -> Self {
         let (options, wanted): (Vec<String>, Vec<String>) =
             std::env::args().skip(1).partition(|argument| argument.starts_with('-'));
@@ -76,39 +77,39 @@ impl Bench {
         }
     }
 
-    /// Whether this process answers another one that measures.
+    /// Returns true if this process answers another one that measures.
     pub fn is_server(&self) -> bool {
         self.is_server
     }
 
-    /// Whether the row was asked for. All are where none is named.
+    /// Returns true if the row was requested; without names all rows are.
     pub fn wants(&self, row: &str) -> bool {
         self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted == row)
     }
 
-    /// The first of two sizes, or the second one in a smoke run.
+    /// Returns the first of two sizes, or the second one in a smoke run.
     pub fn size<T>(&self, whole: T, smoke: T) -> T {
         if self.is_smoke { smoke } else { whole }
     }
 
-    /// A directory on the disk that is measured, empty, for the caller alone.
+    /// Returns an empty directory on the measured disk, for the caller only.
     pub fn dir(&self) -> TempDir {
         tempfile::tempdir_in(self.work.path()).unwrap()
     }
 
-    /// As [`Bench::dir`], in memory. A smoke run takes the disk, because some machines have little room in memory.
+    /// Returns a [`Bench::dir`] in memory. A smoke run takes the disk, because some machines have little memory.
     pub fn memory_dir(&self) -> TempDir {
         let memory = || tempfile::tempdir_in("/dev/shm");
         if self.is_smoke { self.dir() } else { memory().unwrap() }
     }
 
-    /// How long a sync and a wake take now.
+    /// Measures the current latency of a sync and of a wake.
     pub fn weather(&self) -> Weather {
         self.machine.borrow_mut().measure()
     }
 
-    /// Runs the rounds of a row: all that take part take turns in each, and the first round is dropped. Prints the row and adds it to the
-    /// results.
+    /// Runs the rounds of a row. In each round all participants take turns; the first round is dropped. Prints the row and adds it
+    /// to the results.
     pub fn measure(&self, row: &Row, mut contenders: Vec<Contender<'_>>) {
         let mut rounds = Vec::new();
         for number in 0..=self.rounds {
@@ -123,7 +124,7 @@ impl Bench {
         self.record(row, &rounds);
     }
 
-    /// As [`Bench::measure`], of a figure that is the same in every round: a count. One over its bound fails the run.
+    /// Records a figure that is the same in every round, such as a count. A figure over its bound fails the run.
     pub fn count(&self, row: &Row, figure: f64) {
         let weather = self.weather();
         self.record(
@@ -150,7 +151,7 @@ impl Bench {
         writeln!(file, "{}", row.json(rounds, &self.commit)).unwrap();
     }
 
-    /// Ends the run: its exit status says whether every count is within its bound.
+    /// Ends the run with an exit status: 1 if a count exceeded its bound.
     pub fn end(self) {
         let failures = self.failures.get();
         drop(self);
@@ -161,7 +162,7 @@ impl Bench {
     }
 }
 
-/// The commit that is measured; "-dirty" if the checkout differs from it.
+/// Returns the measured commit, with "-dirty" if the checkout differs from it.
 fn commit() -> String {
     let described = Command::new("git")
         .args(["describe", "--always", "--dirty", "--exclude=*"])

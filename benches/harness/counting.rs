@@ -1,9 +1,9 @@
-//! What a thread allocates and faults.
+//! Counts of a thread's allocations and page faults.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator with a count of the calling thread's allocations.
+/// The system's allocator, with a count of the calling thread's allocations.
 struct Counting;
 
 thread_local! { static ALLOCATIONS: Cell<u64> = const { Cell::new(0) }; }
@@ -12,11 +12,11 @@ thread_local! { static ALLOCATIONS: Cell<u64> = const { Cell::new(0) }; }
 static ALLOCATOR: Counting = Counting;
 
 fn count() {
-    // A thread that ends allocates after its counter has gone.
+    // A thread that ends allocates after its counter is destroyed.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Counts of the calling thread.
+/// The counts of the calling thread.
 #[derive(Clone, Copy)]
 pub struct Counts {
     pub allocations: u64,
@@ -44,7 +44,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Up to now.
+    /// Returns the counts up to now.
     pub fn now() -> Self {
         // SAFETY: zeros are a valid `rusage`.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -56,7 +56,7 @@ impl Counts {
         }
     }
 
-    /// From `before` to this.
+    /// Returns the difference from `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             allocations: self.allocations - before.allocations,

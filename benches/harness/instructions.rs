@@ -1,19 +1,19 @@
-//! How many instructions a piece of work takes: another process does it, and stops after each of them.
+//! Counts the instructions of a piece of work: another process does it, single-stepped by this one.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr;
 
-/// What the arguments of the process that does the work begin with.
+/// The prefix of the argument of the process that does the work.
 const ARGUMENT: &str = "--stepped=";
 
-/// The work that this process is asked to do, by its name, if it is the other process.
+/// Returns the name of the requested work, if this is the stepped process.
 pub fn asked(arguments: &[String]) -> Option<String> {
     let asked = arguments.iter().find_map(|argument| argument.strip_prefix(ARGUMENT));
     asked.map(str::to_owned)
 }
 
-/// Called in the other process: does the work that is counted.
+/// Does the counted work in the stepped process.
 pub fn stepped(work: impl FnOnce()) {
     stop();
     work();
@@ -21,15 +21,15 @@ pub fn stepped(work: impl FnOnce()) {
 }
 
 fn stop() {
-    // SAFETY: it stops the process until its parent lets it go on.
+    // SAFETY: it stops this process until its parent continues it.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// The instructions of the work of this name, those of the system left out; `None` where a process may not be stepped.
+/// Returns the number of user instructions of the named work; `None` if no process may be stepped here.
 pub fn of(work: &str) -> Option<u64> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg(format!("{ARGUMENT}{work}"));
-    // SAFETY: one call of the system, which allocates nothing.
+    // SAFETY: one system call, which allocates nothing.
     unsafe {
         command.pre_exec(|| match libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) {
             0 => Ok(()),
@@ -47,21 +47,21 @@ pub fn of(work: &str) -> Option<u64> {
         } else {
             libc::PTRACE_CONT
         };
-        // The stops are ours; of any other signal the child dies.
+        // The stops are ours; any other signal ends the child.
         let signal = if matches!(signal, libc::SIGSTOP | libc::SIGTRAP) {
             0
         } else {
             signal
         };
-        // SAFETY: the child is stopped, and goes on.
+        // SAFETY: the child is stopped; the call continues it.
         unsafe { libc::ptrace(request, pid, ptr::null_mut::<libc::c_void>(), signal) };
     }
-    // It has been waited for.
+    // The child has been waited for.
     drop(child.try_wait());
     (stops == 2).then_some(instructions)
 }
 
-/// Waits until the process stops: for which signal. `None` when it has ended.
+/// Waits until the process stops, and returns the signal; `None` if it has ended.
 fn stopped_by(pid: libc::pid_t) -> Option<i32> {
     let mut status = 0;
     // SAFETY: `status` is writable.

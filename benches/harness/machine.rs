@@ -1,4 +1,5 @@
-//! How long a sync and a wake take now. Every round measures both, so that a figure can be held against the machine of that moment.
+//! The current latency of a sync and of a wake. Every round measures both, so that a figure can be compared with the state of the
+//! machine at that moment.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,29 +12,29 @@ use std::time::{Duration, Instant};
 use super::quantile::quantile;
 
 const BLOCK: usize = 4096;
-/// The blocks of the file are written in turn.
+/// The blocks of the file, which are written in turn.
 const BLOCKS: u64 = 256;
 const SYNCS: usize = 21;
 const WAKES: usize = 51;
 
-/// Measures the machine.
+/// A measurement of the machine.
 pub struct Machine {
     file: File,
     block: u64,
     sleeper: Sleeper,
 }
 
-/// What one round found, in microseconds.
+/// The result of one round, in microseconds.
 #[derive(Clone, Copy)]
 pub struct Weather {
-    /// Writing 4 KiB into written blocks and syncing them.
+    /// The time to write 4 KiB into written blocks and sync them.
     pub sync: f64,
-    /// From a wake until the other thread runs.
+    /// The time from a wake until the other thread runs.
     pub wake: f64,
 }
 
 impl Machine {
-    /// Measures the disk of the directory `dir`.
+    /// Prepares a measurement of the disk of the directory `dir`.
     pub fn new(dir: &Path) -> Self {
         let file = File::create(dir.join("machine")).unwrap();
         for block in 0..BLOCKS {
@@ -47,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// The medians of some tries.
+    /// Returns the medians of several tries.
     pub fn measure(&mut self) -> Weather {
         let syncs = (0..SYNCS).map(|_| self.sync()).collect();
         let wakes = (0..WAKES).map(|_| self.sleeper.wake()).collect();
@@ -66,7 +67,7 @@ impl Machine {
     }
 }
 
-/// A thread that sleeps, and says when it was woken.
+/// A thread that sleeps, and reports when it was woken.
 struct Sleeper {
     asked: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
@@ -122,12 +123,12 @@ impl Drop for Sleeper {
     }
 }
 
-/// As a number.
+/// Returns a duration in microseconds.
 pub fn microseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// Nanoseconds for each of `count`.
+/// Returns the nanoseconds for each of `count`.
 pub fn each(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e9 / count as f64
 }

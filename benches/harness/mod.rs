@@ -2,19 +2,19 @@
 
 /// Quantiles of measured values.
 mod quantile;
-/// What a thread allocates and faults.
+/// Counts of a thread's allocations and page faults.
 pub mod counting;
-/// How many instructions a piece of work takes.
+/// Counts of instructions.
 pub mod instructions;
-/// How long a sync and a wake take now.
+/// The current latency of a sync and of a wake.
 pub mod machine;
-/// One row of the results: its figures, its ratios, whether it met its target.
+/// A row of the results: its figures, its ratios, and its verdict.
 pub mod row;
-/// One run of this program: its arguments, its directory, where results go.
+/// A run of this program: its arguments, its directories, its results.
 mod bench;
 /// RocketMQ's own store, in a process that answers one round after another.
 pub mod rocketmq;
-/// The environment whose syncs take as long as they are told.
+/// An environment with a fixed latency of log syncs.
 pub mod slow_env;
 /// The messages and stores that rows measure.
 pub mod workload;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::bench::Bench;
 use super::workload::copy_store;
 
-/// The versions that are measured; `BENCH_ROCKETMQ` names others, or none.
+/// The measured versions; `BENCH_ROCKETMQ` names others, or none.
 const VERSIONS: &str = "5.3.3 5.5.1";
 
 /// A store of one version.
@@ -23,21 +23,21 @@ pub struct RocketMq {
     _dir: TempDir,
 }
 
-/// What a round found.
+/// The result of a round.
 pub struct Round {
     pub messages: f64,
-    /// Of puts, from the first start of a producer to the last end of one.
+    /// The time of the puts, from the first start of a producer to the last end of one.
     pub ns: f64,
 }
 
 impl RocketMq {
-    /// A store of each version, with these options of the harness in `tests/interop`. None in a smoke run, and none where Java or Maven is
-    /// missing.
+    /// Starts a store of each version with these options of the harness in `tests/interop`. Returns no store in a smoke run, or
+    /// without Java or Maven.
     pub fn start_all(bench: &Bench, options: &[&str]) -> Vec<Self> {
         Self::start_each(bench, options, |_| {})
     }
 
-    /// The same, each on a copy of this store of ours, whose sizes are the smaller ones.
+    /// Starts a store of each version on a copy of this store of ours, with our smaller sizes.
     pub fn start_all_on(bench: &Bench, store: &Path) -> Vec<Self> {
         let Sizes {
             commit_log,
@@ -86,7 +86,7 @@ impl RocketMq {
             answers,
             _dir: dir,
         };
-        // First the command is repeated, then the store is warm.
+        // The first answer repeats the command, the second one means that the store is warm.
         if started.answer().is_none() || started.answer().is_none() {
             println!("RocketMQ {version} is not measured: it did not start");
             return None;
@@ -94,18 +94,18 @@ impl RocketMq {
         Some(started)
     }
 
-    /// Puts messages from `producers` threads until there are so many of them or the time is over.
+    /// Puts messages from `producers` threads until `messages` of them are put or the time is over.
     pub fn put(&mut self, body: usize, producers: usize, messages: usize, milliseconds: u64) -> Round {
         self.round(&format!("put={body},{producers},{messages},{milliseconds}"))
     }
 
-    /// Nanoseconds a query, each for a key of one message: "order-0", "order-1", ..., in no order.
+    /// Returns the nanoseconds for a query. Each query is for the key of one message, "order-0", "order-1", ..., in random order.
     pub fn query(&mut self, keys: usize) -> f64 {
         let round = self.round(&format!("query={keys}"));
         round.ns / round.messages
     }
 
-    /// Nanoseconds a message that a consumer of queue 0 pulls, 32 in a call, from its start.
+    /// Returns the nanoseconds for a message of queue 0 that a consumer pulls from its start, 32 in a call.
     pub fn pull(&mut self, messages: usize) -> f64 {
         let round = self.round(&format!("pull={messages}"));
         round.ns / round.messages
@@ -119,7 +119,7 @@ impl RocketMq {
         }
     }
 
-    /// The median time, in microseconds, from the start of a put until its message is in its queue.
+    /// Returns the median time, in microseconds, from the start of a put until its message is in its queue.
     pub fn visible(&mut self, body: usize, messages: usize) -> f64 {
         self.ask(&format!("visible={body},{messages}"))["median_ns"].as_f64().unwrap() / 1e3
     }
@@ -138,7 +138,7 @@ impl RocketMq {
 
 impl Drop for RocketMq {
     fn drop(&mut self) {
-        // The end of its input ends it.
+        // The process ends at the end of its input.
         self.questions = None;
         let _ = self.process.wait();
     }

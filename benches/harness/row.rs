@@ -1,40 +1,40 @@
-//! One row of the results: its figures, its ratios, whether it met its target.
+//! A row of the results: its figures, its ratios, and its verdict.
 
 use serde_json::{Map, Value, json};
 
 use super::machine::Weather;
 use super::quantile::quantile;
 
-/// A row that waits for the disk is refused where the latency of a sync varies more than this between its rounds.
+/// The largest variation of the sync latency between rounds. A row that waits for the disk is refused if it is exceeded.
 pub const MOST_SPREAD: f64 = 1.5;
-/// The names of what takes part.
+/// The names of participants.
 pub const OURS: &str = "ours";
 pub const LIMIT: &str = "limit";
 
-/// What is measured, and how it is judged.
+/// The description of a measurement, and its target.
 pub struct Row {
     pub name: &'static str,
     pub params: Value,
-    /// A unit that ends in "/s" is a rate: more is better. Of any other one less is better.
+    /// A unit that ends in "/s" is a rate: higher is better. For any other unit lower is better.
     pub unit: &'static str,
     pub target: Target,
-    /// The figure depends on the latency of a sync.
+    /// Set if the figure depends on the latency of a sync.
     pub waits_for_disk: bool,
 }
 
-/// What a row must reach. What is `None` is not asked for.
+/// The target of a row; `None` means no target.
 #[derive(Default)]
 pub struct Target {
-    /// Part of the limit, at least.
+    /// The least ratio to the limit.
     pub ratio_limit: Option<f64>,
-    /// Times as good as each `RocketMQ`, at least.
+    /// The least speedup over each `RocketMQ`.
     pub ratio_rocketmq: Option<f64>,
-    /// Of our figure, in the unit of the row.
+    /// The largest figure of ours, in the unit of the row.
     pub at_most: Option<f64>,
 }
 
 impl Target {
-    /// A part of the limit.
+    /// Returns a target as a ratio to the limit.
     pub fn of_limit(ratio: f64) -> Self {
         Self {
             ratio_limit: Some(ratio),
@@ -42,7 +42,7 @@ impl Target {
         }
     }
 
-    /// A bound of our figure.
+    /// Returns a target as a bound of our figure.
     pub fn at_most(figure: f64) -> Self {
         Self {
             at_most: Some(figure),
@@ -63,7 +63,7 @@ impl Target {
     }
 }
 
-/// One round: the machine, and a figure of each that took part.
+/// A round: the state of the machine, and the figure of each participant.
 pub struct Round {
     pub weather: Weather,
     pub figures: Vec<(String, f64)>,
@@ -94,7 +94,7 @@ impl Row {
         self.unit.ends_with("/s")
     }
 
-    /// Median and best of one that took part.
+    /// Returns median and best figure of a participant.
     pub fn figures(&self, rounds: &[Round], name: &str) -> Option<(f64, f64)> {
         let all: Vec<f64> = rounds.iter().filter_map(|round| round.figure(name)).collect();
         let best = if self.is_rate() { f64::max } else { f64::min };
@@ -102,7 +102,8 @@ impl Row {
         Some((quantile(all, 0.5), best))
     }
 
-    /// How many times as good we are: the median of what each round says, because only figures of one round compare.
+    /// Returns the speedup over a participant: the median of the ratios within each round, because only figures of one round are
+    /// comparable.
     fn ratio(&self, rounds: &[Round], name: &str) -> Option<f64> {
         let of_round = |round: &Round| {
             let (ours, other) = (round.figure(OURS)?, round.figure(name)?);
@@ -112,14 +113,14 @@ impl Row {
         (!all.is_empty()).then(|| quantile(all, 0.5))
     }
 
-    /// By how much the latency of a sync varied, if that is too much for this row.
+    /// Returns the variation of the sync latency, if it is too large for this row.
     pub fn refusal(&self, rounds: &[Round]) -> Option<f64> {
         let syncs = || rounds.iter().map(|round| round.weather.sync);
         let spread = syncs().fold(0.0, f64::max) / syncs().fold(f64::MAX, f64::min);
         (self.waits_for_disk && spread > MOST_SPREAD).then_some(spread)
     }
 
-    /// The object that goes to the results. A refused row has no ratios.
+    /// Returns the JSON object for the results. A refused row has no ratios.
     pub fn json(&self, rounds: &[Round], commit: &str) -> Value {
         let median = |name: &str| self.figures(rounds, name).map(|(median, _)| median);
         let is_refused = self.refusal(rounds).is_some();
@@ -146,7 +147,7 @@ impl Row {
         })
     }
 
-    /// For people: each that took part with median, best and how many times as good we are.
+    /// Prints median, best figure and speedup for each participant.
     pub fn print(&self, rounds: &[Round]) {
         let params: Vec<String> = self
             .params

@@ -1,4 +1,4 @@
-//! The real environment, in which a sync of the log takes as long as it is told.
+//! The real environment with a fixed minimal latency of log syncs.
 
 use std::io;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use mqstore::storage::{Access, Advice, DirEntry, Env, File, FileSystem, Lock, Re
 
 use crate::limits::wait_at_least;
 
-/// The environment. Calls of all threads go through without a lock.
+/// The environment. Calls of all threads pass through without a lock.
 #[derive(Debug)]
 pub struct SlowEnv {
     env: RealEnv,
@@ -24,7 +24,7 @@ struct SlowFile {
 }
 
 impl SlowEnv {
-    /// Each sync of the log takes so long.
+    /// Creates an environment in which each sync of the log takes at least `sync`.
     pub fn new(sync: Duration) -> Self {
         let env = RealEnv::new();
         Self { env, sync }

@@ -10,13 +10,13 @@ use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{AppendResult, Incoming, MessageStore, OpenMode};
 
 pub const TOPIC: &str = "orders";
-/// The sizes of bodies that rows are measured with.
+/// The body sizes of rows.
 pub const BODIES: [usize; 3] = [100, 1024, 16 * 1024];
-/// Bytes of bodies that a round appends at most, so that it stays in one segment of 64 MiB, and messages.
+/// The limits of a round, in bytes of bodies (so that it fits into one segment of 64 MiB) and in messages.
 const ROUND_BYTES: usize = 40 << 20;
 const MOST_MESSAGES: usize = 150_000;
 
-/// What every message of a row shares.
+/// The parts that all messages of a row share.
 pub struct Workload {
     pub body: Vec<u8>,
     /// A key and a tag.
@@ -24,7 +24,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Bodies of so many bytes.
+    /// Creates a workload with bodies of `size` bytes.
     pub fn of_bodies(size: usize) -> Self {
         Self {
             body: vec![b'x'; size],
@@ -32,7 +32,7 @@ impl Workload {
         }
     }
 
-    /// The same without properties.
+    /// Creates a workload without properties.
     pub fn plain(size: usize) -> Self {
         Self {
             properties: Vec::new(),
@@ -40,7 +40,7 @@ impl Workload {
         }
     }
 
-    /// One message, as a caller makes it.
+    /// Returns a message as a caller creates it.
     pub fn message(&self, queue_id: i32) -> Message<'_> {
         Message {
             topic: TOPIC.into(),
@@ -51,12 +51,12 @@ impl Workload {
         }
     }
 
-    /// Bytes of its record.
+    /// Returns the size of its record.
     pub fn record_size(&self) -> usize {
         self.message(0).encoded_len()
     }
 
-    /// Messages of a round.
+    /// Returns the number of messages of a round.
     pub fn messages(&self, is_smoke: bool) -> usize {
         if is_smoke {
             50
@@ -66,22 +66,22 @@ impl Workload {
     }
 }
 
-/// Properties with this key, and a tag.
+/// Returns encoded properties with this key, and a tag.
 pub fn properties(key: &str) -> Vec<u8> {
     encode_properties([("KEYS", key), ("TAGS", "paid")], true).unwrap()
 }
 
-/// Opens or makes a store with its threads.
+/// Opens or creates a store with its threads.
 pub fn open(path: &Path, config: StoreConfig) -> MessageStore {
     MessageStore::open(&real(), path, config, OpenMode::Append).unwrap()
 }
 
-/// As [`open`], without threads: nothing happens but what the caller asks for.
+/// Opens or creates a store without threads, which does nothing by itself.
 pub fn open_stepped(path: &Path, config: StoreConfig) -> MessageStore {
     MessageStore::open_stepped(&real(), path, config, OpenMode::Append).unwrap()
 }
 
-/// A new store without threads, in a segment that was warmed up. The first message, which makes the segment, is appended.
+/// Creates a store without threads whose segment is warmed up. The first message, which creates the segment, is appended.
 pub fn warmed(path: &Path, segment: u64, workload: &Workload) -> MessageStore {
     let config = StoreConfig {
         mapped_file_size_commit_log: Some(segment),
@@ -97,7 +97,7 @@ fn real() -> Arc<dyn Env> {
     Arc::new(RealEnv::new())
 }
 
-/// Appends `count` messages in batches, each with a key of its own, to `queues` queues in turn.
+/// Appends `count` messages in batches, each with its own key, to `queues` queues in turn.
 pub fn fill(store: &MessageStore, workload: &Workload, count: usize, queues: usize) {
     let mut done: Vec<AppendResult> = Vec::new();
     for first in (0..count).step_by(1000) {
@@ -114,7 +114,7 @@ pub fn fill(store: &MessageStore, workload: &Workload, count: usize, queues: usi
     }
 }
 
-/// Copies a store that nobody has open, and calls `made` with each file of the copy.
+/// Copies a closed store, and calls `made` with each file of the copy.
 pub fn copy_store(from: &Path, to: &Path, made: impl Fn(&Path)) {
     let mut waiting = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = waiting.pop() {

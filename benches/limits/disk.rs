@@ -1,4 +1,4 @@
-//! Bytes to the disk: a write and a sync, into blocks that were written before, or were not.
+//! Writes and syncs to the disk, into blocks that were written before or not.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::file_map::FileMap;
 
-/// A file of which every block is allocated.
+/// A file with all of its blocks allocated.
 pub struct Durable {
     file: File,
     len: usize,
@@ -15,7 +15,7 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// Makes the file, and writes and syncs every block.
+    /// Creates the file, and writes and syncs every block.
     pub fn new(path: &Path, len: usize) -> Self {
         let made = Self::unwritten(path, len);
         let zeros = vec![0; 1 << 20];
@@ -26,15 +26,15 @@ impl Durable {
         made
     }
 
-    /// Makes the file, and writes no block, as in the segment of a log that grows. The sync of a block that is written for the first time
-    /// waits for the journal of the file system.
+    /// Creates the file without writing a block, as in the segment of a growing log. The sync of a block that is written for the
+    /// first time waits for the journal of the file system.
     pub fn unwritten(path: &Path, len: usize) -> Self {
         drop(FileMap::new(path, len));
         let file = File::options().write(true).open(path).unwrap();
         Self { file, len, at: 0 }
     }
 
-    /// Writes after what was written before, or at the front again where there is no more room, and syncs.
+    /// Writes after the last write, or at the start again when the file is full, and syncs.
     pub fn append(&mut self, bytes: &[u8]) {
         if self.at as usize + bytes.len() > self.len {
             self.at = 0;
@@ -45,7 +45,7 @@ impl Durable {
     }
 }
 
-/// A sync that is simulated: sleeps, and spins the last part, which a sleep would overrun.
+/// Simulates a sync: sleeps, and spins for the last part, because a sleep would last too long.
 pub fn wait_at_least(time: Duration) {
     let begun = Instant::now();
     std::thread::sleep(time.saturating_sub(Duration::from_micros(60)));
@@ -54,7 +54,7 @@ pub fn wait_at_least(time: Duration) {
     }
 }
 
-/// Syncs a second of one thread that does nothing else, each simulated.
+/// Returns the simulated syncs in a second of one thread that does nothing else.
 pub fn simulated_syncs(time: Duration, round: Duration) -> f64 {
     let (begun, mut syncs) = (Instant::now(), 0);
     while begun.elapsed() < round {

@@ -1,4 +1,4 @@
-//! Dispatch and nothing else: of each record of a log in memory a queue entry and an index item, into memory that is there.
+//! The dispatch kernel: a queue entry and an index item for each record of a log in memory, written to prefaulted memory.
 
 use mqstore::format::IndexGeometry;
 
@@ -40,11 +40,11 @@ impl IndexKernel {
     }
 }
 
-/// Chains that are followed at once.
+/// The chains that are followed at once.
 const CHAINS: usize = 32;
 
 impl IndexKernel {
-    /// Follows the chains of these hashes to their ends; gives how many items have one of them.
+    /// Follows the chains of these hashes to their ends; returns the number of items with one of them.
     pub fn find_all(&self, hashes: &[i32]) -> usize {
         let mut found = 0;
         for hashes in hashes.chunks(CHAINS) {
@@ -66,7 +66,7 @@ impl IndexKernel {
     }
 }
 
-/// Queue entries and index.
+/// Queue entries and index in memory.
 pub struct DispatchKernel {
     queue: Vec<[u8; 20]>,
     index: IndexKernel,
@@ -82,7 +82,7 @@ impl DispatchKernel {
         }
     }
 
-    /// Dispatches the records of `log`, whose properties are one key and one tag; gives how many there were.
+    /// Dispatches the records of `log`, whose properties are one key and one tag; returns their number.
     pub fn run(&mut self, mut log: &[u8]) -> usize {
         let mut count = 0;
         while let Some(size) = log.first_chunk().map(|size| u32::from_be_bytes(*size) as usize) {
@@ -122,14 +122,14 @@ impl DispatchKernel {
     }
 }
 
-/// Memory whose pages are there, which those of zeros are not before they are written.
+/// Allocates prefaulted memory. Zeroed memory has no pages before it is written.
 fn written<T: Copy>(count: u32, value: T) -> Vec<T> {
     let mut memory = Vec::with_capacity(count as usize);
     memory.extend((0..count).map(|_| std::hint::black_box(value)));
     memory
 }
 
-/// `String.hashCode` of ASCII text, continued.
+/// Continues a `String.hashCode` with ASCII text.
 #[inline(always)]
 pub fn hash(before: i32, text: &[u8]) -> i32 {
     text.iter()

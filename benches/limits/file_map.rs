@@ -1,4 +1,4 @@
-//! A file, allocated and mapped: where the limits write, as mqstore does.
+//! An allocated and mapped file, to which the limits write as mqstore does.
 
 use std::fs::File;
 use std::ops::Range;
@@ -13,7 +13,7 @@ pub struct FileMap {
 }
 
 impl FileMap {
-    /// Makes the file. No page of it is in memory.
+    /// Creates the file. No page of it is in memory.
     pub fn new(path: &Path, len: usize) -> Self {
         let file = File::options()
             .read(true)
@@ -24,19 +24,19 @@ impl FileMap {
             .unwrap();
         fallocate(&file, FallocateFlags::empty(), 0, len as u64).unwrap();
         file.sync_all().unwrap();
-        // SAFETY: nobody else has this file.
+        // SAFETY: no other process uses this file.
         let map = unsafe { MmapMut::map_mut(&file) }.unwrap();
         Self { map }
     }
 
-    /// As `new`, with every page in memory and writable.
+    /// Creates the file with every page prefaulted for writing.
     pub fn populated(path: &Path, len: usize) -> Self {
         let made = Self::new(path, len);
         made.populate(0..len);
         made
     }
 
-    /// Brings pages into memory, writable. Where the system has no call for it (before Linux 5.14) they are written.
+    /// Prefaults pages for writing. Before Linux 5.14 each page is written instead.
     pub fn populate(&self, range: Range<usize>) {
         let range = range.start..range.end.min(self.len());
         // SAFETY: the range is inside the mapping, and the call changes no byte.
@@ -52,7 +52,7 @@ impl FileMap {
     /// Copies bytes to a position.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len());
-        // SAFETY: the bytes lie inside the mapping, and nobody has a reference to it.
+        // SAFETY: the bytes are inside the mapping, and no reference to it exists.
         unsafe { self.start().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
@@ -60,7 +60,7 @@ impl FileMap {
         self.map.len()
     }
 
-    /// Where it starts in memory. The limits write through it from several threads, each into its own range.
+    /// Returns its address. The limits write through it from several threads, each to its own range.
     pub fn start(&self) -> *mut u8 {
         self.map.as_ptr().cast_mut()
     }

@@ -1,14 +1,14 @@
-//! What no store can beat on this machine, measured in the same round.
+//! Lower bounds of the cost on this machine, measured in the same round.
 
-/// A file, allocated and mapped.
+/// An allocated and mapped file.
 mod file_map;
-/// A record with everything that the format demands, and nothing else.
+/// The record kernel.
 mod record;
-/// Queue entries and index items, and nothing else.
+/// The dispatch kernel.
 mod dispatch;
-/// Records of a log, and whether they are in their queues.
+/// The recovery and scan kernels.
 mod scan;
-/// Bytes to the disk.
+/// Writes and syncs to the disk.
 mod disk;
 
 pub use disk::{Durable, simulated_syncs, wait_at_least};

@@ -1,8 +1,9 @@
-//! The record kernel: a record with everything that the format demands, and nothing else.
+//! The record kernel: writes a record with everything that the format demands, and nothing else.
 //!
-//! The CRC of the body; then, under one lock, the clock, the number in the queue, the header, the copy of all bytes into the map, and the
-//! raised mark. The lock spins unless another kind is asked for. What mqstore does beyond that is its cost. The clock is the exact one:
-//! the coarse one takes 17 ns less and is up to 4 ms late, so that a message would be stored before the call that stores it.
+//! It computes the CRC of the body; then, under one lock, it reads the clock, takes the queue offset, builds the header, copies all
+//! bytes into the map, and raises the watermark. The lock spins unless another kind is requested. Everything that mqstore does
+//! beyond that is its cost. The clock is the exact one: the coarse one takes 17 ns less and is up to 4 ms late, so that a message
+//! would be stored before the call that stores it.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -15,11 +16,11 @@ const LOCAL: &[u8; 8] = b"\x7f\0\0\x01\0\0\x2a\x9f";
 
 /// A kind of lock.
 pub trait Lock: Default + Sync {
-    /// Does something while no other thread does.
+    /// Runs `work` while no other thread holds the lock.
     fn held<T>(&self, work: impl FnOnce() -> T) -> T;
 }
 
-/// Spins, and lets other threads run now and then.
+/// A spin lock that yields now and then.
 #[derive(Default)]
 pub struct Spin(AtomicBool);
 
@@ -50,12 +51,12 @@ impl Lock for Mutex<()> {
     }
 }
 
-/// Appends records to a map. It starts again at the front when it is full.
+/// Appends records to a map, and starts again when it is full.
 pub struct RecordKernel<'m, L: Lock = Spin> {
     map: &'m FileMap,
     lock: L,
     state: UnsafeCell<State>,
-    /// As mqstore's watermark *appended*: raised after the bytes, with a look at who waits.
+    /// The watermark, as mqstore's *appended*: raised after the bytes, with a check for waiting threads.
     appended: AtomicI64,
     waiting: AtomicUsize,
 }
@@ -65,7 +66,7 @@ struct State {
     queue_id: i32,
     next_in_queue: i64,
     time: i64,
-    /// Where the next record starts, in the map and in the log.
+    /// The start of the next record, in the map and in the log.
     at: usize,
     offset: i64,
 }
@@ -74,14 +75,14 @@ struct State {
 unsafe impl<L: Lock> Sync for RecordKernel<'_, L> {}
 
 impl<'m> RecordKernel<'m> {
-    /// For records of one topic and queue.
+    /// Creates a kernel for records of one topic and queue.
     pub fn new(map: &'m FileMap, topic: &str) -> Self {
         Self::with_lock(map, topic)
     }
 }
 
 impl<'m, L: Lock> RecordKernel<'m, L> {
-    /// With another kind of lock.
+    /// Creates a kernel with another kind of lock.
     pub fn with_lock(map: &'m FileMap, topic: &str) -> Self {
         Self {
             map,
@@ -99,7 +100,7 @@ impl<'m, L: Lock> RecordKernel<'m, L> {
         }
     }
 
-    /// Appends a record; gives its end in the log.
+    /// Appends a record; returns its end in the log.
     #[inline(always)]
     pub fn append(&self, topic: &[u8], queue_id: i32, properties: &[u8], body: &[u8]) -> i64 {
         let size = HEADER + body.len() + 1 + topic.len() + 2 + properties.len();
@@ -137,7 +138,7 @@ impl<'m, L: Lock> RecordKernel<'m, L> {
         })
     }
 
-    /// Up to where records are appended.
+    /// Returns the end of the appended records.
     pub fn appended(&self) -> i64 {
         self.appended.load(Ordering::Acquire)
     }

@@ -1,13 +1,13 @@
-//! The recovery of a log and nothing else: of each record the CRC of its body, its topic and its tag, and whether its entry stands in its
-//! queue. And a pass over it: of each record the CRC of its body, or that and whether its queue leads to it.
+//! The recovery kernel: for each record of a log the CRC of its body, its topic and tag, and the comparison with its queue entry.
+//! And the scan kernel: for each record the CRC of its body, optionally with the comparison with its queue entry.
 
 use super::dispatch::hash;
 
 const HEADER: usize = 88;
 const MAGIC: u32 = 0xdaa3_20a7;
 
-/// Reads the records of one segment, whose first byte has the physical offset `start`. `queues` are the files of the queues of one topic,
-/// by queue id. Gives the number of records.
+/// Reads the records of one segment, whose first byte has the physical offset `start`. `queues` are the files of the queues of one
+/// topic, by queue id. Returns the number of records.
 pub fn scan_segment(segment: &[u8], start: i64, topic: &[u8], queues: &[impl AsRef<[u8]>]) -> usize {
     let (mut at, mut count) = (0, 0);
     while let Some(record) = segment.get(at..).and_then(record_at) {
@@ -18,8 +18,8 @@ pub fn scan_segment(segment: &[u8], start: i64, topic: &[u8], queues: &[impl AsR
     count
 }
 
-/// Reads the records of a piece of a segment, whose first byte has the physical offset `start`; without `queues` the CRC of each body, and no
-/// more. Gives the number of records.
+/// Reads the records of a piece of a segment, whose first byte has the physical offset `start`; without `queues` it only checks the
+/// CRC of each body. Returns the number of records.
 pub fn check_messages(piece: &[u8], start: i64, queues: Option<&[impl AsRef<[u8]>]>) -> usize {
     let (mut at, mut count) = (0, 0);
     while let Some(record) = piece.get(at..).and_then(record_at) {
@@ -34,7 +34,8 @@ pub fn check_messages(piece: &[u8], start: i64, queues: Option<&[impl AsRef<[u8]
     count
 }
 
-/// Where the records from `at` on end that take so many bytes, or all if they take less. Nothing in a log tells but the sizes of its records.
+/// Returns the end of the records from `at` on that take `bytes` bytes, or of all if they take less. It walks the records, because
+/// a log has no other landmarks than their sizes.
 pub fn end_of_piece(segment: &[u8], mut at: usize, bytes: usize) -> usize {
     let until = at + bytes;
     while at < until
@@ -45,13 +46,13 @@ pub fn end_of_piece(segment: &[u8], mut at: usize, bytes: usize) -> usize {
     at
 }
 
-/// The entry of a record's queue that has its number.
+/// Returns the queue entry of a record.
 #[inline(always)]
 fn entry_of<'a>(record: &[u8], queues: &'a [impl AsRef<[u8]>]) -> &'a [u8] {
     &queues[number(record, 12) as usize].as_ref()[long(record, 20) as usize * 20..][..20]
 }
 
-/// The body of a record, and what follows it.
+/// Returns the body of a record, and the bytes after it.
 #[inline(always)]
 fn body_of(record: &[u8]) -> (&[u8], &[u8]) {
     record[HEADER..].split_at(number(record, 84) as usize)

@@ -1,4 +1,4 @@
-//! What each part of the write path is worth: ours with the part, beside the same work without it.
+//! The gain of each part of the write path: mqstore with the part, compared with the same work without it.
 
 use std::sync::Mutex;
 use std::thread;
@@ -43,7 +43,7 @@ fn row(part: &str, unit: &'static str) -> Row {
     }
 }
 
-/// A message to each of a thousand topics in turn. The limit is one topic.
+/// Measures a message to each of a thousand topics in turn. The limit is one topic.
 fn single_log(bench: &Bench) {
     let workload = Workload::of_bodies(BODY);
     let (topics, count) = (
@@ -60,7 +60,7 @@ fn single_log(bench: &Bench) {
     bench.measure(&row("a single log", "ns a message"), contenders);
 }
 
-/// Over some seconds, with an option and without it. The limit is the record kernel with a thread that populates pages.
+/// Measures some seconds with an option and without it. The limit is the record kernel with a thread that prefaults pages.
 fn option(bench: &Bench, part: &str, config: fn(bool) -> StoreConfig) {
     let workload = Workload::of_bodies(BODY);
     let count = bench.size(ROUND_BYTES / workload.record_size(), 50);
@@ -73,7 +73,8 @@ fn option(bench: &Bench, part: &str, config: fn(bool) -> StoreConfig) {
     bench.measure(&row(part, "ns a message"), contenders);
 }
 
-/// Records go through the mapping of a segment, or by a call of the system each. The limit is the record kernel onto a populated map.
+/// Measures records written through the mapping of a segment, or by a system call each. The limit is the record kernel onto a
+/// prefaulted map.
 fn mapping(bench: &Bench) {
     let workload = Workload::of_bodies(BODY);
     let count = bench.size(ROUND_BYTES / workload.record_size() / 2, 50);
@@ -89,8 +90,8 @@ fn mapping(bench: &Bench) {
     bench.measure(&row("a mapping", "ns a message"), contenders);
 }
 
-/// Durable messages of eight producers: one thread syncs for all who wait and hands over to the next, or each syncs its own. The limit
-/// writes and syncs a record of each producer at once.
+/// Measures durable messages of eight producers: one thread syncs for all waiting ones and hands over to the next, or each syncs
+/// its own. The limit writes and syncs a record of each producer at once.
 fn hand_off(bench: &Bench) {
     let contenders = vec![
         Contender::new(OURS, || group_commit::ours(bench, PRODUCERS, None)),

@@ -1,4 +1,4 @@
-//! One producer, pages ready: what an append costs where nothing else happens. Beside the limit is a copy of as many bytes.
+//! One producer, with prefaulted pages: the cost of an append if nothing else happens. A copy of as many bytes is measured as well.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -30,7 +30,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// Nanoseconds a message of a store without threads, whose segment was warmed up.
+/// Returns the nanoseconds for a message of a store without threads, whose segment was warmed up.
 pub fn ours(bench: &Bench, workload: &Workload) -> f64 {
     let dir = bench.dir();
     let store = warmed(&dir.path().join("store"), bench.size(SEGMENT, 1 << 20), workload);
@@ -42,7 +42,7 @@ pub fn ours(bench: &Bench, workload: &Workload) -> f64 {
     each(begun.elapsed(), count)
 }
 
-/// A copy of bytes that are ready, onto a populated map.
+/// Measures a copy of the bytes onto a prefaulted map.
 fn copy(bench: &Bench, workload: &Workload) -> f64 {
     let dir = bench.dir();
     let map = FileMap::populated(&dir.path().join("segment"), bench.size(SEGMENT, 1 << 20) as usize);
@@ -55,7 +55,7 @@ fn copy(bench: &Bench, workload: &Workload) -> f64 {
     each(begun.elapsed(), count)
 }
 
-/// The record kernel onto a populated map.
+/// Measures the record kernel onto a prefaulted map.
 pub fn limit(bench: &Bench, workload: &Workload) -> f64 {
     let dir = bench.dir();
     let map = FileMap::populated(&dir.path().join("segment"), bench.size(SEGMENT, 1 << 20) as usize);

@@ -1,5 +1,5 @@
-//! Several producers on one store, pages ready. The limit is one producer of the same store, because two cores have no more memory
-//! bandwidth than one.
+//! Several producers on one store, with prefaulted pages. The limit is one producer of the same store, because two cores have no
+//! more memory bandwidth than one.
 
 use std::sync::Barrier;
 use std::thread;
@@ -33,7 +33,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// Messages a second of all producers, each to one of four queues.
+/// Returns the messages in a second of all producers, each to one of four queues.
 pub fn ours(bench: &Bench, workload: &Workload, producers: usize) -> f64 {
     let dir = bench.dir();
     let store = warmed(&dir.path().join("store"), bench.size(SEGMENT, 1 << 20), workload);
@@ -43,7 +43,7 @@ pub fn ours(bench: &Bench, workload: &Workload, producers: usize) -> f64 {
     })
 }
 
-/// Messages a second of all producers, each of which appends so many.
+/// Returns the messages in a second of all producers, each of which appends `each` messages.
 pub fn rate(producers: usize, each: usize, append: impl Fn(usize) + Sync) -> f64 {
     let start = Barrier::new(producers);
     let produce = |producer: usize| {
@@ -54,7 +54,7 @@ pub fn rate(producers: usize, each: usize, append: impl Fn(usize) + Sync) -> f64
         }
         (begun, Instant::now())
     };
-    // By the producers' own clocks: whoever waits for them may not run before they are done.
+    // By the producers' own clocks: a waiting thread may be scheduled only after they are done.
     let spans: Vec<(Instant, Instant)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..producers)
             .map(|producer| scope.spawn(move || produce(producer)))

@@ -1,4 +1,4 @@
-//! Messages that come with a gap: what an append costs the caller where every one may have to wake the dispatcher.
+//! Messages with pauses between them: the cost of an append for the caller if each may have to wake the dispatcher.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::harness::workload::{TOPIC, Workload, open};
 use crate::harness::{Bench, Contender, Row, Target, quantile};
 use crate::limits::{FileMap, RecordKernel};
 
-/// A gap, and messages of a round.
+/// The pause, and the messages of a round.
 const GAPS: [(Duration, usize); 2] = [(Duration::from_micros(20), 20_000), (Duration::from_millis(1), 500)];
 
 pub fn run(bench: &Bench) {
@@ -51,7 +51,7 @@ fn limit(bench: &Bench, workload: &Workload, gap: Duration, count: usize) -> f64
     })
 }
 
-/// The median time of a call, with a gap before each. Long gaps are slept, as a caller's would be.
+/// Returns the median time of a call, with a pause before each. Long pauses are slept, as by a real caller.
 fn median(gap: Duration, count: usize, mut call: impl FnMut()) -> f64 {
     call();
     let timed = |_| {

@@ -1,4 +1,4 @@
-//! One producer, a log that grows past many segments, dispatch and flush at work: what a message costs over some seconds.
+//! One producer and a log that grows past many segments, with dispatch and flush running: the cost of a message over some seconds.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::harness::workload::{BODIES, TOPIC, Workload, open};
 use crate::harness::{Bench, Contender, Row, Target};
 use crate::limits::{FileMap, RecordKernel};
 
-/// Bytes that a round appends, and that the limit keeps populated ahead of the end.
+/// The bytes that a round appends, and that the limit keeps prefaulted ahead of the end.
 const ROUND_BYTES: usize = 256 << 20;
 const AHEAD: usize = 16 << 20;
 const STEP: usize = 1 << 20;
@@ -49,12 +49,12 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// Nanoseconds a message of a store as it is by default.
+/// Returns the nanoseconds for a message of a store with default options.
 pub fn ours(bench: &Bench, workload: &Workload, count: usize) -> f64 {
     with(bench, workload, count, StoreConfig::default())
 }
 
-/// With other options.
+/// Returns the nanoseconds for a message with other options.
 pub fn with(bench: &Bench, workload: &Workload, count: usize, config: StoreConfig) -> f64 {
     let dir = bench.dir();
     let store = open(&dir.path().join("store"), config);
@@ -68,7 +68,7 @@ pub fn with(bench: &Bench, workload: &Workload, count: usize, config: StoreConfi
     each(took, count)
 }
 
-/// The record kernel, and a thread that populates pages ahead of it.
+/// Measures the record kernel, with a thread that prefaults pages ahead of it.
 pub fn limit(bench: &Bench, workload: &Workload, count: usize) -> f64 {
     let dir = bench.dir();
     let map = FileMap::new(&dir.path().join("segment"), (count + 1) * workload.record_size());

@@ -1,5 +1,6 @@
-//! 100,000 messages a second into the transient store pool while it is committed and flushed: how long the slowest one in a thousand
-//! takes. A message that starts late because an earlier one was slow counts from when it should have started.
+//! 100,000 messages a second into the transient store pool while it is committed and flushed: the latency of the slowest one in a
+//! thousand. A message that starts late because an earlier one was slow is measured from its scheduled start (no coordinated
+//! omission).
 
 use std::hint::black_box;
 use std::path::Path;
@@ -64,7 +65,7 @@ fn slowest(path: &Path, config: StoreConfig, workload: &Workload, count: usize, 
     found
 }
 
-/// The record kernel: what the machine itself takes from a thread now and then.
+/// Measures the record kernel: the pauses that the machine itself imposes on a thread.
 fn limit(bench: &Bench, workload: &Workload, count: usize, part: f64) -> f64 {
     let dir = bench.dir();
     let map = FileMap::populated(&dir.path().join("segment"), 16 << 20);

@@ -1,5 +1,5 @@
-//! What a message takes that is the same on every machine, or nearly: instructions, allocations, page faults, calls of the system. These
-//! have bounds, and a run over one of them fails.
+//! The costs of a message that are the same, or nearly the same, on every machine: instructions, allocations, page faults, system
+//! calls. These have bounds, and a run that exceeds one of them fails.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::harness::workload::{Workload, fill, open_stepped, warmed};
 use crate::harness::{Bench, Row, Target};
 
 const MESSAGES: usize = 4000;
-/// Messages of a process that is stepped, which takes some microseconds an instruction.
+/// The messages of a single-stepped process, which takes some microseconds for an instruction.
 const STEPPED: usize = 25;
 const BODY: usize = 100;
 const QUEUES: usize = 4;
@@ -42,7 +42,7 @@ fn a_message(count: u64) -> f64 {
     count as f64 / MESSAGES as f64
 }
 
-/// Into a segment whose pages are ready.
+/// Counts appends into a segment with prefaulted pages.
 fn append(bench: &Bench) {
     let (_dir, store, workload) = to_append(bench);
     let before = Counts::now();
@@ -62,7 +62,7 @@ fn dispatch(bench: &Bench) {
     instructions(bench, "dispatch", bench.size(2400.0, 7600.0));
 }
 
-/// A run of the tests is compiled with few optimizations, so its bound is another one.
+/// Counts instructions. A test build has few optimizations, and therefore another bound.
 fn instructions(bench: &Bench, call: &str, most: f64) {
     match instructions::of(call) {
         Some(count) => bench.count(&row(call, "instructions", most), count as f64 / STEPPED as f64),
@@ -70,7 +70,7 @@ fn instructions(bench: &Bench, call: &str, most: f64) {
     }
 }
 
-/// In the process whose instructions are counted.
+/// Does the work in the process whose instructions are counted.
 pub fn stepped(bench: &Bench, call: &str) {
     match call {
         "append" => {
@@ -79,7 +79,7 @@ pub fn stepped(bench: &Bench, call: &str) {
             instructions::stepped(|| append_all(&store, &workload, STEPPED));
         }
         "dispatch" => {
-            // The first messages make their queues and an index file.
+            // The first messages create their queues and an index file.
             let (_dir, store) = to_dispatch(bench, STEPPED);
             dispatch_all(&store);
             fill(&store, &Workload::of_bodies(BODY), STEPPED, QUEUES);
@@ -109,8 +109,8 @@ fn to_dispatch(bench: &Bench, count: usize) -> (TempDir, MessageStore) {
     (dir, store)
 }
 
-/// Each one waits for its sync: a write and a sync of the log, and a write of the mark of what was flushed. The calls that change a file are
-/// counted at the interface to the system.
+/// Counts appends that each wait for their sync: a write and a sync of the log, and a write of the mark of the flushed offset. The
+/// calls that change a file are counted at the interface to the system.
 fn durable_append(bench: &Bench) {
     let dir = bench.dir();
     let env = CountingEnv::new();

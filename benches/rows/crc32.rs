@@ -1,4 +1,4 @@
-//! The checksum of a body. The limit copies the same bytes, as an append does besides. This row has no target.
+//! The checksum of a body. The limit copies the same bytes, which an append does as well. This row has no target.
 
 use std::hint::black_box;
 use std::time::Instant;

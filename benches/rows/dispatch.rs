@@ -44,12 +44,12 @@ fn ours(bench: &Bench, workload: &Workload, count: usize) -> f64 {
     each(took, count)
 }
 
-/// Dispatches what was appended to a store without threads.
+/// Dispatches the appended messages of a store without threads.
 pub fn dispatch_all(store: &MessageStore) {
     while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {}
 }
 
-/// The kernel over the same log, whose pages are in memory.
+/// Measures the kernel over the same log, whose pages are in memory.
 fn limit(bench: &Bench, workload: &Workload, count: usize) -> f64 {
     let dir = bench.dir();
     let path = dir.path().join("store");

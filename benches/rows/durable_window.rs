@@ -1,7 +1,8 @@
-//! One producer that appends W messages and then waits once until all are durable. They wait in the transient store pool until then: with
-//! `SYNC_FLUSH` each append would ask for a sync.
+//! One producer that appends W messages and then waits once until all are durable. They wait in the transient store pool until
+//! then: with `SYNC_FLUSH` each append would request a sync.
 //!
-//! The limit writes blocks that were written before. A log that grows has none: beside it is the same loop in blocks that were not.
+//! The limit writes blocks that were written before. A growing log has no such blocks, so the same loop in unwritten blocks is
+//! measured as well.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// Messages a second.
+/// Returns the messages in a second.
 fn ours(bench: &Bench, window: usize) -> f64 {
     let dir = bench.dir();
     let config = StoreConfig {
@@ -62,14 +63,14 @@ fn ours(bench: &Bench, window: usize) -> f64 {
     rate
 }
 
-/// As [`write_windows`], into blocks that were written before.
+/// Measures [`write_windows`] into blocks that were written before.
 pub fn limit(bench: &Bench, workload: &Workload, window: usize) -> f64 {
     let dir = bench.dir();
     let file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 4 << 20));
     write_windows(bench, workload, window, file)
 }
 
-/// The record kernel makes W records, and they are written and synced at once.
+/// Measures the record kernel: W records are built, written and synced at once.
 fn write_windows(bench: &Bench, workload: &Workload, window: usize, mut file: Durable) -> f64 {
     let dir = bench.memory_dir();
     let map = FileMap::populated(&dir.path().join("memory"), (window + 1) * workload.record_size());

@@ -1,5 +1,5 @@
-//! What a mode of flushing costs its callers: eight producers that append messages of 1 KiB, each as fast as it can. Nothing is compared, so
-//! no row is refused: compare the modes of one run, and look at the latency of a sync in its rounds.
+//! The cost of each flush mode for its callers: eight producers that append messages of 1 KiB, each as fast as it can. There is no
+//! comparison, so no row is refused: compare the modes of one run, and check the sync latency of its rounds.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::harness::{Bench, Contender, Row, Target, quantile};
 const BODY: usize = 1024;
 const PRODUCERS: usize = 8;
 const ROUND: Duration = Duration::from_millis(500);
-/// The calls of a producer whose times are kept: of a million all would take more memory than the store.
+/// The calls of a producer whose times are kept: those of a million calls would take more memory than the store.
 const KEPT: usize = 100_000;
 
 type Figure = fn(Found) -> f64;
 
-/// What a round of one mode finds.
+/// The result of a round of one mode.
 struct Found {
     rate: f64,
     /// In microseconds.

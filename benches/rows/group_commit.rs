@@ -1,8 +1,8 @@
 //! Threads that each wait until their message is durable: how close they come to one message of each thread in every sync.
 //!
-//! With a sync that takes a time L, P threads can make P / L messages a second at most. Where the sync is simulated, on a file system in
-//! memory, L is what the same wait takes one thread in the same round, because a wait of 1 ms may end late. On the disk the limit is one
-//! thread that writes and syncs P records at once, into blocks that were written before.
+//! With a sync of latency L, P threads can append at most P / L messages a second. If the sync is simulated, on a file system in
+//! memory, L is the time of the same wait in one thread in the same round, because a wait of 1 ms may end late. On the disk the
+//! limit is one thread that writes and syncs P records at once, into blocks that were written before.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ use crate::limits::{Durable, simulated_syncs};
 pub const ROUND: Duration = Duration::from_millis(500);
 pub const SMOKE_ROUND: Duration = Duration::from_millis(20);
 const BODY: usize = 1024;
-/// Producers; the part of P / L that is asked for where a sync takes 1 ms; the multiple of `RocketMQ` on a disk.
+/// The producers; the target ratio to P / L for a sync of 1 ms; the target speedup over `RocketMQ` on a disk.
 const PRODUCERS: [(usize, f64, f64); 5] = [
     (1, 0.93, 2.0),
     (2, 0.85, 2.0),
@@ -78,7 +78,7 @@ fn on_disk(bench: &Bench) {
     }
 }
 
-/// Messages a second of all producers, each with a queue of its own.
+/// Returns the messages in a second of all producers, each with its own queue.
 pub fn ours(bench: &Bench, producers: usize, simulated: Option<Duration>) -> f64 {
     let (dir, env): (_, Arc<dyn Env>) = match simulated {
         Some(sync) => (bench.memory_dir(), Arc::new(SlowEnv::new(sync))),
@@ -113,7 +113,7 @@ pub fn ours(bench: &Bench, producers: usize, simulated: Option<Duration>) -> f64
     rate
 }
 
-/// One thread that writes and syncs a record of each producer at once.
+/// Measures one thread that writes and syncs a record of each producer at once.
 pub fn limit(bench: &Bench, producers: usize) -> f64 {
     let dir = bench.dir();
     let mut file = Durable::new(&dir.path().join("segment"), bench.size(64 << 20, 1 << 20));

@@ -1,5 +1,5 @@
-//! What one more key of a message costs: the dispatch of messages with many keys less that of messages with one. The limit finds the
-//! same keys in the property of each message, hashes them and puts them into memory.
+//! The cost of one more key of a message: the dispatch of messages with many keys minus that of messages with one. The limit finds
+//! the same keys in the property of each message, hashes them and stores them in memory.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::harness::{Bench, Contender, Row, Target};
 use crate::limits::{IndexKernel, hash};
 
 const MESSAGES: usize = 20_000;
-/// Keys of a message beyond the first.
+/// The keys of a message after the first.
 const MORE: usize = 16;
 
 pub fn run(bench: &Bench) {
@@ -29,7 +29,7 @@ pub fn run(bench: &Bench) {
     };
     let ours = Contender::new(OURS, || {
         let (many, one) = (dispatch(bench, count, 1 + MORE), dispatch(bench, count, 1));
-        // A machine that was slow meanwhile may give less than nothing.
+        // A machine that was slower during one part may make the difference negative.
         (many - one).max(0.1) / MORE as f64
     });
     let limit = Contender::new(LIMIT, || limit(count));
@@ -40,13 +40,13 @@ fn key(message: usize, number: usize) -> String {
     format!("customer-order-{message:08}-item-{number:03}")
 }
 
-/// The keys of a message, as its property holds them.
+/// Returns the keys of a message in the form of its property.
 fn joined(message: usize, keys: usize) -> String {
     let keys: Vec<String> = (0..keys).map(|number| key(message, number)).collect();
     keys.join(" ")
 }
 
-/// Nanoseconds a message.
+/// Returns the nanoseconds for a message.
 fn dispatch(bench: &Bench, count: usize, keys: usize) -> f64 {
     let dir = bench.dir();
     let store = open_stepped(&dir.path().join("store"), StoreConfig::default());

@@ -1,5 +1,5 @@
-//! Ways to get records into a file, as fast as they go: mqstore through its mappings and by way of the transient store pool, beside a
-//! call of the system for each record, a buffer of 256 KiB, and a mapping whose pages come when they are touched. No way syncs.
+//! Ways to write records to a file as fast as possible: mqstore through its mappings and through the transient store pool, compared
+//! with a system call for each record, a buffer of 256 KiB, and a mapping whose pages are faulted in by the writes. No way syncs.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -53,7 +53,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// Until everything is in the file.
+/// Measures until everything is in the file.
 pub fn ours(path: &Path, workload: &Workload, count: usize, is_pool: bool) -> f64 {
     let config = StoreConfig {
         transient_store_pool_enable: is_pool,
@@ -71,7 +71,7 @@ pub fn ours(path: &Path, workload: &Workload, count: usize, is_pool: bool) -> f6
     each(took, count)
 }
 
-/// The record kernel.
+/// Measures the record kernel.
 pub fn map(path: &Path, workload: &Workload, count: usize, is_populated: bool) -> f64 {
     let len = (count + 1) * workload.record_size();
     let map = if is_populated {
@@ -87,7 +87,7 @@ pub fn map(path: &Path, workload: &Workload, count: usize, is_populated: bool) -
     each(begun.elapsed(), count)
 }
 
-/// Records that were made before, `buffer` bytes or one record a call.
+/// Measures writes of prepared records, with `buffer` bytes or one record in a call.
 pub fn pwrite(path: &Path, workload: &Workload, count: usize, buffer: usize) -> f64 {
     drop(FileMap::new(path, (count + 1) * workload.record_size()));
     let file = File::options().write(true).open(path).unwrap();

@@ -1,5 +1,5 @@
-//! Several producers under one lock: what kind of lock the append lock should be. The limit is the record kernel, whose lock spins; beside
-//! it the same kernel with the mutex of the standard library.
+//! Several producers under one lock, to choose the kind of the append lock. The limit is the record kernel, whose lock spins; the
+//! same kernel with the mutex of the standard library is measured as well.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use crate::limits::{FileMap, Lock, RecordKernel, Spin};
 
 const PRODUCERS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 const BODY: usize = 100;
-/// The kernel is so fast that a round would last some ms only.
+/// A round of the fast kernel would otherwise last only some ms.
 const TIMES: usize = 10;
 
 pub fn run(bench: &Bench) {

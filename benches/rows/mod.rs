@@ -1,4 +1,4 @@
-//! One file a row.
+//! One file for each row.
 
 mod ablation;
 mod append_burst;

@@ -1,6 +1,6 @@
-//! Queues whose messages lie between those of many others in the log, read one after another in order. The limit copies the same bodies
-//! from a mapping of the log, at places that it knows; beside it one pass over the log, in whose order no queue is. "cold": the page cache
-//! holds nothing of the store.
+//! Queues whose messages are interleaved with those of many others in the log, read one after another in order. The limit copies
+//! the same bodies from a mapping of the log, at known offsets. A scan of the log is measured as well; it does not return the order
+//! of the queues. "cold": no page of the store is in the page cache.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -22,10 +22,10 @@ use crate::harness::workload::{TOPIC, Workload, copy_store, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
 
 pub(super) const BODY: usize = 1024;
-/// Queues whose messages take turns in the log.
+/// The queues whose messages alternate in the log.
 const QUEUES: usize = 1000;
 const MESSAGES: usize = 50_000;
-/// Where the body starts in a record.
+/// The position of the body in a record.
 const BODY_AT: usize = 88;
 
 pub fn run(bench: &Bench) {
@@ -101,7 +101,7 @@ fn one_pass(path: &Path) -> f64 {
     each(begun.elapsed(), count)
 }
 
-/// Where the records lie in the log, queue by queue.
+/// Returns the offsets of the records in the log, queue by queue.
 pub(super) fn places(path: &Path, queues: usize) -> Vec<usize> {
     let reader = reader(path);
     let of_queue = |queue_id| scan(&reader, queue_id).map(|message| message.unwrap().view().physical_offset() as usize);
@@ -114,7 +114,7 @@ pub(super) fn limit(path: &Path, places: &[usize]) -> f64 {
         .map(|entry| entry.unwrap().path())
         .collect();
     names.sort();
-    // SAFETY: nobody changes the files.
+    // SAFETY: no process changes the files.
     let maps: Vec<_> = names
         .iter()
         .map(|name| unsafe { memmap2::Mmap::map(&File::open(name).unwrap()) }.unwrap())
@@ -130,7 +130,7 @@ pub(super) fn limit(path: &Path, places: &[usize]) -> f64 {
     each(begun.elapsed(), places.len())
 }
 
-/// A copy of a store, none of whose pages is in the page cache. Those of the store itself stay there, because this process has mapped it.
+/// Copies a store, and drops the copy from the page cache. The store itself stays cached, because this process has mapped it.
 pub(super) fn cold_copy(bench: &Bench, path: &Path) -> TempDir {
     let dir = bench.dir();
     copy_store(path, &dir.path().join("store"), |made| {

@@ -1,5 +1,5 @@
-//! Messages of a queue as a consumer pulls them: 32 in a call, with the statuses and bounds of a broker. The limit copies the same bodies
-//! from a mapping of the log, at places that it knows. `RocketMQ` reads a copy of the store.
+//! Messages of a queue as a consumer pulls them: 32 in a call, with the statuses and bounds of a broker. The limit copies the same
+//! bodies from a mapping of the log, at known offsets. `RocketMQ` reads a copy of the store.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::harness::workload::{TOPIC, Workload, fill, open};
 use crate::harness::{Bench, Contender, Row, Target};
 
 const MESSAGES: usize = 50_000;
-/// As many as a consumer of RocketMQ asks for by default.
+/// The default of a RocketMQ consumer.
 const PULLED: usize = 32;
 
 pub fn run(bench: &Bench) {

@@ -1,5 +1,5 @@
-//! A thread reads messages at random places of a queue while another one appends as fast as it can: how long the slowest read in a hundred
-//! takes. The limit is the same reads with nobody writing.
+//! A thread reads messages of a queue in random order while another one appends as fast as it can: the latency of the slowest read
+//! in a hundred. The limit is the same reads without a writer.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,9 @@
-//! Opening a store whose writer died and whose checkpoint and flushed mark are lost, so that the whole log is read and written again. The
-//! log is in the page cache.
+//! Opening a store whose writer died and whose checkpoint and flushed mark are lost, so that the whole log is read and rewritten.
+//! The log is in the page cache.
 //!
-//! "scanned": a reader's open, which reads the log, and checks each record and its queue entry; the limit does that and nothing else.
-//! "rewritten": what a writer's open takes beyond that; the limit writes the same bytes into existing blocks, one MiB at a time, and syncs.
+//! "scanned": a reader's open, which reads the log, and checks each record and its queue entry; the limit does only that.
+//! "rewritten": the additional time of a writer's open; the limit writes the same bytes into existing blocks, one MiB at a time,
+//! and syncs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -60,7 +61,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// Makes the store one of a writer that died.
+/// Turns the store into that of a writer that died.
 fn kill(image: &Path) {
     for lost in [image.join(CHECKPOINT_FILE), image.join(CONFIG_DIR).join(FLUSHED_MARK_FILE)] {
         if lost.exists() {
@@ -86,11 +87,11 @@ fn rewrite(image: &Path) -> Duration {
     let store = open(image, StoreConfig::default());
     let took = begun.elapsed();
     store.close().unwrap();
-    // A machine that was slow during the scan may leave nothing.
+    // The difference may be zero if the machine was slower during the scan.
     took.saturating_sub(scanned).max(Duration::from_micros(1))
 }
 
-/// Every record of the log, and its entry in the files of the queues.
+/// Checks every record of the log against the entry in the queue files.
 fn check_records(image: &Path, count: usize) -> Duration {
     let begun = Instant::now();
     let queues: Vec<Mmap> = (0..QUEUES)
@@ -115,7 +116,7 @@ pub(super) fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 pub(super) fn map(path: &Path) -> Mmap {
-    // SAFETY: nobody changes the file.
+    // SAFETY: no process changes the file.
     unsafe { Mmap::map(&File::open(path).unwrap()) }.unwrap()
 }
 

@@ -1,7 +1,7 @@
-//! Finding where many messages lie, asked for in no order. "`resolve_offsets`": by queue offset; the limit reads the same entries from a
+//! Bulk resolution of many messages, in random order. "`resolve_offsets`": by queue offset; the limit reads the same entries from a
 //! mapping. "`resolve_keys`": by key, each checked in the log; the limit follows the same chains in memory and reads no record;
-//! `RocketMQ` gets one key a call. "`resolve_keys_files`": the same in many index files; the limit is one file with all of their keys.
-//! "query": one key a call, beside `RocketMQ` on a copy of the store.
+//! `RocketMQ` gets one key in a call. "`resolve_keys_files`": the same in many index files; the limit is one file with all of their
+//! keys. "query": one key in a call, compared with `RocketMQ` on a copy of the store.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -25,7 +25,7 @@ use crate::limits::{IndexKernel, hash};
 
 const MESSAGES: usize = 400_000;
 const QUEUES: usize = 16;
-/// Index files of a store that has many.
+/// The index files of a store with many.
 const FILES: usize = 16;
 const ENTRY: usize = 20;
 
@@ -62,7 +62,7 @@ pub(super) fn reader(path: &Path) -> Arc<MessageReader> {
     Arc::new(MessageReader::open(&env, path, StoreConfig::default()).unwrap())
 }
 
-/// The numbers below `count` in no order, which is the same in each run.
+/// Returns the numbers below `count` in a random order, which is the same in each run.
 pub(super) fn shuffled(count: usize) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..count).collect();
     let mut state = 88_172_645_463_325_252_u64;
@@ -109,15 +109,15 @@ fn offsets(bench: &Bench, path: &Path, count: usize) {
     bench.measure(&row, vec![Contender::new(OURS, ours), Contender::new(LIMIT, limit)]);
 }
 
-/// The first file of a queue, if there is such a queue.
+/// Maps the first file of a queue, if there is such a queue.
 pub(super) fn map_queue(path: &Path, queue_id: usize) -> Option<memmap2::Mmap> {
     let dir = path.join(CONSUME_QUEUE_DIR).join(TOPIC).join(queue_id.to_string());
     let name = fs::read_dir(dir).ok()?.map(|entry| entry.unwrap().path()).min()?;
-    // SAFETY: nobody changes the file.
+    // SAFETY: no process changes the file.
     Some(unsafe { memmap2::Mmap::map(&File::open(name).unwrap()) }.unwrap())
 }
 
-/// Nanoseconds a key.
+/// Returns the nanoseconds for a key.
 pub(super) fn resolve(reader: &MessageReader, keys: &[String]) -> f64 {
     let wanted: Vec<(&str, &str)> = keys.iter().map(|key| (TOPIC, key.as_str())).collect();
     let begun = Instant::now();
@@ -198,7 +198,7 @@ fn asked_one_by_one(bench: &Bench) -> usize {
     bench.size(100_000, 50)
 }
 
-/// `RocketMQ` on a copy of the store, one key a call.
+/// Starts `RocketMQ` on a copy of the store, with one key in a call.
 fn peers<'a>(bench: &Bench, path: &Path) -> impl Iterator<Item = Contender<'a>> + use<'a> {
     let count = asked_one_by_one(bench);
     let all = RocketMq::start_all_on(bench, path).into_iter();

@@ -1,4 +1,4 @@
-//! What a key costs that is resolved in a store of many keys: the limit is a store of few of them, where all are asked for.
+//! The cost of resolving a key in a store with many keys: the limit is a store with few keys, all of which are resolved.
 
 use mqstore::config::StoreConfig;
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::harness::row::{LIMIT, OURS};
 use crate::harness::{Bench, Contender, Row, Target};
 
 const KEYS: usize = 1_600_000;
-/// Keys of the store with few, and of each call.
+/// The keys of the store with few, and of each call.
 const FEW: usize = 100_000;
 
 pub fn run(bench: &Bench) {

@@ -1,4 +1,5 @@
-//! How the cost of an append grows with the body, as a fixed part and a part of each KiB: the line of least squares through five sizes.
+//! The growth of the cost of an append with the body, as a fixed part and a part for each KiB: a least-squares fit through five
+//! sizes.
 
 use std::collections::HashMap;
 
@@ -39,7 +40,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// Of the relative errors, so that small bodies count as much as large ones.
+/// Minimizes the relative errors, so that small bodies count as much as large ones.
 fn least_squares(points: &[(f64, f64)]) -> (f64, f64) {
     let sum = |of: fn(f64, f64) -> f64| points.iter().map(|(x, y)| of(*x, *y) / (y * y)).sum::<f64>();
     let (n, x, y) = (sum(|_, _| 1.0), sum(|x, _| x), sum(|_, y| y));

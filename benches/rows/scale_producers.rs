@@ -1,5 +1,5 @@
-//! More producers, each waiting until its message is durable on the disk: the rate must not fall. The limit of P producers is the same
-//! store with the next smaller number of them.
+//! More producers, each waiting until its message is durable on the disk: the rate must not fall. The limit of P producers is the
+//! same store with the next smaller number of them.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Opening a store whose writer died with 64 MiB past its last stamp, by the size of the store: what lies before the stamp must not cost.
-//! The limit is the same open of a store that has little before it.
+//! Opening a store whose writer died with 64 MiB past its last stamp, by the size of the store: the bytes before the stamp must not
+//! cost time. The limit is the same open of a store with few bytes before it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub fn run(bench: &Bench) {
     bench.measure(&row, vec![ours, limit]);
 }
 
-/// A store, and the files that say what of it is stamped.
+/// A store, and copies of the files that say how much of it is stamped.
 struct Image {
     store: PathBuf,
     stamps: Vec<(PathBuf, Vec<u8>)>,
@@ -63,7 +63,7 @@ impl Image {
         }
     }
 
-    /// In ms, as it was when its last messages were appended.
+    /// Measures an open, in ms, in the state at the append of the last messages.
     fn open(&self) -> f64 {
         for (stamp, bytes) in &self.stamps {
             fs::write(stamp, bytes).unwrap();

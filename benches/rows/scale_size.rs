@@ -1,5 +1,5 @@
-//! What a message costs in a pass over a log, and over one that is some times as large: the limit is the smaller one. `BENCH_GIB=20` takes a log
-//! of 20 GiB, and one of 1 GiB.
+//! The cost of a message in a scan of a log, and of one that is several times as large: the limit is the smaller one.
+//! `BENCH_GIB=20` takes a log of 20 GiB, and one of 1 GiB.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,11 +12,11 @@ use crate::harness::machine::each;
 use crate::harness::row::{LIMIT, OURS};
 use crate::harness::{Bench, Contender, Row, Target};
 
-/// MiB of the larger log, and how many times as large it is.
+/// The MiB of the larger log, and its size as a multiple of the smaller one.
 const LOG: usize = 512;
 const TIMES: usize = 8;
 const TIMES_OF_GIB: usize = 20;
-/// Messages in a MiB.
+/// The messages in a MiB.
 const IN_MIB: usize = 900;
 
 pub fn run(bench: &Bench) {

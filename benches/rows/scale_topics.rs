@@ -1,5 +1,5 @@
-//! A message to each of many topics in turn, appended and dispatched. The limit is the same store with one topic; the peer is a file for
-//! each topic, of which a thousand are open.
+//! A message to each of many topics in turn, appended and dispatched. The limit is the same store with one topic; the peer is a
+//! file for each topic, of which a thousand are open.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::harness::{Bench, Contender, Row, Target};
 
 const BODY: usize = 100;
 const MESSAGES: usize = 200_000;
-/// And the part of the rate with one topic that is asked for.
+/// The topics, and the target ratio to the rate with one topic.
 const TOPICS: [(usize, f64); 3] = [(1000, 1.0 / 1.3), (10_000, 1.0 / 2.0), (50_000, 1.0 / 2.0)];
 const OPEN_FILES: usize = 1000;
 
@@ -50,7 +50,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// A store that every round appends to, because its queues take long to make: their files are there after the first close.
+/// A store that every round appends to, because its queues take long to create: their files exist after the first close.
 pub struct Topics {
     store: MessageStore,
     names: Vec<String>,
@@ -72,7 +72,7 @@ impl Topics {
         made
     }
 
-    /// Until all are in their queues.
+    /// Measures until all are in their queues.
     pub fn round(&self, workload: &Workload, count: usize) -> f64 {
         let begun = Instant::now();
         let mut last = 0;
@@ -88,7 +88,7 @@ impl Topics {
     }
 }
 
-/// A file for each topic, of which some are open.
+/// A file for each topic, some of which are open.
 pub struct Files {
     dir: TempDir,
     topics: usize,

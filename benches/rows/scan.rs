@@ -1,7 +1,7 @@
-//! A pass over all messages of a store, in the order of the log, with one thread and with one for each core. The limit reads the same bytes
-//! and checks the CRC of each body, with as many threads; they find where pieces of the log begin as they go, for nothing tells but the
-//! records. Beside it stands what the promise of a pass demands: also the place that each record names, and that the entry of its queue leads
-//! to it. "`scan_cold`": the page cache holds nothing of the store; the limit has another thread that reads ahead.
+//! A scan of all messages of a store, in the order of the log, with one thread and with one for each core. The limit reads the same
+//! bytes and checks the CRC of each body, with as many threads; they find the starts of pieces of the log on the way, because only
+//! the records determine them. A second limit also checks what a scan promises: the offset in each record, and that its queue entry
+//! points to it.
 
 use std::fs::{self, File};
 use std::hint::black_box;
@@ -30,9 +30,9 @@ use crate::limits::{check_messages, end_of_piece};
 const BODY: usize = 1024;
 const MESSAGES: usize = 220_000;
 const QUEUES: usize = 4;
-/// Bytes that a thread reads before it asks for more.
+/// The bytes that a thread reads before it requests more.
 const PIECE: usize = 4 << 20;
-/// Bytes that are read ahead at once.
+/// The bytes that are read ahead at once.
 const READ_AHEAD: usize = 128 << 10;
 
 pub fn run(bench: &Bench) {
@@ -71,14 +71,14 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// A store of so many messages in the order of their queues' turns.
+/// Creates a store of `count` messages, one to each queue in turn.
 pub(super) fn make(path: &Path, count: usize) {
     let store = open(path, StoreConfig::default());
     fill(&store, &Workload::of_bodies(BODY), count, QUEUES);
     store.close().unwrap();
 }
 
-/// Bytes of the log that were read, in MB a second.
+/// Returns the rate at which the log was read, in MB in a second.
 fn rate(path: &Path, read: impl Fn() -> usize) -> f64 {
     let begun = Instant::now();
     let count = black_box(read());
@@ -89,7 +89,7 @@ fn rate(path: &Path, read: impl Fn() -> usize) -> f64 {
     (bytes.end - bytes.start) as f64 / 1e6 / took.as_secs_f64()
 }
 
-/// The messages that a pass over the log gives.
+/// Returns the number of messages that a scan of the log returns.
 pub(super) fn scan(reader: &Arc<MessageReader>, threads: usize) -> usize {
     let mut scan = Scan::new(Arc::clone(reader), ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
     if threads > 1 {
@@ -124,7 +124,7 @@ fn count_of(section: &mut ScanSection<'_>) -> (Vec<usize>, Option<Error>) {
     }
 }
 
-/// The messages that the limit reads; with their queue entries, if it makes the whole promise.
+/// Returns the number of messages that the limit reads; with `is_promise` it also checks their queue entries.
 pub(super) fn limit(path: &Path, threads: usize, is_cold: bool, is_promise: bool) -> usize {
     let mut names: Vec<_> = fs::read_dir(path.join(COMMIT_LOG_DIR))
         .unwrap()
@@ -132,7 +132,7 @@ pub(super) fn limit(path: &Path, threads: usize, is_cold: bool, is_promise: bool
         .collect();
     names.sort();
     let files: Vec<File> = names.iter().map(|name| File::open(name).unwrap()).collect();
-    // SAFETY: nobody changes the files.
+    // SAFETY: no process changes the files.
     let maps: Vec<Mmap> = files.iter().map(|file| unsafe { Mmap::map(file) }.unwrap()).collect();
     let queues: Vec<Mmap> = (0..QUEUES).filter_map(|queue_id| map_queue(path, queue_id)).collect();
     let queues = is_promise.then_some(&queues[..]);
@@ -154,7 +154,7 @@ pub(super) fn limit(path: &Path, threads: usize, is_cold: bool, is_promise: bool
     count.into_inner()
 }
 
-/// The next piece of the log: the number of the segment, and positions in it.
+/// Returns the next piece of the log: the number of the segment, and positions in it.
 fn next_piece(segments: &[Mmap], next: &mut (usize, usize)) -> Option<(usize, Range<usize>)> {
     while let Some(segment) = segments.get(next.0) {
         let (number, at) = *next;
@@ -174,7 +174,7 @@ fn read_ahead(file: &File) {
     }
 }
 
-/// The limit of a store that is in the page cache, in ns a message.
+/// Measures the limit of a store that is in the page cache, in ns for a message.
 pub(super) fn limit_of(path: &Path) -> f64 {
     let threads = thread::available_parallelism().unwrap().get();
     let begun = Instant::now();

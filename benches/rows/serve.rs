@@ -1,4 +1,4 @@
-//! Rounds for the rows of `benches/compare`, which measure from Python and want the figure of Rust in the same round.
+//! Rounds for the rows of `benches/compare`, which measure from Python and need the figure of Rust in the same round.
 //!
 //! Each line of the input is a question, each line of the output its answer: one number or more.
 
@@ -41,7 +41,7 @@ fn answer(bench: &Bench, question: &str) -> String {
     figure.to_string()
 }
 
-/// Nanoseconds a message of `count` messages in batches.
+/// Returns the nanoseconds for a message of `count` messages in batches.
 fn append_batch(bench: &Bench, workload: &Workload, count: usize, batch: usize) -> f64 {
     let dir = bench.dir();
     let store = open(&dir.path().join("store"), StoreConfig::default());

@@ -1,4 +1,5 @@
-//! One thread, one record of 4 KiB, durable when the append returns: beside a write and a sync into blocks that were written before.
+//! One thread and one record of 4 KiB, durable when the append returns, compared with a write and a sync into blocks that were
+//! written before.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Verifying a closed store, with one thread and with one for each core. The limit is that of a pass over the log
-//! (`scan.rs`), with as many threads. "`verify_cold`": the page cache holds nothing of the store; the limit has another thread that reads ahead.
+//! Verification of a closed store, with one thread and with one for each core. The limit is that of a scan of the log (`scan.rs`),
+//! with as many threads. "`verify_cold`": no page of the store is in the page cache; the limit has another thread that reads ahead.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! From the start of an append until its message is in its queue, where nothing else is appended. The limit is the caller that dispatches
-//! its message itself, without threads.
+//! The time from the start of an append until its message is in its queue, if nothing else is appended. The limit is a caller that
+//! dispatches its message itself, without threads.
 //!
-//! "caller": who appended waits, and may help. "thread": it only looks, and the dispatcher's thread does all. 300 us after a message that
-//! thread naps, and 3 ms after it the thread sleeps and is woken.
+//! "caller": the appending thread waits, and may help. "thread": it only checks, and the dispatcher's thread does everything. 300
+//! us after a message that thread sleeps between polls, and 3 ms after it the thread is parked and has to be woken.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::harness::row::{LIMIT, OURS};
 use crate::harness::workload::{Workload, open, open_stepped};
 use crate::harness::{Bench, Contender, Row, Target, quantile};
 
-/// Between two messages, and messages of a round. With `RocketMQ` the gap is the first one.
+/// The pause between two messages, and the messages of a round. With `RocketMQ` the first pause is used.
 const NAPS: (Duration, usize) = (Duration::from_micros(300), 1000);
 const SLEEPS: (Duration, usize) = (Duration::from_millis(3), 200);
 

@@ -1,5 +1,5 @@
-//! Bytes that the disk gets for each byte of a record. The limit writes the same records, whole blocks, and syncs as often. Whatever else
-//! writes to the disk meanwhile is counted, too.
+//! Write amplification: the bytes written to the disk for each byte of a record. The limit writes the same records, in whole
+//! blocks, and syncs as often. Other writes to the disk at the same time are counted, too.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -72,7 +72,7 @@ pub fn run(bench: &Bench) {
     }
 }
 
-/// The statistics of the device that holds a directory.
+/// Returns the statistics file of the device that contains a directory.
 fn disk_of(dir: &Path) -> Option<PathBuf> {
     let device = fs::metadata(dir).ok()?.dev();
     let (major, minor) = (libc::major(device), libc::minor(device));
@@ -80,7 +80,7 @@ fn disk_of(dir: &Path) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Bytes written since the system started.
+/// Returns the bytes written since the system started.
 fn written(disk: &Path) -> f64 {
     let statistics = fs::read_to_string(disk).unwrap();
     let sectors: f64 = statistics.split_whitespace().nth(6).unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! Any bytes as a compressed body: the first byte chooses the kind.
+//! Takes any bytes as a compressed body: the first byte selects the compression.
 
 use mqstore::format::decode_body;
 

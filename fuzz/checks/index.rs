@@ -1,4 +1,4 @@
-//! Any bytes as an index file: its geometry is found, or none is.
+//! Takes any bytes as an index file, and detects its geometry.
 
 use mqstore::format::{GeometryGuess, detect_index_geometry};
 

@@ -1,4 +1,4 @@
-//! Any bytes as a commit log: every record, every getter, and back to bytes.
+//! Takes any bytes as a commit log: reads every record and every field, and encodes them again.
 
 use mqstore::format::{Check, DelayLevels, DispatchRequest, MessageView, ProducerBatch, Record, read_record};
 

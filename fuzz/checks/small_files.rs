@@ -1,5 +1,5 @@
-//! Any bytes as one of the small things of a store, by the first byte: queue entries, checkpoint, recorded sizes, names, a
-//! broker's settings.
+//! Takes any bytes as one of the small structures of a store, selected by the first byte: queue entries, checkpoint, recorded
+//! sizes, names, a broker's settings.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub fn check(bytes: &[u8]) {
         return;
     };
     match kind % 6 {
-        // The corpus has other entries under 1.
+        // The corpus has entries of other queue formats under 1.
         0 | 1 => entries(bytes),
         2 => checkpoint(bytes),
         3 => recorded_sizes(bytes),

@@ -1,4 +1,4 @@
-//! Any bytes as a store: files in a row, each with a byte that says whose it is, its length in two bytes, and its content.
+//! Takes any bytes as a store: a sequence of files, each with a byte for its family, its length in two bytes, and its content.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use mqstore::read::{GetRequest, HitBounds, MessageReader, QueryBy, QueryRequest,
 
 use super::image::Image;
 
-/// Messages that are read of one queue: more than fit into the bytes.
+/// The most messages that are read from a queue: more than fit into the bytes.
 const ENDLESS: usize = 5000;
 
 pub fn check(bytes: &[u8]) {
@@ -36,7 +36,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// The files, each after the previous one of its kind.
+/// Unpacks the files, each placed after the previous one of its family.
 fn unpack(mut bytes: &[u8]) -> Image {
     let mut image = Image::default();
     let mut ends = [0; 4];
