@@ -1,6 +1,6 @@
 //! Hash chains: from the newest item of a slot to the oldest.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 
 use crate::error::Result;
 use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
@@ -34,7 +34,7 @@ pub struct KeyLookup<'a> {
     /// The range of physical offsets of wanted records.
     pub range: &'a Range<i64>,
     /// The wanted store times; `None` for any.
-    pub times: Option<&'a RangeInclusive<i64>>,
+    pub times: Option<&'a Range<i64>>,
     /// The most records for each key, the newest.
     pub most: usize,
 }
@@ -45,7 +45,7 @@ impl KeyLookup<'_> {
     fn may_be_in_time(&self, number: i32, item: &IndexItem, header: &IndexHeader) -> bool {
         self.times.is_none_or(|times| {
             let of_item = header.times(number, item);
-            of_item.start() <= times.end() && times.start() <= of_item.end()
+            *of_item.start() < times.end && times.start <= *of_item.end()
         })
     }
 }
