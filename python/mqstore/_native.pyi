@@ -917,9 +917,9 @@ class Writer(Store):
 
         `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
         queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
-        queue_id; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or `Message`s.
-        Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of utf8),
-        `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`, `sys_flag`,
+        `queue_id`; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or
+        `Message`s. Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys`
+        (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`, `sys_flag`,
         `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms),
         `born_host`, `store_host` (utf8). A store assigns `queue_offset`, `physical_offset`, `store_size`, `store_time` and
         `message_id` itself. A column that is null in every row may have any type, and pandas' own labels are passed over.

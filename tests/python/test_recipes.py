@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The programs of docs/RECIPES.md run as printed, and the examples of docstrings."""
-=======
 """The programs of docs/RECIPES.md print what the page shows, and the examples of docstrings run."""
->>>>>>> 480e069 (Add recipes for Iceberg and Delta tables that resume a load)
 
 from __future__ import annotations
 
