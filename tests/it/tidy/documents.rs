@@ -52,14 +52,13 @@ pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
     let words = long_words(tree);
     let mut findings = Vec::new();
     for (path, text) in tree.files(&["docs/", "README", "CONTRIBUTING", "CHANGELOG"], ".md") {
-        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         for (line, text) in prose(text) {
             let in_code = text.split('`').skip(1).step_by(2).filter_map(|span| {
                 name_message(&rooms, span)
                     .or_else(|| path_message(tree, span))
                     .or_else(|| long_name_message(&words, span))
             });
-            let linked = text.split("](").skip(1).filter_map(|rest| link_message(tree, folder, rest));
+            let linked = text.split("](").skip(1).filter_map(|rest| link_message(tree, path, rest));
             findings.extend(in_code.chain(linked).map(|message| {
                 let path = path.to_owned();
                 Finding { path, line, message }
@@ -147,22 +146,39 @@ fn path_message(tree: &Tree, span: &str) -> Option<String> {
     (is_path && !tree.exists(span)).then(|| format!("`{span}` does not exist"))
 }
 
-/// Returns what is wrong with the target of a relative link.
-fn link_message(tree: &Tree, folder: &str, rest: &str) -> Option<String> {
-    let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
+/// Returns what is wrong with the target of a relative link in `page`: the file is absent, or has no heading of this anchor.
+fn link_message(tree: &Tree, page: &str, rest: &str) -> Option<String> {
+    let target = rest.split([')', ' ']).next().unwrap_or_default();
     if target.is_empty() || target.contains(':') {
         return None;
     }
-    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in target.split('/') {
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let mut parts: Vec<&str> = page.split('/').collect();
+    if !file.is_empty() {
+        parts.pop();
+    }
+    for part in file.split('/') {
         match part {
-            "." => {}
+            "." | "" => {}
             ".." => drop(parts.pop()),
             part => parts.push(part),
         }
     }
     let path = parts.join("/");
-    (!tree.exists(&path)).then(|| format!("the link to {target} leads nowhere"))
+    if !tree.exists(&path) {
+        return Some(format!("the link to {target} leads nowhere"));
+    }
+    let is_page = matches!(path.rsplit_once('.'), Some((_, "md")));
+    let text = tree.text(&path).filter(|_| is_page && !anchor.is_empty())?;
+    let mut headings = prose(text).filter(|(_, line)| line.starts_with('#'));
+    (!headings.any(|(_, line)| anchor_of(line) == anchor)).then(|| format!("the link to {target} leads to no heading"))
+}
+
+/// Returns the anchor of a heading, as GitHub makes it.
+fn anchor_of(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 /// Dependencies of `Cargo.toml` and of the extras in `pyproject.toml` that CONTRIBUTING.md does not name.
@@ -251,6 +267,25 @@ fn a_name_or_path_that_nothing_answers_to_is_reported() {
             "docs/FORMAT.md:6: `src/lost.rs` does not exist",
             "docs/FORMAT.md:6: the link to LOST.md leads nowhere",
             "docs/FORMAT.md:7: `a_unit_is_forty_bytes`: no test and no option has this name",
+        ]
+    );
+}
+
+#[test]
+fn a_link_to_a_heading_that_is_absent_is_reported() {
+    let links = "# One\n## Two `x` & three\n[a](#one), [b](#two-x--three), [c](B.md#four), [d](B.md#five), [e](../src/lib.rs#L3)\n\
+        [f](#six), [g](../README.md#seven)\n";
+    let tree = Tree::planted(&[
+        ("docs/A.md", links),
+        ("docs/B.md", "## Four\n```\n# five\n```\n"),
+        ("README.md", "## Seven\n"),
+        ("src/lib.rs", ""),
+    ]);
+    assert_eq!(
+        super::shown(&unresolved(&tree)),
+        [
+            "docs/A.md:3: the link to B.md#five leads to no heading",
+            "docs/A.md:4: the link to #six leads to no heading",
         ]
     );
 }
