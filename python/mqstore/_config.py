@@ -256,7 +256,7 @@ class StoreConfig(_Shown):
         sizes that the file does not state are RocketMQ's (`geometry="broker"`), as in that broker;
         `open(path, config=config, geometry=None)` opens a store of other sizes. As in a broker, the
         last of several entries with one key counts, and the size of queue files is rounded up to a
-        multiple of 20.
+        multiple of 20. `storePathRootDir` says nothing here: the store is in the `path` of `open`.
 
         Raises `ValueError` with file and line for a value that the option does not accept, also
         where a broker starts and ignores it, such as text that is no number, and for queues in
