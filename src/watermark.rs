@@ -157,18 +157,18 @@ impl Watermark {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let (mut time, mut state) = (now(), self.state());
         state.arrivals += 1;
-        let place = (target, state.arrivals);
+        let key = (target, state.arrivals);
         let outcome = loop {
-            let left = match self.look(&state, target, deadline, time) {
+            let left = match self.check(&state, target, deadline, time) {
                 Ok(left) => left,
                 Err(wait) => break wait,
             };
-            state.bystanders.entry(place).or_insert_with(current);
+            state.bystanders.entry(key).or_insert_with(current);
             drop(state);
             left.map_or_else(park, park_timeout);
             (time, state) = (now(), self.state());
         };
-        state.bystanders.remove(&place);
+        state.bystanders.remove(&key);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         outcome
     }
@@ -186,7 +186,7 @@ impl Watermark {
         let (mut time, mut state) = (now(), self.state());
         let mut gate = None;
         let outcome = loop {
-            match self.look_to_lead(&mut state, target, deadline, time) {
+            match self.check_to_lead(&mut state, target, deadline, time) {
                 NextStep::Leads => {
                     break Ok(Leading {
                         mark: self,
@@ -220,7 +220,7 @@ impl Watermark {
     }
 
     /// Returns the longest sleep of a thread, or the outcome of its wait.
-    fn look(&self, state: &State, target: i64, deadline: Option<Instant>, time: Instant) -> Result<Option<Duration>, Wait> {
+    fn check(&self, state: &State, target: i64, deadline: Option<Instant>, time: Instant) -> Result<Option<Duration>, Wait> {
         if self.value.load(Ordering::SeqCst) >= target {
             return Err(Wait::Reached);
         }
@@ -234,8 +234,8 @@ impl Watermark {
         Ok(left)
     }
 
-    fn look_to_lead(&self, state: &mut State, target: i64, deadline: Option<Instant>, time: Instant) -> NextStep {
-        let outcome = self.look(state, target, deadline, time);
+    fn check_to_lead(&self, state: &mut State, target: i64, deadline: Option<Instant>, time: Instant) -> NextStep {
+        let outcome = self.check(state, target, deadline, time);
         if state.led.is_some() || matches!(outcome, Err(Wait::Reached | Wait::Poisoned(_))) {
             return outcome.map_or_else(NextStep::Ends, |left| NextStep::Sleeps { left, keeps_time: false });
         }

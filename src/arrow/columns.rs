@@ -211,7 +211,7 @@ pub(crate) fn expect_field(name: &str) -> Result<()> {
     let of_caller = COLUMNS.iter().filter(|column| column.given_by == Caller);
     let accepted: Vec<_> = of_caller.map(|column| column.name).chain([DELAY_LEVEL]).collect();
     Err(Error::Invalid {
-        what: format!("{name:?} is no field of a message: they are {}", accepted.join(", ")),
+        what: format!("{name:?} is not a field of a message: the fields are {}", accepted.join(", ")),
     })
 }
 

@@ -4,7 +4,7 @@ use std::iter;
 
 use crate::arrow::cell::At;
 use crate::arrow::columns::expect_field;
-use crate::arrow::table::{Chunk, Table, room_for};
+use crate::arrow::table::{Chunk, Table, try_with_capacity};
 use crate::error::{Error, Result};
 use crate::format::{Host, Malformed, Message, PropertyList, Round, property};
 use crate::interrupt;
@@ -128,7 +128,7 @@ impl<'t> Rows<'t> {
     /// # Errors
     /// [`Error::Invalid`] for the columns, [`Error::IllegalMessage`] with the number of the row.
     pub(crate) fn messages<'a>(&'a self, defaults: &Defaults<'a>) -> Result<Vec<Incoming<'a>>> {
-        let mut messages = room_for(self.table.rows())?;
+        let mut messages = try_with_capacity(self.table.rows())?;
         let topics = self.topics.iter();
         let mut topics = topics.flat_map(|(rows, topic)| iter::repeat_n(topic.as_deref(), *rows));
         for chunk in self.table.chunks() {

@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, ListArray, RecordBatc
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{ArrowError, Field, Schema};
 
-use crate::arrow::table::{Table, room_for};
+use crate::arrow::table::{Table, try_with_capacity};
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::interrupt;
@@ -19,7 +19,7 @@ use crate::read::{HitBounds, KeyHit, MessageReader, OffsetResolver, Position, Si
 pub(crate) fn resolve_offsets(reader: &MessageReader, wanted: &Table) -> Result<RecordBatch> {
     wanted.expect_columns(&["topic", "queue_id", "queue_offset"])?;
     let mut resolver = OffsetResolver::new(reader);
-    let mut found = room_for(wanted.rows())?;
+    let mut found = try_with_capacity(wanted.rows())?;
     for rows in wanted.chunks() {
         let (topic, queue_id, queue_offset) = (rows.text("topic")?, rows.integer("queue_id")?, rows.integer("queue_offset")?);
         let position_in_queue = |row| {
@@ -63,7 +63,7 @@ pub(crate) fn resolve_ids(reader: &MessageReader, wanted: &Table, errors: Errors
 /// [`Error::Invalid`] for the columns, and those of [`MessageReader::resolve_time`].
 pub(crate) fn resolve_times(reader: &MessageReader, wanted: &Table, side: Side, errors: Errors) -> Result<RecordBatch> {
     wanted.expect_columns(&["topic", "queue_id", "time"])?;
-    let mut found = room_for(wanted.rows())?;
+    let mut found = try_with_capacity(wanted.rows())?;
     for rows in wanted.chunks() {
         let (topic, queue_id, time) = (
             rows.text("topic")?,

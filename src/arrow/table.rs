@@ -77,7 +77,7 @@ impl Table {
 
     fn whole<'a, T>(&'a self, name: &str, of: fn(&Chunk<'a>, &str) -> Result<At<'a, T>>) -> Result<Vec<Option<T>>> {
         self.expect_columns(&[name])?;
-        let mut values = room_for(self.rows())?;
+        let mut values = try_with_capacity(self.rows())?;
         for chunk in self.chunks() {
             let value = of(&chunk, name)?;
             for row in 0..chunk.len() {
@@ -260,7 +260,7 @@ impl<'a> Chunk<'a> {
 ///
 /// # Errors
 /// [`Error::Invalid`] if there is not enough memory.
-pub(crate) fn room_for<T>(rows: usize) -> Result<Vec<T>> {
+pub(crate) fn try_with_capacity<T>(rows: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     match values.try_reserve_exact(rows) {
         Ok(()) => Ok(values),

@@ -373,7 +373,7 @@ impl<'a> Candidates<'a> {
             Some(entry) => log.read(entry.physical_offset, Check::Structure)?,
             None => LogRecord::Missing,
         };
-        let is_taken = |message: &MessageView<'_>| message.stands_in_queue(&other.topic, other.queue_id, other.queue_offset);
+        let is_taken = |message: &MessageView<'_>| message.is_in_queue_at(&other.topic, other.queue_id, other.queue_offset);
         Ok(match found {
             LogRecord::Message(message) if is_taken(&message.view()) => None,
             _ => self.correction(other, log),
@@ -510,7 +510,7 @@ impl OwnEntry {
             LogRecord::Message(other) => {
                 let other = other.view();
                 let is_lost = unit.is_lost() && is_salvage_record(&other);
-                if is_lost || other.stands_in_queue(&topic, queue_id, offset) {
+                if is_lost || other.is_in_queue_at(&topic, queue_id, offset) {
                     Self::NotNeeded
                 } else {
                     Self::Missing

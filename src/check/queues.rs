@@ -313,7 +313,7 @@ impl Compared {
             _ if at >= context.bounds.end => format!("it names a message of {} bytes at physical offset {at}", unit.size),
             LogRecord::Message(message) => {
                 let view = message.view();
-                let is_its = view.stands_in_queue(&self.topic, self.queue_id, offset);
+                let is_its = view.is_in_queue_at(&self.topic, self.queue_id, offset);
                 let is_visible = matches!(view.transaction(), Transaction::None | Transaction::Commit);
                 if is_its && is_visible || is_salvage_record(&view) {
                     return Ok(());
@@ -426,7 +426,7 @@ impl Compared {
         Ok(match context.log.read(unit.physical_offset, Check::Structure)? {
             LogRecord::Message(message) => {
                 let view = message.view();
-                unit.is_lost() && is_salvage_record(&view) || view.stands_in_queue(&self.topic, self.queue_id, offset)
+                unit.is_lost() && is_salvage_record(&view) || view.is_in_queue_at(&self.topic, self.queue_id, offset)
             }
             _ => false,
         })
@@ -466,6 +466,6 @@ impl Compared {
     }
 
     fn place(&self, offset: i64) -> (PathBuf, u64) {
-        self.queue.place(offset.clamp(0, MAX_QUEUE_OFFSET))
+        self.queue.path_of(offset.clamp(0, MAX_QUEUE_OFFSET))
     }
 }

@@ -254,7 +254,7 @@ fn writer_of(env: &dyn Env, root: &Path) -> Result<Writer> {
     let lock = root.join(LOCK_FILE);
     if env
         .is_locked(&lock)
-        .map_err(|error| Error::io("look at the lock of", &lock, error))?
+        .map_err(|error| Error::io("query the lock of", &lock, error))?
     {
         return Ok(Writer::Live);
     }

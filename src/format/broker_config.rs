@@ -82,8 +82,8 @@ pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malfo
     let fields = object_of(json)?;
     let mut offsets = Vec::new();
     for (topic_group, queues) in table(&fields, "offsetTable")?.into_iter().flatten() {
-        let place = || format!("offsetTable, {topic_group:?}");
-        for (queue_id, offset) in numbered(as_table(queues, place)?, place)? {
+        let path = || format!("offsetTable, {topic_group:?}");
+        for (queue_id, offset) in numbered(as_table(queues, path)?, path)? {
             offsets.push(ConsumerOffset {
                 topic_group: known_group(topic_group, false)?,
                 queue_id,
@@ -94,11 +94,11 @@ pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malfo
     }
     if let Some(light) = fields.get("lmqOffsetTable") {
         for (topic_group, offset) in as_table(light, || "lmqOffsetTable".to_owned())? {
-            let place = || format!("lmqOffsetTable, {topic_group:?}");
+            let path = || format!("lmqOffsetTable, {topic_group:?}");
             offsets.push(ConsumerOffset {
                 topic_group: known_group(topic_group, true)?,
                 queue_id: 0,
-                offset: whole(offset, place)?,
+                offset: whole(offset, path)?,
                 is_lmq: true,
             });
         }
@@ -164,7 +164,7 @@ fn topic_config((topic, config): (&String, &Value)) -> Result<TopicConfig, Malfo
 fn object_of(json: &[u8]) -> Result<Map<String, Value>, Malformed> {
     match parse(json)? {
         Value::Object(fields) => Ok(fields),
-        other => Err(Malformed::new(0, format!("the file is {}, no object", shown(&other)))),
+        other => Err(Malformed::new(0, format!("the file is {}, not an object", shown(&other)))),
     }
 }
 
@@ -177,9 +177,9 @@ fn table<'a>(fields: &'a Map<String, Value>, name: &str) -> Result<Option<&'a Ma
     }
 }
 
-fn as_table(value: &Value, place: impl Fn() -> String) -> Result<&Map<String, Value>, Malformed> {
+fn as_table(value: &Value, path: impl Fn() -> String) -> Result<&Map<String, Value>, Malformed> {
     let table = value.as_object();
-    table.ok_or_else(|| Malformed::new(0, format!("{} is {}, no object", place(), shown(value))))
+    table.ok_or_else(|| Malformed::new(0, format!("{} is {}, not an object", path(), shown(value))))
 }
 
 /// Describes a value for an error message. An object or an array is not quoted: it may have many megabytes.
@@ -192,25 +192,25 @@ fn shown(value: &Value) -> String {
 }
 
 /// Decodes a table whose names and values are numbers.
-fn numbered(table: &Map<String, Value>, place: impl Fn() -> String) -> Result<Vec<(i32, i64)>, Malformed> {
+fn numbered(table: &Map<String, Value>, path: impl Fn() -> String) -> Result<Vec<(i32, i64)>, Malformed> {
     let entry = |(name, value): (&String, &Value)| {
         let number = name.parse();
-        let number = number.map_err(|_| Malformed::new(0, format!("{} holds the name {name:?}, no 32-bit number", place())))?;
-        Ok((number, whole(value, || format!("{}, {name}", place()))?))
+        let number = number.map_err(|_| Malformed::new(0, format!("{} has the name {name:?}, not a 32-bit number", path())))?;
+        Ok((number, whole(value, || format!("{}, {name}", path()))?))
     };
     table.iter().map(entry).collect()
 }
 
-fn whole<T: TryFrom<i64>>(value: &Value, place: impl Fn() -> String) -> Result<T, Malformed> {
+fn whole<T: TryFrom<i64>>(value: &Value, path: impl Fn() -> String) -> Result<T, Malformed> {
     let number = value.as_i64().and_then(|number| T::try_from(number).ok());
     let bits = 8 * size_of::<T>();
-    number.ok_or_else(|| Malformed::new(0, format!("{} is {}, no {bits}-bit number", place(), shown(value))))
+    number.ok_or_else(|| Malformed::new(0, format!("{} is {}, not a {bits}-bit number", path(), shown(value))))
 }
 
-fn text(value: &Value, place: impl Fn() -> String) -> Result<String, Malformed> {
+fn text(value: &Value, path: impl Fn() -> String) -> Result<String, Malformed> {
     let text = value.as_str();
     Ok(text
-        .ok_or_else(|| Malformed::new(0, format!("{} is {}, no text", place(), shown(value))))?
+        .ok_or_else(|| Malformed::new(0, format!("{} is {}, not text", path(), shown(value))))?
         .to_owned())
 }
 
@@ -226,6 +226,6 @@ fn known_group(topic_group: &str, is_lmq: bool) -> Result<String, Malformed> {
     }
     Err(Malformed::new(
         0,
-        format!("{topic_group:?} is no topic and group with a {TOPIC_GROUP_SEPARATOR} between them"),
+        format!("{topic_group:?} is not a topic and a group with a {TOPIC_GROUP_SEPARATOR} between them"),
     ))
 }

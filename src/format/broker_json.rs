@@ -18,7 +18,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, Malformed> {
         // Line and column count in the text with the inserted quotes.
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        Malformed::new((at - before).min(bytes.len()), format!("no JSON: {what}"))
+        Malformed::new((at - before).min(bytes.len()), format!("not JSON: {what}"))
     })
 }
 

@@ -48,7 +48,7 @@ fn parse_level(word: &str) -> Result<i64, Malformed> {
         Malformed::new(
             0,
             format!(
-                "{word:?} is no delay level: write a number and s, m, h or d, as in {:?}",
+                "{word:?} is not a delay level: write a number and s, m, h or d, as in {:?}",
                 DelayLevels::ROCKETMQ
             ),
         )

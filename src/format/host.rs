@@ -76,7 +76,12 @@ impl FromStr for Host {
     type Err = Malformed;
 
     fn from_str(text: &str) -> Result<Self, Malformed> {
-        let wrong = || Malformed::new(0, format!("{text:?} is no host: write 1.2.3.4:10911 or [2001:db8::1]:10911"));
+        let wrong = || {
+            Malformed::new(
+                0,
+                format!("{text:?} is not a host: write 1.2.3.4:10911 or [2001:db8::1]:10911"),
+            )
+        };
         let (address, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let unbracketed = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let address = match unbracketed {

@@ -45,7 +45,12 @@ impl FromStr for MessageId {
     type Err = Malformed;
 
     fn from_str(text: &str) -> Result<Self, Malformed> {
-        let wrong = || Malformed::new(0, format!("{text:?} is no offset message id: 32 or 56 hexadecimal digits"));
+        let wrong = || {
+            Malformed::new(
+                0,
+                format!("{text:?} is not an offset message id: write 32 or 56 hexadecimal digits"),
+            )
+        };
         let v6 = match text.len() / 2 {
             V4_SIZE => false,
             V6_SIZE => true,

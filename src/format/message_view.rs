@@ -203,12 +203,12 @@ impl<'a> MessageView<'a> {
 
     /// Returns true if the queue entry with this topic, queue id and queue offset may point to this message: the message states
     /// them as its own, or as those of a light queue to which it was dispatched as well.
-    pub fn stands_in_queue(&self, topic: &str, queue_id: i32, queue_offset: i64) -> bool {
+    pub fn is_in_queue_at(&self, topic: &str, queue_id: i32, queue_offset: i64) -> bool {
         let own = self.queue_offset() == queue_offset && self.queue_id() == queue_id && self.topic_bytes() == topic.as_bytes();
-        own || self.is_in_light_queue(topic, queue_offset)
+        own || self.is_in_light_queue_at(topic, queue_offset)
     }
 
-    fn is_in_light_queue(&self, topic: &str, queue_offset: i64) -> bool {
+    fn is_in_light_queue_at(&self, topic: &str, queue_offset: i64) -> bool {
         let mut entries = self.light_queues().into_iter();
         entries.any(|(name, offset)| name == topic && offset == queue_offset)
     }

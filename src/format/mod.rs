@@ -25,7 +25,7 @@ mod record_layout;
 mod crc;
 /// A message to be encoded.
 mod message;
-/// A record read in place.
+/// A view of a record in its buffer.
 mod message_view;
 /// The form of our records that reveals a lost sector.
 mod torn_record;

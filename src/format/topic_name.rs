@@ -22,7 +22,7 @@ pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
     if matches!(topic, "." | "..") {
         return Err(Malformed::new(
             0,
-            format!("{topic:?} is no topic: it names a directory of its own"),
+            format!("{topic:?} is not a topic: it names a special directory"),
         ));
     }
     // Fast path: most topics contain none of the bytes with which a slash or a control character starts.
@@ -32,7 +32,7 @@ pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
     match topic.char_indices().find(|(_, c)| *c == '/' || c.is_control()) {
         Some((at, c)) => Err(Malformed::new(
             at,
-            format!("{c:?} in topic {topic:?}: no slash and no control character fits"),
+            format!("{c:?} in topic {topic:?}: a topic has no slash and no control character"),
         )),
         None => Ok(()),
     }

@@ -41,7 +41,7 @@ pub fn load_broker_settings<T>(
             Some(dir) => Err(Error::Unsupported {
                 remedy: None,
                 what: format!(
-                    "the broker keeps here, as a RocksDB database, what {} would hold: let the broker export it to that file \
+                    "the broker keeps the contents of {} here, in a RocksDB database: let the broker export it to that file \
                      (mqadmin rocksDBConfigToJson)",
                     file.name
                 ),
@@ -51,7 +51,7 @@ pub fn load_broker_settings<T>(
     };
     if let Some(dir) = database {
         found.doubts.push(format!(
-            "{} is there as well, a RocksDB database of the same: a broker that uses it does not write {}",
+            "{} exists as well, a RocksDB database of the same settings: a broker that uses it does not write {}",
             dir.display(),
             file.name
         ));
@@ -69,8 +69,8 @@ fn load_json<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, 
     backup.push(".bak");
     let backup = PathBuf::from(backup);
     match (first, load_one(env, &backup, &decode)?) {
-        (Some(Err(damage)), Some(Err(also))) => Err(damage.adding(&format!("the one before is damaged, too: {also}"))),
-        (Some(Err(damage)), None) => Err(damage.adding("copy the file again; there is no .bak beside it, the one before")),
+        (Some(Err(damage)), Some(Err(also))) => Err(damage.adding(&format!("the previous version is damaged, too: {also}"))),
+        (Some(Err(damage)), None) => Err(damage.adding("copy the file again; there is no previous version (.bak)")),
         (first, Some(content)) => {
             let why = match first {
                 Some(Err(damage)) => damage.to_string(),
@@ -78,7 +78,7 @@ fn load_json<T>(env: &dyn Env, path: &Path, decode: impl Fn(&[u8]) -> Result<T, 
             };
             Ok(Some(BrokerSettings {
                 content: content?,
-                doubts: vec![format!("{why}; what {} says is older", backup.display())],
+                doubts: vec![format!("{why}; {} is older", backup.display())],
             }))
         }
         (_, None) => Ok(None),

@@ -51,7 +51,7 @@ pub fn lock_flushed_mark(env: &dyn Env, root: &Path) -> Result<Lock> {
 pub fn is_flushed_mark_locked(env: &dyn Env, root: &Path) -> Result<bool> {
     let path = path(root);
     env.is_locked(&path)
-        .map_err(|error| Error::io("look at the lock of", path, error))
+        .map_err(|error| Error::io("query the lock of", path, error))
 }
 
 /// The mark file of an appendable log.

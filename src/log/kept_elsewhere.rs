@@ -72,7 +72,7 @@ pub fn kept_elsewhere(env: &dyn Env, root: &Path, queues: &ConsumeQueueStore) ->
         add(StorePart::Queues, path.to_owned(), None, what.to_owned());
     } else if let Some(path) = queues.second_rocksdb() {
         let what =
-            "a RocksDB database holds consume queues, too, and alone those of light queues (%LMQ%) that have no directory here";
+            "a RocksDB database holds consume queues, too, among them those of light queues (%LMQ%) that have no directory here";
         add(StorePart::Queues, path.to_owned(), None, what.to_owned());
     }
     for topic in queues.batch_topics() {
@@ -108,7 +108,7 @@ pub fn kept_elsewhere(env: &dyn Env, root: &Path, queues: &ConsumeQueueStore) ->
     ] {
         if let Some(path) = database_of(env, root, file)? {
             let what = format!(
-                "a RocksDB database holds what {} would hold, or what is newer: a broker exports it (mqadmin rocksDBConfigToJson)",
+                "a RocksDB database holds the contents of {}, or newer ones: a broker exports it (mqadmin rocksDBConfigToJson)",
                 file.name
             );
             add(part, path, None, what);
@@ -120,8 +120,8 @@ pub fn kept_elsewhere(env: &dyn Env, root: &Path, queues: &ConsumeQueueStore) ->
 
 const KEYS: &str = "a RocksDB database holds keys, and there is no index file: a query by key walks the log";
 const KEYS_TOO: &str = "a RocksDB database holds keys, too: a query by key uses the index files and the log";
-const TRANSACTIONS: &str = "a RocksDB database holds the open transactions, with how often the broker has asked for each: the log alone shows \
-                            which half messages have no end";
+const TRANSACTIONS: &str = "a RocksDB database holds the open transactions, with the number of checks of each: the log alone shows \
+                            which half messages are not ended";
 const TIMERS: &str = "a RocksDB database holds the timers that wait: the log alone shows the messages with a later time";
 const TIMERS_OF_WHEEL: &str = "the timer wheel holds the timers that wait: the log alone shows the messages with a later time";
 

@@ -121,7 +121,7 @@ impl<'a> RecordStarts<'a> {
         for (topic, queue_id, queue) in self.queues.file_queues() {
             queue.visit_from(from, |offset, unit| {
                 take(unit.physical_offset, self.since_of_named(since), &|view| {
-                    view.size() as i32 == unit.size && view.stands_in_queue(&topic, queue_id, offset)
+                    view.size() as i32 == unit.size && view.is_in_queue_at(&topic, queue_id, offset)
                 })
             })?;
         }
@@ -156,7 +156,7 @@ impl<'a> RecordStarts<'a> {
                 if unit.physical_offset != view.physical_offset()
                     && other
                         .view()
-                        .stands_in_queue(&view.topic(), view.queue_id(), view.queue_offset()) =>
+                        .is_in_queue_at(&view.topic(), view.queue_id(), view.queue_offset()) =>
             {
                 OwnEntry::LeadsElsewhere
             }

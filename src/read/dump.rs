@@ -75,7 +75,7 @@ impl MessageReader {
         let not_there = || Error::not_found(format!("{topic}/{queue_id} has no entry at queue offset {queue_offset}"));
         let queue = self.queue(topic, queue_id)?.ok_or_else(not_there)?;
         let (unit, is_in_memory) = queue.raw_unit(queue_offset)?.ok_or_else(not_there)?;
-        let (path, offset) = queue.place(queue_offset);
+        let (path, offset) = queue.path_of(queue_offset);
         let bytes = unit.encode();
         let mut found: Vec<_> = rows(&path, offset, &bytes, dump_unit(&bytes)).collect();
         if is_in_memory {
@@ -91,7 +91,7 @@ impl MessageReader {
         match self.log().read(unit.physical_offset, Check::Structure)? {
             LogRecord::Message(message) => {
                 let view = message.view();
-                if !view.stands_in_queue(topic, queue_id, queue_offset) {
+                if !view.is_in_queue_at(topic, queue_id, queue_offset) {
                     let place = format!("{}/{}@{}", view.topic(), view.queue_id(), view.queue_offset());
                     mark(&mut found, "physical_offset", format!("it leads to {place}"));
                 }

@@ -213,7 +213,7 @@ impl MessageReader {
         }
         Ok(match self.log.read(unit.physical_offset, Check::Structure)? {
             // The tags code of the entry may be damaged.
-            LogRecord::Message(message) => !message.view().stands_in_queue(topic, queue_id, queue_offset),
+            LogRecord::Message(message) => !message.view().is_in_queue_at(topic, queue_id, queue_offset),
             _ => true,
         })
     }
@@ -268,7 +268,7 @@ impl MessageReader {
     /// A queue entry in words: the message that it stands for, and its place.
     fn entry_text(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<String> {
         let message = message_text(topic, queue_id, queue_offset);
-        let place = self.queue(topic, queue_id)?.map(|queue| queue.place(queue_offset));
+        let place = self.queue(topic, queue_id)?.map(|queue| queue.path_of(queue_offset));
         Ok(match place {
             Some((path, byte)) => format!("the entry of {message} ({} at byte {byte})", path.display()),
             None => format!("the entry of {message}"),
@@ -306,7 +306,7 @@ impl MessageReader {
                 let why = format!("{lost} was lost, and recovery has put a salvage record in its place");
                 Err(self.log.corrupt(at, why).with_remedy(Remedy::Skip))
             }
-            LogRecord::Message(message) if message.view().stands_in_queue(topic, queue_id, queue_offset) => Ok(Some(message)),
+            LogRecord::Message(message) if message.view().is_in_queue_at(topic, queue_id, queue_offset) => Ok(Some(message)),
             LogRecord::Message(_) if unit.is_lost() => {
                 let hole = message_text(topic, queue_id, queue_offset);
                 let why = format!("{hole} is in no file of the store");
@@ -337,7 +337,7 @@ impl MessageReader {
         let (topic, queue_id, queue_offset) = place;
         let found = cursor.read(&self.log, unit.physical_offset, Check::Whole)?;
         let stands_there =
-            |view: MessageView<'_>| view.stands_in_queue(topic, queue_id, queue_offset) && !is_salvage_record(&view);
+            |view: MessageView<'_>| view.is_in_queue_at(topic, queue_id, queue_offset) && !is_salvage_record(&view);
         Ok(matches!(found, LogRecord::Message(()))
             && unit.physical_offset < self.log_end()
             && cursor.view().is_some_and(stands_there))

@@ -426,7 +426,7 @@ pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i6
     Ok(match log.read(unit.physical_offset, Check::Structure)? {
         LogRecord::Message(message) => {
             let view = message.view();
-            view.size() as i32 == unit.size && view.stands_in_queue(topic, queue_id, queue_offset)
+            view.size() as i32 == unit.size && view.is_in_queue_at(topic, queue_id, queue_offset)
         }
         _ => false,
     })

@@ -64,7 +64,7 @@ pub(super) fn is_locked(env: &dyn Env, path: &Path) -> Result<bool> {
     match env.is_locked(&path) {
         // Not a regular file, or a file that only its writer may read.
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied) => Ok(false),
-        is_locked => is_locked.map_err(|error| Error::io("look at the lock of", path, error)),
+        is_locked => is_locked.map_err(|error| Error::io("query the lock of", path, error)),
     }
 }
 

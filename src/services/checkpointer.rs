@@ -8,7 +8,7 @@ use crate::format::{Checkpoint, IndexGeometry};
 use crate::log::{CommitLog, ConsumeQueueStore, IndexService, load_checkpoint, save_checkpoint};
 use crate::storage::Env;
 
-/// The last message that is in its queue and in the index; all zeros if there is none.
+/// The last message that is in its queue and in the index; all zeros before the first message.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastDispatched {
     /// The start of its record.

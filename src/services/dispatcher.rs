@@ -23,7 +23,7 @@ const STEP_QUEUES: usize = 1000;
 const WRITE_OUT_ENTRIES: usize = 512 * 1024;
 /// The time for which an entry waits in memory until it is written back.
 const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
-/// The same time for each waiting queue, if that is longer in total. Writing a queue back takes a fifth of that, for one entry or
+/// The wait for each queue with waiting entries, if that is longer in total. Writing a queue back takes a fifth of that, for one entry or
 /// for thousands. So with many queues each collects several entries.
 const WRITE_OUT_AFTER_EACH: Duration = Duration::from_micros(20);
 /// The duration from which on a stamp is followed by a pause of ten times that duration, however much is appended. No message is
@@ -396,8 +396,8 @@ fn queue_of<'a>(
     view: &MessageView<'_>,
 ) -> Result<Option<&'a Arc<ConsumeQueue>>> {
     let (topic, queue_id) = (view.topic_bytes(), view.queue_id());
-    let place = if let Some(place) = known.find(topic, queue_id) {
-        place
+    let handle = if let Some(handle) = known.find(topic, queue_id) {
+        handle
     } else {
         let topic = topic.to_owned();
         scan.check_intact()?;
@@ -407,7 +407,7 @@ fn queue_of<'a>(
             queues.queue_or_new(&String::from_utf8_lossy(&topic), queue_id),
         )
     };
-    Ok(known.get(place).and_then(Option::as_ref))
+    Ok(known.get(handle).and_then(Option::as_ref))
 }
 
 impl Stepped for Dispatcher {

@@ -34,7 +34,7 @@ pub(super) fn segments(dir: &Path, entries: Vec<DirEntry>) -> Result<(Vec<Pooled
                 files.push(PooledFile::new(dir.join(&entry.name), start, entry.len));
             }
             (Some(_), EntryKind::Directory | EntryKind::Other) => {
-                let reason = "a segment's name on something that is no regular file (a directory, a pipe, or a link that leads \
+                let reason = "a segment's name on something that is not a regular file (a directory, a pipe, or a link that leads \
                               nowhere): put the file back, or remove the name";
                 return Err(Error::corrupt(dir.join(entry.name), 0, reason));
             }
@@ -234,7 +234,7 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], 
                 file,
                 0,
                 format!(
-                    "the name is no multiple of {file_size} bytes after the first file's, {}: files of two stores or sizes \
+                    "the name is not a multiple of {file_size} bytes after the first file's, {}: files of two stores or sizes \
                      are mixed; take this file away, or give the right file size",
                     segment_name(first_start)
                 ),

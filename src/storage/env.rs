@@ -3,7 +3,7 @@
 //! lose unsynced bytes.
 //!
 //! The terms of the contract:
-//! - *visible*: any process that looks sees it. Every write and directory change is visible when its call returns.
+//! - *visible*: any process sees it. Every write and directory change is visible when its call returns.
 //! - *durable*: it survives a power cut. Nothing is durable before the sync that names it has returned `Ok`: bytes need
 //!   [`File::sync`] (or `sync_range`, or [`FileSystem::sync`]), a name in a directory needs [`Env::sync_dir`]. Unsynced bytes may
 //!   become durable in any order, by the sector.

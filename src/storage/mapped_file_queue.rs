@@ -267,7 +267,7 @@ impl MappedFileQueue {
         let written = self.with_file(start, |file| {
             let opened = self.open_by_name(file)?;
             let written = opened.written_on_disk(range.clone());
-            written.map_err(|error| Error::io("look into", file.path(), error))
+            written.map_err(|error| Error::io("examine", file.path(), error))
         })?;
         Ok(written.unwrap_or_default())
     }
@@ -320,7 +320,7 @@ impl MappedFileQueue {
             // There is a file, so `size` is not 0.
             (Some(first), _) if !first.start.is_multiple_of(size) => {
                 let reason = format!(
-                    "the name is no multiple of the files' {size} bytes: nothing can be written after it; give it its own name"
+                    "the name is not a multiple of the files' {size} bytes: nothing can be written after it; give it its own name"
                 );
                 Err(corrupt(first, 0, reason))
             }

@@ -29,7 +29,7 @@ impl OpenFile {
             .map_err(|error| Error::io("open", &path, error))?;
         // A refused hint only costs time.
         let _ = file.advise(0..len, Advice::Random);
-        let written = file.written(0..len).map_err(|error| Error::io("look into", &path, error))?;
+        let written = file.written(0..len).map_err(|error| Error::io("examine", &path, error))?;
         Ok(Self {
             path,
             start,

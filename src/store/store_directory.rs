@@ -164,7 +164,7 @@ pub(crate) fn expect_unlocked(env: &dyn Env, path: &Path, timeout: Duration) -> 
     let path = path.join(LOCK_FILE);
     retry_while_locked(&path, timeout, || match env.is_locked(&path) {
         Ok(is_locked) => Ok((!is_locked).then_some(())),
-        Err(error) => Err(Error::io("look at the lock of", &path, error)),
+        Err(error) => Err(Error::io("query the lock of", &path, error)),
     })
 }
 

@@ -57,7 +57,7 @@ fn a_broken_file_says_at_which_byte() {
             "no JSON: expected `,` or `}`",
         ),
         ("{\"offsetTable\":{\"t\u{1}@g\":{}}}", 18, "no JSON: control character"),
-        ("[1]", 0, "the file is an array, no object"),
+        ("[1]", 0, "the file is an array, not an object"),
         (
             "{\"topicConfigTable\":{}}",
             0,
@@ -67,24 +67,24 @@ fn a_broken_file_says_at_which_byte() {
         (
             r#"{"offsetTable":{"t@g":{"a":1}}}"#,
             0,
-            "offsetTable, \"t@g\" holds the name \"a\", no 32-bit number",
+            "offsetTable, \"t@g\" has the name \"a\", not a 32-bit number",
         ),
         (
             r#"{"offsetTable":{"t@g":{0:1.5}}}"#,
             0,
-            "offsetTable, \"t@g\", 0 is 1.5, no 64-bit number",
+            "offsetTable, \"t@g\", 0 is 1.5, not a 64-bit number",
         ),
-        (r#"{"offsetTable":{"t@g":{0:9223372036854775808}}}"#, 0, "no 64-bit number"),
-        (r#"{"offsetTable":{"t@g":7}}"#, 0, "offsetTable, \"t@g\" is 7, no object"),
+        (r#"{"offsetTable":{"t@g":{0:9223372036854775808}}}"#, 0, "not a 64-bit number"),
+        (r#"{"offsetTable":{"t@g":7}}"#, 0, "offsetTable, \"t@g\" is 7, not an object"),
         (
             r#"{"offsetTable":{"t":{0:1}}}"#,
             0,
-            "\"t\" is no topic and group with a @ between them",
+            "\"t\" is not a topic and a group with a @ between them",
         ),
         (
             r#"{"offsetTable":{},"lmqOffsetTable":{"t@g":1}}"#,
             0,
-            "\"t@g\" is no topic and group",
+            "\"t@g\" is not a topic and a group",
         ),
     ] {
         let malformed = decode_consumer_offsets(json.as_bytes()).unwrap_err();
@@ -201,7 +201,7 @@ fn the_file_before_is_read_where_a_broker_reads_it_and_that_is_said() {
         let (offset, doubts) = read(file, Some(ONE));
         assert_eq!((offset, doubts.len()), (1, 1));
         assert!(
-            doubts[0].contains(why) && doubts[0].contains("consumerOffset.json.bak says is older"),
+            doubts[0].contains(why) && doubts[0].contains("consumerOffset.json.bak is older"),
             "{doubts:?}"
         );
     }
@@ -211,7 +211,7 @@ fn the_file_before_is_read_where_a_broker_reads_it_and_that_is_said() {
 #[test]
 fn where_neither_file_can_be_used_the_error_is_about_both() {
     for (file, backup, why) in [
-        (Some("{"), Some("["), "the one before is damaged, too"),
+        (Some("{"), Some("["), "the previous version is damaged, too"),
         (Some("{"), Some(""), "the file is empty"),
         (Some("{"), None, "there is no .bak"),
         (Some(""), None, "there is no .bak"),

@@ -91,10 +91,10 @@ fn a_segments_name_on_a_directory_or_a_broken_link_is_corrupt() {
     let dir = TempDir::new().unwrap();
     write_queue(dir.path(), 4096, &[0], 4096);
     symlink(dir.path().join("nowhere"), dir.path().join(segment_name(4096))).unwrap();
-    assert_corrupt(load(dir.path(), None), 4096, 0, "no regular file");
+    assert_corrupt(load(dir.path(), None), 4096, 0, "not a regular file");
     fs::remove_file(dir.path().join(segment_name(4096))).unwrap();
     fs::create_dir(dir.path().join(segment_name(4096))).unwrap();
-    assert_corrupt(load(dir.path(), None), 4096, 0, "no regular file");
+    assert_corrupt(load(dir.path(), None), 4096, 0, "not a regular file");
     fs::remove_dir(dir.path().join(segment_name(4096))).unwrap();
     symlink(dir.path().join(segment_name(0)), dir.path().join(segment_name(4096))).unwrap();
     let queue = load(dir.path(), None).unwrap();

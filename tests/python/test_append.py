@@ -313,7 +313,7 @@ def test_a_unique_key_is_found(store: mqstore.Store) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"topic": "a/b"}, "no slash and no control character fits"),
+        ({"topic": "a/b"}, "a topic has no slash and no control character"),
         ({"tags": ""}, '"TAGS" = ""'),
         ({"properties": {"": "v"}}, '"" = "v"'),
     ],

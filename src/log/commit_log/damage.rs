@@ -241,7 +241,7 @@ impl RecordSearch<'_> {
     pub(crate) fn count_imitated(&mut self, at: i64, bytes: i64) -> Result<()> {
         self.imitated += bytes.unsigned_abs();
         if self.imitated > MAX_IMITATED {
-            let reason = "cannot find the next record: too many places after this one look like the start of a record";
+            let reason = "cannot find the next record: too many offsets after this one look like the start of a record";
             return Err(self.log.corrupt(at, reason.to_owned()));
         }
         Ok(())

@@ -106,7 +106,7 @@ impl LogFiles {
                 continue;
             }
             let path = self.dir().join(segment_name(start as u64));
-            let refused = |error| Error::full_or_io("write again", &path, error);
+            let refused = |error| Error::full_or_io("rewrite", &path, error);
             let file = self.files.open_for_writing(start as u64).map_err(refused)?;
             self.for_each_piece(segment, |at, bytes| {
                 file.write_all_at(bytes, (at - start) as u64).map_err(refused)
@@ -290,7 +290,7 @@ impl LogFiles {
 
     /// Returns the end of the segment that contains `offset`, whether it exists or not.
     pub fn end_of_segment(&self, offset: i64) -> i64 {
-        let (start, _) = self.place(offset);
+        let (start, _) = self.segment_of(offset);
         start.saturating_add(self.segment_size()) as i64
     }
 
@@ -304,7 +304,7 @@ impl LogFiles {
 
     /// Returns the start of the segment that contains `offset`, whether it exists or not, and the position in it. Segments start at
     /// multiples of their size after the first one.
-    pub(super) fn place(&self, offset: i64) -> (u64, u64) {
+    pub(super) fn segment_of(&self, offset: i64) -> (u64, u64) {
         let (_, shift) = locate(self.first_offset() as u64, self.segment_size());
         let (start, position) = locate((offset.max(0) as u64).saturating_sub(shift), self.segment_size());
         (start + shift, position)
@@ -352,7 +352,7 @@ impl LogFiles {
 
     /// Returns the path of the segment that contains `offset`, whether it exists or not, and the position in it.
     pub fn path_of(&self, offset: i64) -> (PathBuf, u64) {
-        let (start, position) = self.place(offset);
+        let (start, position) = self.segment_of(offset);
         (self.dir().join(segment_name(start)), position)
     }
 

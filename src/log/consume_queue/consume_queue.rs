@@ -238,7 +238,7 @@ impl ConsumeQueue {
     fn damaged(&self, offset: i64, found: Option<CqUnit>) -> Error {
         let what = match found {
             None => "the file is missing or cut short".to_owned(),
-            Some(unit) => format!("it names {} bytes at physical offset {}", unit.size, unit.physical_offset),
+            Some(unit) => format!("it points to {} bytes at physical offset {}", unit.size, unit.physical_offset),
         };
         self.corrupt(
             offset,
@@ -248,7 +248,7 @@ impl ConsumeQueue {
 
     /// Returns the path of the file that contains the entry of a queue offset, whether it exists or not, and the position of the
     /// entry.
-    pub fn place(&self, offset: i64) -> (PathBuf, u64) {
+    pub fn path_of(&self, offset: i64) -> (PathBuf, u64) {
         let file_start = self.next_file_start(offset) - self.entries_per_file();
         let path = self.files.dir().join(segment_name((file_start * UNIT) as u64));
         (path, ((offset - file_start) * UNIT) as u64)
@@ -256,7 +256,7 @@ impl ConsumeQueue {
 
     /// Returns an error about the entry of a queue offset, with its file and position.
     pub fn corrupt(&self, queue_offset: i64, reason: String) -> Error {
-        let (path, offset) = self.place(queue_offset);
+        let (path, offset) = self.path_of(queue_offset);
         Error::corrupt(path, offset, reason).with_remedy(Remedy::SkipOrSalvage)
     }
 

@@ -178,12 +178,12 @@ impl ConsumeQueueStore {
         let TopicQueues::Files(queues) = queues else { return None };
         Some(match queues.binary_search_by_key(&queue_id, |(id, _)| *id) {
             Ok(index) => queues.get(index)?.1.clone(),
-            Err(place) => {
+            Err(index) => {
                 let dir = self.root.join(CONSUME_QUEUE_DIR).join(topic).join(queue_id.to_string());
                 // The directory was listed when the store was opened: no file is opened by a name from a record.
                 let queue = ConsumeQueue::empty(self.env.clone(), &dir, self.file_size, self.pool.clone());
                 let queue = Arc::new(queue);
-                queues.insert(place, (queue_id, queue.clone()));
+                queues.insert(index, (queue_id, queue.clone()));
                 queue
             }
         })
@@ -249,7 +249,7 @@ impl ConsumeQueueStore {
         self.misplaced.iter().find(is_needed).map_or(Ok(()), |path| {
             Err(Error::Invalid {
                 what: format!(
-                    "{} is no directory, and messages belong there: move it out of the store",
+                    "{} is not a directory, and messages need one there: move it out of the store",
                     path.display()
                 ),
             })

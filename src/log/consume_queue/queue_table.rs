@@ -11,12 +11,12 @@ pub struct QueueTable<T> {
     values: Vec<T>,
     topics: Vec<Topic>,
     /// Indexes into `topics`.
-    places: HashMap<Box<[u8]>, usize, RandomState>,
+    topic_indexes: HashMap<Box<[u8]>, usize, RandomState>,
     /// The index of the last topic.
     last: usize,
 }
 
-/// The place of a queue's value in the table.
+/// The handle of a queue's value in the table.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueHandle(usize);
 
@@ -32,40 +32,40 @@ impl<T> Default for QueueTable<T> {
         Self {
             values: Vec::new(),
             topics: Vec::new(),
-            places: HashMap::default(),
+            topic_indexes: HashMap::default(),
             last: 0,
         }
     }
 }
 
 impl<T> QueueTable<T> {
-    /// Returns the place of a queue, which stays; `None` if it has no value yet.
+    /// Returns the handle of a queue, which stays valid; `None` if it has no value yet.
     #[inline]
     pub fn find(&mut self, topic: &[u8], queue_id: i32) -> Option<QueueHandle> {
         if self.topics.get(self.last).is_none_or(|last| *last.name != *topic) {
-            self.last = *self.places.get(topic)?;
+            self.last = *self.topic_indexes.get(topic)?;
         }
         let queues = &self.topics.get(self.last)?.queues;
         let at = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
-        queues.get(at).map(|(_, place)| *place)
+        queues.get(at).map(|(_, handle)| *handle)
     }
 
     /// Returns the value of a queue.
-    pub fn get(&self, place: QueueHandle) -> Option<&T> {
-        self.values.get(place.0)
+    pub fn get(&self, handle: QueueHandle) -> Option<&T> {
+        self.values.get(handle.0)
     }
 
     /// Returns the value of a queue, to be changed.
-    pub fn get_mut(&mut self, place: QueueHandle) -> Option<&mut T> {
-        self.values.get_mut(place.0)
+    pub fn get_mut(&mut self, handle: QueueHandle) -> Option<&mut T> {
+        self.values.get_mut(handle.0)
     }
 
     /// Adds a queue that has no value yet.
     pub fn add(&mut self, topic: &[u8], queue_id: i32, value: T) -> QueueHandle {
-        let place = QueueHandle(self.values.len());
+        let handle = QueueHandle(self.values.len());
         self.values.push(value);
         let next = self.topics.len();
-        let at = *self.places.entry(topic.into()).or_insert(next);
+        let at = *self.topic_indexes.entry(topic.into()).or_insert(next);
         if at == next {
             self.topics.push(Topic {
                 name: topic.into(),
@@ -75,9 +75,9 @@ impl<T> QueueTable<T> {
         }
         if let Some(topic) = self.topics.get_mut(at) {
             let at = topic.queues.partition_point(|(id, _)| *id < queue_id);
-            topic.queues.insert(at, (queue_id, place));
+            topic.queues.insert(at, (queue_id, handle));
         }
-        place
+        handle
     }
 
     /// Returns all values.

@@ -124,7 +124,7 @@ impl ConsumeQueue {
                 .files
                 .open_for_writing(start)
                 .and_then(|file| file.write_all_at(&bytes, at));
-            written.map_err(|error| Error::full_or_io("write again", &path, error))?;
+            written.map_err(|error| Error::full_or_io("rewrite", &path, error))?;
         }
         Ok(())
     }

@@ -35,7 +35,7 @@ impl HashFilter {
     }
 
     pub(super) fn insert(&mut self, hash: i32) {
-        let (at, bits) = self.place(hash);
+        let (at, bits) = self.word_and_bits(hash);
         if let Some(word) = self.words.get_mut(at) {
             *word |= bits;
         }
@@ -44,13 +44,13 @@ impl HashFilter {
     /// Returns false if no item has the hash.
     #[inline]
     pub(super) fn may_hold(&self, hash: i32) -> bool {
-        let (at, bits) = self.place(hash);
+        let (at, bits) = self.word_and_bits(hash);
         self.words.get(at).is_none_or(|word| word & bits == bits)
     }
 
     /// Returns the word of a hash, and four bits in it.
     #[inline]
-    fn place(&self, hash: i32) -> (usize, u64) {
+    fn word_and_bits(&self, hash: i32) -> (usize, u64) {
         let mixed = u64::from(hash.cast_unsigned()).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let other = (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let at = (mixed >> 32) as usize & (self.words.len() - 1);

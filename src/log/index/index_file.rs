@@ -212,12 +212,12 @@ impl IndexFile {
         self.is_own.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the file contains a salvage record. `look` checks that, once for each header.
+    /// Returns true if the file contains a salvage record. `check` does that, once for each header.
     pub(super) fn has_salvage_records(&self, header: IndexHeader, check: impl FnOnce() -> Result<bool>) -> Result<bool> {
         self.has_salvage_records.get(header, convert::identity, check)
     }
 
-    /// Returns the Bloom filter of a full file for a lookup of `keys` more keys; `None` until it is worth building. `room` is the
+    /// Returns the Bloom filter of a full file for a lookup of `keys` more keys; `None` until it is worth building. `budget` is the
     /// remaining memory budget of all filters, in bytes.
     pub(super) fn filter(&self, geometry: IndexGeometry, keys: usize, budget: &AtomicU64) -> Result<Option<&HashFilter>> {
         let items = self.header().items().unsigned_abs();
@@ -473,7 +473,7 @@ impl IndexFile {
                 }
                 if items.is_empty() {
                     let at = geometry.item_position(number.cast_unsigned());
-                    return broken(at, format!("there is no room for item {number}"), used_slots);
+                    return broken(at, format!("item {number} exceeds the capacity of the file"), used_slots);
                 }
             }
             used_slots += newest.numbers().iter().filter(|number| **number != 0).count() as u32;

@@ -119,7 +119,7 @@ impl IndexService {
     /// Rewrites the file with this header: its items, the slots that lead to them, and zeros after them.
     fn rewrite(file: &IndexFile, geometry: IndexGeometry, header: IndexHeader, is_redone: bool) -> Result<()> {
         let path = file.path();
-        let refused = |error| Error::full_or_io("write again", path, error);
+        let refused = |error| Error::full_or_io("rewrite", path, error);
         let handle = file.open_for_writing().map_err(refused)?;
         let mut slot_count = 0;
         for window in windows(geometry, header.index_count) {

@@ -36,7 +36,7 @@ impl RecordLocation {
     /// Returns true if the message is the expected one.
     pub(super) fn is_of(&self, view: &MessageView<'_>) -> bool {
         let is_led_to = match &self.by {
-            LedBy::Queue(queue, offset, _) => view.stands_in_queue(&queue.topic, queue.id, *offset),
+            LedBy::Queue(queue, offset, _) => view.is_in_queue_at(&queue.topic, queue.id, *offset),
             LedBy::Query(hits) => hits.has(view),
             LedBy::Log | LedBy::Walk | LedBy::Caller => true,
         };

@@ -156,9 +156,9 @@ def test_info_counts_no_messages_of_queues_that_it_cannot_read(unpacked: Callabl
         ("551_index_rocksdb", "holds keys"),
         ("551_timer_rocksdb", "holds the timers that wait"),
         ("551_trans_rocksdb", "holds the open transactions"),
-        ("551_double_write", "alone those of light queues"),
+        ("551_double_write", "among them those of light queues"),
         ("551_rocksdb", "the consume queues are a RocksDB database"),
-        ("551_config_v2", "holds what consumerOffset.json would hold"),
+        ("551_config_v2", "holds the contents of consumerOffset.json"),
         ("551_compaction", "is compacted"),
     ],
 )
