@@ -1,4 +1,4 @@
-"""The events written once in each write mode: what an append takes, and how many appends share a sync."""
+"""Writes the events in each write mode, and measures appends and shared syncs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FlushDiskType = Literal["ASYNC_FLUSH", "SYNC_FLUSH"]
 
 @dataclass(frozen=True)
 class Mode:
-    """How a store is opened, and how many threads append."""
+    """The options of a store, and the number of threads that append."""
 
     flush_disk_type: FlushDiskType
     has_pool: bool
@@ -39,7 +39,7 @@ MODES = [
 
 @dataclass
 class Written:
-    """A line of the table: what was written in one mode, and what each append took, in microseconds."""
+    """A line of the table: the totals of a mode, and the duration of each append in microseconds."""
 
     mode: Mode
     rows: int
@@ -51,12 +51,12 @@ class Written:
 
 
 def write_in_each_mode(events: list[Event], scratch: Path) -> list[Written]:
-    """One store a mode, each message an append of its own; then it is read back."""
+    """Writes a store in each mode, with an append for each message, and reads it back."""
     return [write(events, scratch / str(number), mode) for number, mode in enumerate(MODES)]
 
 
 def write(events: list[Event], path: Path, mode: Mode) -> Written:
-    """The events as a store, appended by the threads of the mode, which take turns."""
+    """Writes the events to a store, shared by the threads of the mode."""
     threads = mode.threads
     with mqstore.open(path, "x", flush_disk_type=mode.flush_disk_type, transient_store_pool_enable=mode.has_pool) as store:
         begin = time.perf_counter()
@@ -78,7 +78,7 @@ def write(events: list[Event], path: Path, mode: Mode) -> Written:
 
 
 def append_each(store: mqstore.Writer, events: list[Event]) -> list[float]:
-    """What each append took, in microseconds."""
+    """Appends the events. Returns the duration of each append in microseconds."""
     taken = []
     for event in events:
         begin = time.perf_counter()
@@ -88,7 +88,7 @@ def append_each(store: mqstore.Writer, events: list[Event]) -> list[float]:
 
 
 def print_modes(modes: list[Written]) -> None:
-    """A line a mode."""
+    """Prints a line for each mode."""
     heads = (
         f"{'threads':>7}  {'rows':>7}  {'bytes':>9}  {'rows/s':>8}  {'syncs':>6}  {'rows/sync':>9}  {'p50 us':>8}  {'p99 us':>8}"
     )
@@ -101,7 +101,7 @@ def print_modes(modes: list[Written]) -> None:
         sizes = f"{each.mode.threads:>7}  {each.rows:>7,}  {each.bytes:>9,}"
         print(f"{each.mode.name:17}  {sizes}  {rate}  {each.syncs:>6,}  {shared:>9}  {times}")
     print(
-        "Each row an append of its own, from Python. With SYNC_FLUSH an append returns when its message is on disk, and the\n"
-        "threads that wait share a sync. With ASYNC_FLUSH it returns when the message survives the process. With a pool it\n"
+        "Each row is an append from Python. With SYNC_FLUSH an append returns when its message is on disk, and waiting\n"
+        "threads share a sync. With ASYNC_FLUSH it returns when the message survives the process. With a pool it\n"
         "returns when the message is in memory: a thread of the store writes it to the log soon."
     )

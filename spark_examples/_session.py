@@ -1,4 +1,4 @@
-"""What the examples share: a quiet Spark session, and a store of real events to work on."""
+"""The base of the examples: a quiet Spark, and a store of real events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Spark's workers would otherwise be the python3 of the PATH.
+# Otherwise workers of Spark would run the python3 of the PATH.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
 
@@ -34,7 +34,7 @@ CORES = 2
 
 @dataclass(frozen=True)
 class Event:
-    """A line of events.jsonl.gz, and where RocketMQ put it."""
+    """A line of events.jsonl.gz, and its location in the store of RocketMQ."""
 
     topic: str
     queue_id: int
@@ -48,7 +48,7 @@ class Event:
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Prints on stderr what is being done, and then how long it took."""
+    """Prints the name of a step on stderr, and its duration at the end."""
     print(f"{what} ...", end=" ", file=sys.stderr, flush=True)
     begin = time.perf_counter()
     try:
@@ -60,7 +60,7 @@ def step(what: str) -> Iterator[None]:
 
 
 def start_spark(name: str) -> SparkSession:
-    """A local session. What the Java machine prints goes to a file, so that the example's own output can be read."""
+    """Starts a local Spark. The output of the Java machine goes to a file, to keep that of the example readable."""
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         sys.exit("Spark needs Java 17 or later: install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME")
     builder = SparkSession.builder.master(f"local[{CORES}]").appName(name)
@@ -83,7 +83,7 @@ def start_spark(name: str) -> SparkSession:
 
 @contextlib.contextmanager
 def _stderr_into(log: Path) -> Iterator[None]:
-    """Processes started meanwhile write their stderr into this file for good; our own stderr is unchanged afterwards."""
+    """Redirects stderr to a file. Processes that start inside keep writing to it; the stderr of this process is restored."""
     ours = os.dup(2)
     with log.open("w") as file:
         os.dup2(file.fileno(), 2)
@@ -95,21 +95,21 @@ def _stderr_into(log: Path) -> Iterator[None]:
 
 
 def events_store() -> Path:
-    """The store of 7,865 events that RocketMQ 5.3.3 wrote, unpacked once."""
+    """Unpacks, once, the store of 7,865 events that RocketMQ 5.3.3 wrote."""
     store = WORK / f"533_events-{zlib.crc32(ARCHIVE.read_bytes()):08x}"
     if store.exists():
         return store
     WORK.mkdir(parents=True, exist_ok=True)
     with step(f"unpacking {ARCHIVE.relative_to(REPOSITORY)}"), tempfile.TemporaryDirectory(dir=WORK) as fresh:
         subprocess.run([sys.executable, UNPACK, ARCHIVE, fresh], check=True)
-        # A partly unpacked copy never has this name.
+        # The rename is atomic: no partly unpacked copy has this name.
         with contextlib.suppress(OSError):
             os.rename(Path(fresh) / "533_events", store)
     return store
 
 
 def load_events() -> list[Event]:
-    """The events that the store holds: queue = line number % 4, the next offset of that queue, the line itself as body."""
+    """Reads the events of the store: queue id = line number % 4, the next offset of that queue, the line itself as body."""
     events = []
     written: Counter[tuple[str, int]] = Counter()
     with gzip.open(EVENTS) as lines:

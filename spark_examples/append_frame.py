@@ -1,4 +1,4 @@
-"""Append a frame to a store with df.write, each row once, however often the job runs.
+"""Appends a frame to a store with df.write, each row once, however often the job runs.
 
 python spark_examples/append_frame.py
 """

@@ -1,4 +1,4 @@
-"""Backfill a store into Parquet, partitioned by year, and hold its counts by hour against those of the store.
+"""Backfills a store into Parquet, partitioned by year, and compares its counts by hour with those of the store.
 
 python spark_examples/backfill.py
 """
@@ -16,14 +16,14 @@ import mqstore.spark as mq
 from _session import WORK, events_store, start_spark
 
 spark = start_spark("backfill")
-spark.conf.set("spark.sql.session.timeZone", "UTC")  # years and hours are of this zone
+spark.conf.set("spark.sql.session.timeZone", "UTC")  # the zone of years and hours
 store = events_store()
 
-# Only the columns that are named are read. A broker's store holds some days: partition those by date(born_time).
+# Only these columns are read. The store of a broker has some days: partition those by date(born_time).
 columns = ["topic", "queue_id", "queue_offset", "born_time", "tags", "keys", "body"]
 messages = mq.scan(spark, store, columns=columns).withColumn("year", year("born_time"))
 with tempfile.TemporaryDirectory(dir=WORK) as folder:
-    # One task has all rows of a year, so that a year is one file, and not one of each task.
+    # One task has all rows of a year, and writes one file.
     messages.repartition("year").write.partitionBy("year").parquet(f"{folder}/messages")
     written = spark.read.parquet(f"{folder}/messages")
     by_hour = written.groupBy(date_format("born_time", "yyyy-MM-dd HH").alias("hour")).count()
@@ -35,5 +35,5 @@ spark.stop()
 with mqstore.open(store) as opened:
     times = opened.scan(columns=["born_time"]).to_arrow()["born_time"].to_pylist()
 expected = Counter(f"{time:%Y-%m-%d %H}" for time in times)
-print(f"{sum(found.values()):,} messages of {len(found):,} hours; {len(expected - Counter(found)):,} hours lack messages")
+print(f"{sum(found.values()):,} messages of {len(found):,} hours; {len(expected - Counter(found)):,} hours miss messages")
 sys.exit(0 if found == expected else 1)

@@ -1,4 +1,4 @@
-"""Look into a store from columns and from SQL: positions, keys, times and bodies.
+"""Looks up positions, keys, times and bodies in columns and in SQL.
 
 python spark_examples/column_functions.py
 """
@@ -12,7 +12,7 @@ spark = start_spark("column functions")
 store = events_store()
 references = spark.range(0, 6).selectExpr("'store' as topic", "int(id % 4) as queue_id", "id * 20 as queue_offset")
 
-# Each function ships its arguments to Python, and nothing else of the row.
+# Spark sends only the arguments of a function to Python.
 located = references.withColumn("p", mq.message_position("topic", "queue_id", "queue_offset", store=store))
 bodies = located.withColumn("body", mq.message_body("p.physical_offset", store=store))
 bodies.selectExpr("queue_id", "queue_offset", "p.physical_offset", "get_json_object(string(body), '$.subject') as subject").show(

@@ -1,4 +1,4 @@
-"""Read whole messages: a table of references becomes a table of messages.
+"""Reads whole messages: converts a table of references to a table of messages.
 
 python spark_examples/fetch_bodies.py
 """

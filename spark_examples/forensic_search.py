@@ -1,4 +1,4 @@
-"""Which messages name something, wherever they are: a search through the bodies of a whole log, by key and by time.
+"""Searches the bodies of a whole log, by pattern, by key and by time.
 
 python spark_examples/forensic_search.py
 """
@@ -13,7 +13,7 @@ from _session import events_store, start_spark
 spark = start_spark("forensic search")
 store = events_store()
 
-# Bodies are searched where they are read; only those that match become rows. A damaged message ends no search.
+# Workers search the bodies that they read, and only matches become rows. The search skips damaged messages.
 suspects = mq.scan(
     spark,
     store,
@@ -26,7 +26,7 @@ print(f"{len(found)} messages name it, of {mq.scan(spark, store, columns=['queue
 for row in found[:3]:
     print(f"{row.born_time:%Y-%m-%d}  {row.topic}/{row.queue_id} at {row.queue_offset}: {row.subject}")
 
-# The same for one of some keys, and for a time: segments that were written at another time are not read.
+# By keys, and by a time: segments of other times are not read.
 by_key = mq.scan(spark, store, columns=["topic", "tags"], where={"keys": ["1568", "7"]})
 print(f"{by_key.count()} messages carry one of two keys")
 print(f"{mq.scan(spark, store, columns=['tags'], until=datetime(2000, 1, 1, tzinfo=UTC)).count()} messages are from before 2000")

@@ -1,4 +1,4 @@
-"""A join with messages by key: each row of a table gets the newest messages that carry its key.
+"""Joins a table with messages by key: each row gets the newest messages with its key.
 
 python spark_examples/join_by_key.py
 """
@@ -17,7 +17,7 @@ issues = spark.createDataFrame(
     "owner string, topic string, key string",
 )
 
-# A limit bounds the memory that a key of very many messages takes.
+# A limit bounds the memory for a key with very many messages.
 hits = mq.resolve_keys(issues, store, limit=2).withColumn("hit", explode("hits")).select("owner", "key", "hit.physical_offset")
 joined = mq.fetch(hits, store, columns=["topic", "born_time", "body"], keep=["owner", "key"])
 joined.selectExpr(

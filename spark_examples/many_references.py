@@ -1,4 +1,4 @@
-"""Ten million references, resolved, and the bodies of some of them fetched: what a large job looks like, and what it takes.
+"""Resolves ten million references, fetches the bodies of some, and measures it.
 
 python spark_examples/many_references.py [--references 10000000] [--messages 1000000]
 """

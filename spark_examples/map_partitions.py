@@ -1,4 +1,4 @@
-"""A job of one's own over the partitions of an RDD, with the stores of two brokers: batches in, rows out.
+"""Maps the partitions of an RDD with a function of batches and the stores of two brokers.
 
 python spark_examples/map_partitions.py
 """
@@ -15,12 +15,12 @@ import mqstore.spark as mq
 from _session import events_store, start_spark
 
 spark = start_spark("map partitions")
-# Two brokers would have two stores. It travels to the workers, and each process opens a store once.
+# Two brokers would have two stores. `Stores` is pickled to the workers, and each process opens a store once.
 stores = mq.Stores({"broker-a": events_store(), "broker-b": events_store()})
 
 
 def sizes(stores: mq.Stores, wanted: pa.RecordBatch) -> Iterator[Row]:
-    """One call for all rows of a broker, not one a row."""
+    """Resolves all rows of a broker in one call."""
     for broker in wanted["broker"].unique().to_pylist():
         own = pa.Table.from_batches([wanted]).filter(pc.field("broker") == broker)
         found = pa.record_batch(stores.open(broker).resolve_offsets(own))

@@ -1,4 +1,4 @@
-"""Resolve a table of references into a store that RocketMQ wrote and into one that mqstore writes, and check every answer.
+"""Resolves a table of references in a store of RocketMQ and in a store of mqstore, and checks every result.
 
 The references: every event by (topic, queue_id, queue_offset), every distinct (topic, issue number) by key, and one per cent
 that do not exist. The events themselves, beside the stores, say what each answer must be. The messages of both stores are fetched
@@ -41,13 +41,13 @@ RUNS = 3
 DISTINCT = 200_000
 ROCKETMQ = "RocketMQ 5.3.3"
 OURS = "mqstore"
-# What depends on when and where a message was written.
+# Columns that depend on the time and place of the write.
 OWN_COLUMNS = {"physical_offset", "store_time", "message_id", "born_host", "store_host"}
 
 
 @dataclass
 class References:
-    """The references, and the answers that the events themselves give."""
+    """The references, and the expected results."""
 
     offsets: list[Reference]
     keys: list[Key]
@@ -57,7 +57,7 @@ class References:
 
 @dataclass
 class TopicCount:
-    """A line of the table: the contents of a topic, and how many references to it were resolved."""
+    """A line of the table: the contents of a topic, and the number of resolved references to it."""
 
     messages: int = 0
     bytes: int = 0
@@ -69,7 +69,7 @@ class TopicCount:
 
 @dataclass
 class Outcome:
-    """What one store answered."""
+    """The results of one store."""
 
     topics: defaultdict[str, TopicCount] = field(default_factory=lambda: defaultdict(TopicCount))
     fetched: int = 0
@@ -78,7 +78,7 @@ class Outcome:
 
 @dataclass
 class Timing:
-    """One Spark job: rows asked, seconds of each run, bytes of bodies returned."""
+    """The measurements of a Spark job: rows, seconds of each run, bytes of returned bodies."""
 
     job: str
     rows: int
@@ -88,7 +88,7 @@ class Timing:
 
 @dataclass
 class ColumnOf:
-    """A column of both stores: what one message has in each, and in how many messages they differ."""
+    """A column of both stores: its values in one message, and the number of messages in which they differ."""
 
     name: str
     rocketmq: object
@@ -97,7 +97,7 @@ class ColumnOf:
 
 
 def write_store(events: list[Event], path: Path) -> None:
-    """The events as a store of our own, with the fields that RocketMQ got."""
+    """Writes the events to a store of mqstore, with the fields that RocketMQ got."""
     table = pa.table(
         {
             "topic": [event.topic for event in events],
@@ -114,14 +114,14 @@ def write_store(events: list[Event], path: Path) -> None:
 
 
 def references_to(events: list[Event]) -> References:
-    """Every event, every distinct (topic, issue number), and one per cent more of both that do not exist."""
+    """Returns references to all events and all (topic, issue number), and one per cent more of both that do not exist."""
     bodies = {(event.topic, event.queue_id, event.queue_offset): event.body for event in events}
     carriers: dict[Key, list[tuple[int, int]]] = defaultdict(list)
     for event in events:
         for issue in dict.fromkeys(event.issues):
             carriers[event.topic, issue].append((event.queue_id, event.queue_offset))
     offsets, keys = list(bodies), list(carriers)
-    # Half of what does not exist is in a known topic (past the end of its queue, or a key nobody wrote), half in none.
+    # Half of the absent references have a known topic (past the end of its queue, or an unknown key), half do not.
     for n, (topic, queue_id, _) in enumerate(offsets[::100]):
         offsets.append((topic, queue_id, 1_000_000 + n) if n % 2 else (UNKNOWN_TOPIC, queue_id, n))
     for n, (topic, issue) in enumerate(keys[::100]):
@@ -130,7 +130,7 @@ def references_to(events: list[Event]) -> References:
 
 
 def offsets_frame(spark: SparkSession, asked: References) -> DataFrame:
-    """The references by offset as a table."""
+    """Returns the references by offset as a frame."""
     topic, queue_id, queue_offset = map(list, zip(*asked.offsets, strict=True))
     types = [pa.string(), pa.int32(), pa.int64()]
     columns = [pa.array(values, kind) for values, kind in zip((topic, queue_id, queue_offset), types, strict=True)]
@@ -138,13 +138,13 @@ def offsets_frame(spark: SparkSession, asked: References) -> DataFrame:
 
 
 def keys_frame(spark: SparkSession, asked: References) -> DataFrame:
-    """The references by key as a table."""
+    """Returns the references by key as a frame."""
     topic, key = map(list, zip(*asked.keys, strict=True))
     return spark.createDataFrame(pa.table([topic, key], names=["topic", "key"]))
 
 
 def examine(spark: SparkSession, store: Path, asked: References) -> Outcome:
-    """Resolve and fetch everything from one store and compare it with the events."""
+    """Resolves and fetches everything in one store and compares it with the events."""
     outcome = Outcome()
     for (topic, _, _), body in asked.bodies.items():
         outcome.topics[topic].messages += 1
@@ -162,7 +162,7 @@ def examine(spark: SparkSession, store: Path, asked: References) -> Outcome:
 
 
 def check_positions(outcome: Outcome, asked: References, rows: list[dict[str, Any]]) -> dict[Reference, int]:
-    """Exactly the references to events have a position; returns it."""
+    """Checks that exactly the references to events have a position, and returns the positions."""
     positions = {}
     for row in rows:
         reference = row["topic"], row["queue_id"], row["queue_offset"]
@@ -179,7 +179,7 @@ def check_positions(outcome: Outcome, asked: References, rows: list[dict[str, An
 
 
 def check_bodies(outcome: Outcome, asked: References, positions: dict[Reference, int], rows: list[dict[str, Any]]) -> None:
-    """Each event came back once, from where it was resolved to, with its own body."""
+    """Checks that each event was fetched once, from its position, with its own body."""
     outcome.fetched = len(rows)
     for row in rows:
         reference = row["topic"], row["queue_id"], row["queue_offset"]
@@ -192,7 +192,7 @@ def check_bodies(outcome: Outcome, asked: References, positions: dict[Reference,
 
 
 def check_hits(outcome: Outcome, asked: References, positions: dict[Reference, int], rows: list[dict[str, Any]]) -> None:
-    """Each key has the events that carry it, at the positions resolved by offset. Unknown keys have none."""
+    """Checks that each key has its events, at the positions resolved by offset, and that unknown keys have no hit."""
     for row in rows:
         topic, key, hits = row["topic"], row["key"], row["hits"]
         if hits is None:
@@ -209,7 +209,7 @@ def check_hits(outcome: Outcome, asked: References, positions: dict[Reference, i
 
 
 def jobs_on(store: Path, offsets: DataFrame, keys: DataFrame) -> dict[str, DataFrame]:
-    """What is timed."""
+    """Returns the jobs to measure."""
     positions = resolve_offsets(offsets, store)
     return {
         "resolve_offsets": positions,
@@ -219,9 +219,9 @@ def jobs_on(store: Path, offsets: DataFrame, keys: DataFrame) -> dict[str, DataF
 
 
 def time_jobs(spark: SparkSession, stores: dict[str, Path], asked: References) -> dict[str, list[Timing]]:
-    """Each job once to warm up, then RUNS times, on every reference once and on every reference REPEAT times over.
+    """Measures each job, after one run to warm up, RUNS times, on all references once and REPEAT times over.
 
-    The stores take turns, so that neither is the one that runs on a warmer machine.
+    The stores alternate, so that neither runs on a warmer machine.
     """
     timings: dict[str, list[Timing]] = {writer: [] for writer in stores}
     for times in (1, REPEAT):
@@ -240,7 +240,7 @@ def time_jobs(spark: SparkSession, stores: dict[str, Path], asked: References) -
 
 
 def time_distinct_keys(spark: SparkSession, path: Path) -> Timing:
-    """DISTINCT messages with a key each, and each key asked for once, in no order: no answer is at hand from an earlier row."""
+    """Measures DISTINCT messages with a key each, and looks up each key once, in random order, so that no row repeats another."""
     with mqstore.open(path, mode="x") as store:
         for first in range(0, DISTINCT, 10_000):
             store.append_batch([("orders", b"", None, [f"order-{number}"]) for number in range(first, first + 10_000)])
@@ -257,7 +257,7 @@ def _seconds(frame: DataFrame) -> float:
 
 
 def compare(spark: SparkSession, rocketmq: Path, ours: Path, asked: References) -> list[ColumnOf]:
-    """Every message of both stores, joined by topic, queue and queue offset, column by column."""
+    """Compares all messages of both stores, joined by topic, queue id and queue offset, column by column."""
     with step("comparing the messages of both stores"):
         theirs, own = (fetch(resolve_offsets(offsets_frame(spark, asked), store), store) for store in (rocketmq, ours))
         names = theirs.columns
@@ -270,12 +270,12 @@ def compare(spark: SparkSession, rocketmq: Path, ours: Path, asked: References) 
 
 
 def comparable(name: str) -> Column:
-    """Spark compares no maps."""
+    """Converts maps, which Spark does not compare."""
     return sort_array(map_entries(name)) if name.endswith("_properties") else col(name)
 
 
 def export_and_read_back(store: Path, scratch: Path, events: list[Event]) -> tuple[mqstore.files.Exported, list[str]]:
-    """The whole store scanned, exported to Parquet and read back by pyarrow; and what is wrong with it."""
+    """Scans the store, exports it to Parquet, reads that back with pyarrow, and returns the differences."""
     with mqstore.open(store) as opened:
         exported = opened.export(scratch / "events.parquet")
         scanned = opened.scan().to_arrow()
@@ -290,7 +290,7 @@ def export_and_read_back(store: Path, scratch: Path, events: list[Event]) -> tup
 
 
 def print_table(outcomes: dict[str, Outcome]) -> None:
-    """A line a topic, largest first, then the totals; the answers of the stores side by side."""
+    """Prints a line for each topic, largest first, and the totals, with the results of both stores."""
     totals = {writer: TopicCount() for writer in outcomes}
     for writer, total in totals.items():
         for counted in outcomes[writer].topics.values():
@@ -310,7 +310,7 @@ def print_table(outcomes: dict[str, Outcome]) -> None:
 
 
 def print_timings(timings: dict[str, list[Timing]]) -> None:
-    """A line a job, and what was timed."""
+    """Prints a line for each job, and what was measured."""
     print(f"\n{'':36}" + "".join(f"  {writer:^32}" for writer in timings))
     print(f"{'Spark job':24}  {'rows':>10}" + f"  {'seconds':>8}  {'rows/s':>10}  {'bodies MB/s':>11}" * len(timings))
     for jobs in zip(*timings.values(), strict=True):
@@ -328,7 +328,7 @@ def print_timings(timings: dict[str, list[Timing]]) -> None:
 
 
 def print_distinct(timing: Timing) -> None:
-    """One line."""
+    """Returns one line of the table."""
     seconds = statistics.median(timing.seconds)
     print(
         f"Keys that nobody asks for twice, each of another message of ours: {timing.rows:,} in {seconds:.2f} s, "
@@ -337,7 +337,7 @@ def print_distinct(timing: Timing) -> None:
 
 
 def print_columns(columns: list[ColumnOf]) -> None:
-    """A line a column: the newest message in both stores, and how many messages differ in it."""
+    """Prints a line for each column: its value in the newest message of both stores, and the number of differences."""
     print(f"\n{'column':28}  {'newest in ' + ROCKETMQ + chr(39) + 's':>34}  {'and in ours':>34}  differing")
     for column in columns:
         rocketmq, ours = ("".join(str(value).split("\n"))[:34] for value in (column.rocketmq, column.ours))
@@ -346,7 +346,7 @@ def print_columns(columns: list[ColumnOf]) -> None:
 
 
 def main() -> int:
-    """The exit code: 1 if an answer is wrong."""
+    """Runs everything and returns the exit code, 1 for a wrong result."""
     spark = start_spark("resolve events")
     with step("making the table of references"):
         events = load_events()
@@ -369,7 +369,7 @@ def main() -> int:
             exported, wrong = export_and_read_back(stores[ROCKETMQ], Path(scratch), events)
     spark.stop()
 
-    print(f"\n{len(events):,} events in two stores, resolved with Spark: one that RocketMQ wrote, one that mqstore wrote\n")
+    print(f"\n{len(events):,} events in two stores, resolved with Spark: written by RocketMQ and by mqstore\n")
     print_table(outcomes)
     print_timings(timings)
     print_distinct(distinct)
@@ -378,7 +378,7 @@ def main() -> int:
     wrong += [f"{writer}: {answer}" for writer, outcome in outcomes.items() for answer in outcome.wrong]
     differing = [column for column in columns if column.differing and column.name not in OWN_COLUMNS]
     wrong += [
-        f"the store of {each.mode.threads} threads with {each.mode.name} lacks events" for each in modes if not each.is_complete
+        f"the store of {each.mode.threads} threads with {each.mode.name} misses events" for each in modes if not each.is_complete
     ]
     wrong += [f"{column.name} differs in {column.differing:,} messages" for column in differing]
     if wrong:

@@ -1,4 +1,4 @@
-"""Which messages carry these keys? From (topic, key) to an array of hits, by the store's hash index.
+"""Resolves (topic, key) to arrays of hits, by the hash index of the store.
 
 python spark_examples/resolve_keys.py
 """

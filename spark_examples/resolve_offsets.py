@@ -1,4 +1,4 @@
-"""Where are these messages? From (topic, queue_id, queue_offset) to the position in the commit log.
+"""Resolves (topic, queue_id, queue_offset) to positions in the commit log.
 
 python spark_examples/resolve_offsets.py
 """

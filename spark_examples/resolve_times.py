@@ -1,4 +1,4 @@
-"""How many messages did each queue gain in each second? Told by its offsets at the beginning of each second; no message is read.
+"""Counts the messages of each queue in each second by its offsets at the begin of each second, without reads of messages.
 
 python spark_examples/resolve_times.py
 """

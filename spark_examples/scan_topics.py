@@ -1,4 +1,4 @@
-"""Read whole topics with spark.read.format("mqstore"), from Python and from SQL. Nothing needs to be registered.
+"""Reads whole topics with spark.read.format("mqstore"), from Python and from SQL, without a registration.
 
 python spark_examples/scan_topics.py
 """
@@ -11,15 +11,15 @@ from _session import events_store, start_spark
 spark = start_spark("scan topics")
 store = events_store()
 
-# The queues alone know these columns: no message is read.
+# The queues have these columns, so no message is read.
 print(f"{mq.scan(spark, store, columns=['topic', 'queue_id']).count():,} messages by the queues")
 
-# The schema names the columns that are wanted; no body is shipped.
+# The schema names the wanted columns. No body is sent to Spark.
 messages = spark.read.format("mqstore").schema("topic string, queue_id int, born_time timestamp").load(str(store))
 print(f"{messages.count():,} messages in {messages.select('topic').distinct().count()} topics")
 messages.groupBy("topic").count().orderBy("count", ascending=False).show(5)
 
-# A range of queue offsets, in the words of Spark's Kafka source: the end is exclusive, -1 is the end of a queue.
+# A range of queue offsets, as in Spark's Kafka source: the end is exclusive, -1 is the end of a queue.
 part = (
     spark.read.format("mqstore")
     .option("assign", '{"store": [0, 1]}')

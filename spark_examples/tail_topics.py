@@ -1,4 +1,4 @@
-"""Follow two topics of a store while it is written: counts as messages come, then a restart that goes on where it was.
+"""Follows two topics of a store while it is written, and continues after a restart.
 
 python spark_examples/tail_topics.py
 """
@@ -16,17 +16,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 import mqstore
 from _session import WORK, Event, load_events, start_spark
 
-# The second one has no message at first.
+# The second topic has no message at first.
 TOPICS = ["root", "broker"]
 
 spark = start_spark("tail topics")
 events = load_events()
-# Spark runs a batch again if it stopped in the middle of it, so what a batch gave is kept by its id.
+# Spark repeats a batch that was interrupted, so the counts are kept by batch id.
 counted: dict[int, Counter[str]] = {}
 
 
 def append(store: mqstore.Writer, part: Sequence[Event]) -> None:
-    """Messages that a power cut may still take back are not streamed, so they are flushed."""
+    """Appends and flushes. A stream reads only durable messages."""
     for event in part:
         store.append(event.topic, event.body, queue_id=event.queue_id, tags=event.tag, born_time=event.time_ms)
     store.flush()
@@ -49,7 +49,7 @@ def follow(path: str, checkpoint: Path, **trigger: bool | str) -> StreamingQuery
 
 
 def show(what: str) -> None:
-    """How many messages have come so far."""
+    """Prints the number of messages so far."""
     total = sum(counted.values(), Counter())
     print(f"{what:29}" + "".join(f"  {topic} {total[topic]:>5,}" for topic in TOPICS))
 

@@ -1,4 +1,4 @@
-"""Spark finds format "mqstore" here: it imports every package named pyspark_* and registers its DefaultSource."""
+"""The discovery of format "mqstore": Spark imports each package named pyspark_* and registers its DefaultSource."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ DefaultSource: type[DataSource]
 try:
     from mqstore.spark.source import MessageDataSource as DefaultSource
 except Exception as _error:
-    # One pyspark_* package that fails to import would switch this lookup off for all of them,
-    # so the reason waits until the format is used.
+    # An import error of one pyspark_* package would disable the discovery of all of them, so it is raised at a use of the format.
     _reason = f"{type(_error).__name__}: {_error}"
 
     class _Unavailable(DataSource):

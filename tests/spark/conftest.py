@@ -1,4 +1,4 @@
-"""One Spark session for the run, the golden stores, and stores that a test encodes itself."""
+"""Fixtures: one Spark for all tests, the golden stores, and stores that a test encodes itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from unpack import unpack
 
-# Spark's workers would otherwise be the python3 of the PATH.
+# Otherwise workers of Spark would run the python3 of the PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 import pyspark
@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """TEST_REMOTE=1 runs the same tests over Spark Connect."""
+    """Starts Spark, with TEST_REMOTE=1 as a server of Spark Connect."""
     with connect_server() if "TEST_REMOTE" in os.environ else classic() as builder:
         session = builder.getOrCreate()
         yield session
@@ -55,7 +55,7 @@ def spark() -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def classic() -> Iterator[SparkSession.Builder]:
-    """Spark in a Java machine of this process."""
+    """Configures Spark in a Java machine of this process."""
     builder = SparkSession.builder.master("local[2]")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
@@ -64,7 +64,7 @@ def classic() -> Iterator[SparkSession.Builder]:
 
 @contextlib.contextmanager
 def connect_server() -> Iterator[SparkSession.Builder]:
-    """A server as `start-connect-server.sh` starts one, which shares nothing with this process but the machine."""
+    """Starts a server as `start-connect-server.sh` does, which shares only the machine with this process."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -87,7 +87,7 @@ def connect_server() -> Iterator[SparkSession.Builder]:
 
 
 def file_queue_stores() -> list[str]:
-    """The golden stores whose queues are files; the events come as an archive."""
+    """Lists the golden stores whose queues are files. The events are in an archive."""
     return sorted(path.name for path in GOLDEN.iterdir() if (path / "consumequeue").is_dir())
 
 
@@ -98,13 +98,13 @@ def golden_store(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """The folder of the golden stores."""
+    """Returns the folder of the golden stores."""
     return GOLDEN
 
 
 @pytest.fixture(scope="session")
 def events_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """7,865 events in 53 topics."""
+    """Unpacks a store of 7,865 events in 53 topics."""
     folder = tmp_path_factory.mktemp("events")
     unpack(GOLDEN / "533_events.tar.xz", folder)
     return folder / "533_events"
@@ -112,7 +112,7 @@ def events_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def queue_tables() -> Callable[..., list[pa.Table]]:
-    """What `mqstore` itself reads from each queue, in the order of a scan."""
+    """Returns a function that reads all queues with `mqstore`, in the order of a scan."""
 
     def read(path: Path, topics: Sequence[str] | None = None, columns: list[str] | None = None) -> list[pa.Table]:
         with mqstore.open(path) as store:
@@ -127,7 +127,7 @@ def queue_tables() -> Callable[..., list[pa.Table]]:
 
 
 def encode_record(topic: str, queue_id: int, queue_offset: int, physical_offset: int, body: bytes) -> bytes:
-    """A V1 record without properties."""
+    """Encodes a V1 record without properties."""
     host = struct.pack(">4si", bytes([127, 0, 0, 1]), 10911)
     name = topic.encode()
     rest = struct.pack(">IIiiqqiq", 0xDAA320A7, zlib.crc32(body) & 0x7FFFFFFF, queue_id, 0, queue_offset, physical_offset, 0, 0)
@@ -138,13 +138,13 @@ def encode_record(topic: str, queue_id: int, queue_offset: int, physical_offset:
 
 @pytest.fixture
 def write_store() -> Callable[..., None]:
-    """Write a store of one log segment, or more messages into it; its queues are what a reader dispatches from the log."""
+    """Returns a function that writes a store of one log segment and no queues, which a reader rebuilds, or appends to it."""
 
     def write(path: Path, messages: Sequence[tuple[str, int, bytes]], segment: int = 64 << 20) -> None:
         (path / "commitlog").mkdir(parents=True, exist_ok=True)
         written: dict[tuple[str, int], int] = {}
         segment_file = path / "commitlog" / f"{0:020}"
-        # Written over when it is there, as a broker appends; never cut under a reader that maps it.
+        # An existing file is overwritten in place, as by a broker, and never truncated under a reader that maps it.
         with segment_file.open("r+b" if segment_file.exists() else "w+b") as log:
             log.truncate(segment)
             for topic, queue_id, body in messages:

@@ -34,7 +34,7 @@ SEGMENT = {"option.mapped_file_size_commit_log": "65536"}
 
 
 def in_child(function: Callable[..., Any], *arguments: object) -> Any:
-    """What the function gives; None if it killed its process."""
+    """Returns the result of the function, None if it killed its process."""
     receive, send = os.pipe()
     child = os.fork()
     if child == 0:
@@ -57,7 +57,7 @@ def in_child(function: Callable[..., Any], *arguments: object) -> Any:
 
 
 def killed_at(step: int | None, target: Path, stores: str, run: int) -> list[str]:
-    """The lines of the job's code that a run goes through; the process dies before the one of this number."""
+    """Counts the lines of the code of the job that a run executes, and kills the process before a line."""
     lines: list[str] = []
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
@@ -76,7 +76,7 @@ def killed_at(step: int | None, target: Path, stores: str, run: int) -> list[str
 
 
 def write(target: Path, stores: str, run: int) -> None:
-    """A run of the job, from the plan to the commit."""
+    """Runs the job, from the plan to the commit."""
     options = {"path": str(target), "jobId": "orders", "stores": stores} | SEGMENT
     schema = SCHEMA if stores == "per-task" else StructType(SCHEMA.fields[:2])
     writer = sink.message_writer(options, schema, overwrite=False)
@@ -97,7 +97,7 @@ def rows_of(run: int, partition: int, batches: list[int]) -> list[pa.RecordBatch
 
 
 def interfere(target: Path, stores: str) -> None:
-    """A message of others, with the properties of a row of the job, between two runs."""
+    """Appends a foreign message with the properties of a row of the job."""
     if stores == "one" and (target / "commitlog").exists():
         with mqstore.open(target, "r+", mapped_file_size_commit_log=65536) as store:
             foreign = {_job.JOB_PROPERTY: "orders", _job.ROW_PROPERTY: "4"}
@@ -105,7 +105,7 @@ def interfere(target: Path, stores: str) -> None:
 
 
 def stored(target: Path, stores: str) -> list[str]:
-    """The bodies in the store or the stores, in order."""
+    """Returns the bodies of the store or stores, in order."""
     paths = sorted(target.glob("broker-*")) if stores == "per-task" else [target] if (target / "commitlog").exists() else []
     found = []
     for path in paths:
@@ -121,7 +121,7 @@ def expected(run: int) -> list[str]:
 
 
 def rerun(target: Path, stores: str) -> tuple[list[str], list[str]]:
-    """What a killed run has stored, and what is there after a run of the same job."""
+    """Returns the bodies after a killed run, and after a rerun of the same job."""
     after_kill = stored(target, stores)
     interfere(target, stores)
     write(target, stores, 1)
@@ -129,7 +129,7 @@ def rerun(target: Path, stores: str) -> tuple[list[str], list[str]]:
 
 
 def killed_again(step: int, target: Path, stores: str) -> list[str]:
-    """A run after so many that were killed, which is killed one line later than the last."""
+    """Runs the job after runs that were killed, each one line later than the run before."""
     interfere(target, stores)
     return killed_at(step, target, stores, step)
 

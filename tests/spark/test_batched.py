@@ -1,4 +1,4 @@
-"""A function of a store and a batch of rows runs over the partitions of an RDD and of a frame."""
+"""`batched`: a function of a store and a batch of rows over the partitions of an RDD or a frame."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_rdd_of_tuples_takes_a_schema(references: DataFrame, store: Path) -> 
 
 
 @needs_rdd
-def test_a_row_gives_its_values_by_name_where_it_has_the_names_of_the_schema(spark: SparkSession, store: Path) -> None:
+def test_row_values_are_matched_by_name_if_the_names_are_the_schemas(spark: SparkSession, store: Path) -> None:
     rows = spark.sparkContext.parallelize([Row(queue_offset=7, queue_id=0, topic="orders")])
     for schema in (SCHEMA, None):
         assert rows.mapPartitions(mq.batched(bodies, store, schema=schema)).collect() == [Row(queue_offset=7, body=b"a 7")]
@@ -94,7 +94,7 @@ def test_a_row_that_has_a_name_twice_keeps_both_values(spark: SparkSession, stor
 
 
 @needs_rdd
-def test_rows_and_dicts_tell_their_names(references: DataFrame, store: Path) -> None:
+def test_rows_and_dicts_have_their_names(references: DataFrame, store: Path) -> None:
     for rows in (references.rdd, references.rdd.map(Row.asDict)):
         found = rows.mapPartitions(mq.batched(bodies, store)).collect()
         assert {row.queue_offset: row.body for row in found} == EXPECTED

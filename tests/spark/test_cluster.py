@@ -1,4 +1,4 @@
-"""A job of two executor processes, whose Python workers may take less address space than the files of the store."""
+"""A job in two executors, whose Python workers have less address space than the files of the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import mqstore
 
 HERE = Path(__file__).parent
 
-# Spark has one cluster in a process, so this one has a process of its own.
+# A process has one cluster of Spark, so this test needs a process of its own.
 JOB = f"""
 import json, resource, os, sys
 sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent / "data")!r}]
@@ -34,7 +34,7 @@ def who(batches):
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         yield pa.record_batch([pa.array([os.getppid()]), pa.array([limit])], ["parent", "limit"])
 
-# Small tasks may all go to the executor that is there first.
+# Without this the first executor may run all of the small tasks.
 parents = set()
 while len(parents) < 2:
     workers = spark.range(0, 100, 1, 10).mapInArrow(who, "parent long, limit long").collect()
@@ -57,7 +57,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.slow
-def test_two_executors_with_little_memory_read_resolve_and_write_a_store_of_a_brokers_size(tmp_path: Path) -> None:
+def test_two_executors_with_little_memory_process_a_store_of_broker_size(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", mode="x", geometry="broker") as store:
         store.append_batch([("orders", bytes(1000), None, [f"k{number}"], None, number % 2) for number in range(1000)])
     command = [sys.executable, "-c", JOB, tmp_path / "store", tmp_path / "copy"]

@@ -1,4 +1,4 @@
-"""A job reads what the store held when it was planned, or fails."""
+"""A job reads the snapshot of its plan, or fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mqstore.spark.stores import plan as snapshots
 
 SEGMENT = 8192
 MESSAGES = 400
-# Bytes of a queue entry, and where a record has its queue offset.
+# The size of a queue entry, and the offset of the field queue offset in a record.
 ENTRY, QUEUE_OFFSET = 20, 20
 
 
@@ -37,7 +37,7 @@ def _nothing_open() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """400 messages in two queues and in several segments."""
+    """Creates a store of 400 messages in two queues and in several segments."""
     return make(tmp_path / "store", b"planned")
 
 
@@ -86,7 +86,7 @@ def test_a_scan_fails_when_planned_messages_expire(store: Path, opened_before: b
     expire_half(store)
     with pytest.raises(mqstore.StoreError, match="planned"):
         rows(reader, parts)
-    # What is left of the plan is read.
+    # The rest of the plan is read.
     assert len(rows(reader, parts[-1:])) > 0
 
 
@@ -102,7 +102,7 @@ def test_a_scan_fails_when_planned_messages_expire_while_a_task_reads(store: Pat
 
 
 @pytest.mark.parametrize("columns", ["body", "queue_offset"])
-def test_what_expired_is_passed_over_and_logged_if_that_does_not_fail_the_job(
+def test_expired_messages_are_skipped_and_logged_if_the_job_accepts_it(
     store: Path, caplog: pytest.LogCaptureFixture, columns: str
 ) -> None:
     reader, parts = plan(store, failOnDataLoss="false", columns=columns)
@@ -147,7 +147,7 @@ def test_a_scan_fails_when_another_store_takes_the_place(store: Path, opened_bef
             rows(reader, [part])
 
 
-def test_a_scan_fails_when_another_store_takes_the_place_while_a_task_reads(store: Path) -> None:
+def test_a_scan_fails_if_another_store_replaces_its_store_during_a_task(store: Path) -> None:
     reader, parts = plan(store)
     task: Iterator[pa.RecordBatch] = reader.read(Stretch(None, (0, parts[-1].physical[1])))
     next(task)
@@ -156,7 +156,7 @@ def test_a_scan_fails_when_another_store_takes_the_place_while_a_task_reads(stor
         list(task)
 
 
-def test_a_scan_of_queues_fails_where_a_topic_is_made_anew(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_scan_of_queues_fails_if_a_topic_was_created_again(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     reader, parts = plan(store, columns="queue_offset")
     passing, _ = plan(store, columns="queue_offset", failOnDataLoss="false")
     with mqstore.open(store, "r+") as writer:
@@ -169,10 +169,10 @@ def test_a_scan_of_queues_fails_where_a_topic_is_made_anew(store: Path, caplog: 
         entries = (queue / f"{0:020}").read_bytes()
         (queue / f"{0:020}").write_bytes(entries[MESSAGES // 2 * ENTRY :] + bytes(MESSAGES // 2 * ENTRY))
     _snapshot._cache.clear()
-    with pytest.raises(mqstore.StoreError, match="orders/0 leads to messages that came after the job was planned"):
+    with pytest.raises(mqstore.StoreError, match="orders/0 has, at queue offsets of the plan, messages that came after it"):
         [list(reader.read(part)) for part in parts]
     assert sum(batch.num_rows for part in parts for batch in passing.read(part)) == 0
-    assert caplog.text.count("the topic was deleted and made anew") == 2
+    assert caplog.text.count("the topic was deleted and created again") == 2
 
 
 def test_a_plan_of_queues_by_an_older_manifest_has_none_of_what_came_since(store: Path) -> None:
@@ -225,7 +225,7 @@ def test_resolving_and_fetching_fail_when_the_store_changed_since(
     for frame in frames[:4]:
         with pytest.raises(PythonException, match=complaint):
             frame.collect()
-    # A load plans anew.
+    # Another load takes a new snapshot.
     assert frames[4].count() > 0
 
 
@@ -235,7 +235,7 @@ def test_a_fetch_passes_over_what_expired_if_that_does_not_fail_the_job(
     store: Path, caplog: pytest.LogCaptureFixture, errors: Literal["raise", "skip"], keeps: bool
 ) -> None:
     with mqstore.open(store, mode="a") as writer:
-        # More than are read ahead at once.
+        # More batches than the read-ahead fetches.
         writer.append_batch([b"planned %d" % number for number in range(MESSAGES, 5000)], topic="orders")
     with mqstore.open(store) as reader:
         places = reader.scan(columns=["physical_offset"]).to_arrow().column(0).combine_chunks()
@@ -274,7 +274,7 @@ def damage(path: Path) -> None:
     first.write_bytes(content)
 
 
-def test_a_scan_and_a_fetch_pass_over_damage_if_told_so(spark: SparkSession, store: Path) -> None:
+def test_a_scan_and_a_fetch_skip_damage_on_request(spark: SparkSession, store: Path) -> None:
     with mqstore.open(store) as reader:
         place = reader.query("orders", "k7")[0].physical_offset
     damage(store)
@@ -295,7 +295,7 @@ def test_a_salvaged_store_is_read_but_for_what_was_lost(spark: SparkSession, sto
     assert mqstore.repair(store, dry_run=False).lost
     for columns in ("body", "queue_offset"):
         read = spark.read.format("mqstore").option("columns", columns)
-        with pytest.raises(PythonException, match='CorruptError: .*; option errors: "skip" passes over'):
+        with pytest.raises(PythonException, match='CorruptError: .*; option errors: "skip" skips'):
             read.load(str(store)).collect()
         assert read.option("errors", "skip").load(str(store)).count() == MESSAGES - 1
     offsets = spark.range(MESSAGES // 2).selectExpr("'orders' as topic", "1 as queue_id", "id as queue_offset")

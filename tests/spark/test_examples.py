@@ -14,13 +14,13 @@ EXAMPLES = Path(__file__).resolve().parent.parent.parent / "spark_examples"
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[dict[str, str]]:
-    """The environment of processes that share a Java machine: to start one takes longer than most examples. Each has a Spark
-    of its own in it. One that fails leaves its Spark there, and the next ones fail, too.
+    """Returns the environment of processes that share a Java machine, whose start takes longer than most examples. Each process
+    has its own Spark in it. A process that fails leaves its Spark running, and the next ones fail, too.
     """
     gateway = launch_gateway()
     found = gateway.gateway_parameters
     yield {"PYSPARK_GATEWAY_PORT": str(found.port), "PYSPARK_GATEWAY_SECRET": found.auth_token}
-    # It ends when its input does.
+    # The Java machine exits at the end of its input.
     gateway.proc.stdin.close()
     gateway.proc.wait()
 
@@ -41,7 +41,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
         ("map_partitions.py", ["references lead to a message"]),
         ("resolve_times.py", ["messages of topic store in 4 queues"]),
         ("many_references.py --references 50000 --messages 20000", ["of 50,000 references lead to a message"]),
-        ("backfill.py", ["|2013| 1863|", "7,865 messages of 4,075 hours; 0 hours lack messages"]),
+        ("backfill.py", ["|2013| 1863|", "7,865 messages of 4,075 hours; 0 hours miss messages"]),
         ("fetch_bodies.py", ["40 messages with 22,495 bytes of bodies"]),
         (
             "forensic_search.py",
@@ -95,7 +95,7 @@ def test_every_example_is_run() -> None:
 
 
 def main_job(java: dict[str, str], change: str) -> subprocess.CompletedProcess[str]:
-    """The main job, changed and not timed."""
+    """Runs the main job with a change and without timings."""
     code = f"""
 import sys
 sys.path.insert(0, {str(EXAMPLES)!r})
@@ -150,7 +150,7 @@ def test_importing_mqstore_imports_neither_spark_nor_arrow() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_the_package_that_spark_looks_for_imports_even_when_mqstore_does_not() -> None:
+def test_the_discovery_package_imports_even_if_mqstore_does_not() -> None:
     done = run(
         "-c",
         "import sys; sys.modules['mqstore'] = None\n"

@@ -1,4 +1,4 @@
-"""Functions of columns and of SQL look into the stores that a job was planned with."""
+"""Functions of columns and of SQL, which look up messages in the snapshots of a job."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import mqstore.spark as mq
 from mqstore.spark import functions
 
 REFERENCE = "broker string, topic string, queue_id int, queue_offset long, key string"
-# pyspark 4.0 loses the time zone of a timestamp that SQL hands over.
+# pyspark 4.0 loses the time zone of a timestamp in SQL.
 TIME = "unix_micros(time)" if pyspark.__version__.startswith("4.0.") else "time"
 
 
 def make(path: Path, name: str, messages: int = 40) -> Path:
-    """Messages "a 0", "a 1", ... in two queues; each has key k<number % 5>."""
+    """Creates a store of messages "a 0", "a 1", ... in two queues, each with the key k<number % 5>."""
     with mqstore.open(path, mode="a") as store:
         for number in range(messages):
             store.append("orders", b"%s %d" % (name.encode(), number), queue_id=number % 2, keys=[f"k{number % 5}"])
@@ -37,7 +37,7 @@ def paths(tmp_path: Path) -> dict[str, Path]:
 
 @pytest.fixture
 def references(spark: SparkSession) -> DataFrame:
-    """Two that both stores hold, one that only a holds, and those that no store holds."""
+    """Returns references: two to messages in both stores, one to a message in store a, and others to absent messages."""
     rows = [
         ("a", "orders", 0, 3, "k1"),
         ("b", "orders", 0, 3, "k1"),
@@ -85,7 +85,7 @@ def test_the_newest_hits_come_with_a_limit(references: DataFrame, paths: dict[st
 
 
 @pytest.mark.matrix
-def test_times_lead_to_the_offsets_that_the_queue_tells(spark: SparkSession, paths: dict[str, Path]) -> None:
+def test_times_resolve_to_the_offsets_of_the_queue(spark: SparkSession, paths: dict[str, Path]) -> None:
     with mqstore.open(paths["a"]) as store:
         queue = store.topics["orders"].queues[1]
         stored = sorted({message.store_time for message in queue})
@@ -160,9 +160,7 @@ def test_several_stores_need_the_broker_and_one_path_has_none(references: DataFr
         lambda store, **broker: mq.fetch(references.selectExpr("*", "queue_offset as physical_offset"), store, **broker),
     ]
     for call in calls:
-        with pytest.raises(
-            ValueError, match="needs broker=, the column that names the broker of each row: there are stores of a, b"
-        ):
+        with pytest.raises(ValueError, match="needs broker=, the column with the broker of each row: there are stores of a, b"):
             call(stores)
         with pytest.raises(ValueError, match="the store has no broker"):
             call(paths["a"], broker="broker")
@@ -196,14 +194,14 @@ def test_what_comes_after_the_plan_is_not_found(spark: SparkSession, paths: dict
         bodies.collect()
     later = spark.range(1).selectExpr(f"{end}L as physical_offset")
     assert mq.fetch(later, path).count() == 1, "a new plan finds it"
-    # A queue that began later is not there.
+    # A queue that began later is absent.
     with mqstore.open(path, mode="a") as store:
         store.append("orders", b"x", queue_id=7)
     absent = mq.resolve_times(asked.drop("queue_offset").selectExpr("topic", "7 as queue_id", "time"), path)
     assert set(column(absent, "queue_offset")) == {1}
 
 
-def test_a_queue_that_began_after_the_plan_is_not_there(spark: SparkSession, paths: dict[str, Path]) -> None:
+def test_a_queue_that_began_after_the_plan_is_absent(spark: SparkSession, paths: dict[str, Path]) -> None:
     asked = spark.sql("SELECT 'orders' AS topic, 7 AS queue_id, timestamp '2000-01-01 00:00:00' AS time")
     times = mq.resolve_times(asked, paths["a"])
     with mqstore.open(paths["a"], mode="a") as store:
@@ -221,13 +219,11 @@ def test_bodies_that_are_too_large_for_a_batch_are_refused(
     (snapshot,) = functions.plan_now(tmp_path / "store").values()
     for asked in (offsets, [offsets[0]] * 3):
         batch = functions.pa.record_batch([functions.pa.array(asked)], names=["physical_offset"])
-        with pytest.raises(
-            mqstore.StoreError, match="the bodies of a batch of 3 rows take more than 2 MiB: take them from fetch"
-        ):
+        with pytest.raises(mqstore.StoreError, match="the bodies of a batch of 3 rows take more than 2 MiB: use fetch"):
             question.answer(snapshot, batch)
 
 
-def test_a_body_that_is_not_there_fails_the_job_or_is_null(spark: SparkSession, paths: dict[str, Path]) -> None:
+def test_an_absent_body_fails_the_job_or_is_null(spark: SparkSession, paths: dict[str, Path]) -> None:
     asked = spark.createDataFrame([(0,), (None,), (1,), (10**12,), (0,)], "physical_offset long").coalesce(1)
     with pytest.raises(PySparkException, match="no message starts at physical offset|NotFoundError|CorruptError"):
         asked.select(mq.message_body("physical_offset", store=paths["a"])).collect()

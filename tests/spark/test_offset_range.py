@@ -25,14 +25,14 @@ from mqstore.spark.source import MessageDataSource, MessageReader
 Key = tuple[str, int, int]
 
 KEY = "topic,queue_id,queue_offset"
-# Queues, and the messages of each.
+# The number of messages of each queue.
 QUEUES = {("a", 0): 10, ("a", 1): 10, ("ab", 0): 6, ("b", 0): 4}
 ALL = {(*queue, offset) for queue, messages in QUEUES.items() for offset in range(messages)}
 
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
-    """A store, and the time in ms since 1970 at which the second half of each queue begins."""
+    """Creates a store. Also returns the time in ms since 1970 at which the second half of each queue begins."""
     path = tmp_path_factory.mktemp("ranges") / "store"
     with mqstore.open(path, "x") as store:
         for half in (0, 1):
@@ -52,7 +52,7 @@ def path(halves: tuple[Path, int]) -> Path:
 
 
 def keys(*queues: tuple[str, int, int, int]) -> set[Key]:
-    """The messages of some queues from a queue offset to another."""
+    """Returns the messages of half-open ranges of queue offsets."""
     return {(topic, queue_id, offset) for topic, queue_id, start, stop in queues for offset in range(start, stop)}
 
 
@@ -119,7 +119,7 @@ def test_times_of_queues_become_queue_offsets(spark: SparkSession, halves: tuple
 def test_a_start_time_after_the_last_message_fails_unless_it_means_latest(halves: tuple[Path, int]) -> None:
     path, middle = halves
     late = {"subscribe": "b", "startingOffsetsByTimestamp": json.dumps({"b": {"0": middle + 3_600_000}})}
-    with refused("b/0 holds no message that was stored at .* startingOffsetsByTimestampStrategy=latest"):
+    with refused("b/0 has no message that was stored at .* startingOffsetsByTimestampStrategy=latest"):
         planned(path, **late)
     assert rows(planned(path, startingOffsetsByTimestampStrategy="latest", **late)) == []
 
@@ -139,9 +139,12 @@ def test_a_timestamp_goes_before_times_of_queues_and_these_before_offsets(halves
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topics": "a", "subscribe": "a"}, "options topics and subscribe say which queues are read: give one of them"),
-        ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign say which queues are read: give one of them"),
-        ({"assign": '{"a": [0]}', "queueIds": "1"}, "options assign and queueIds say which queues are read: give one of them"),
+        ({"topics": "a", "subscribe": "a"}, "options topics and subscribe both name the queues of the read: give one of them"),
+        ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign both name the queues of the read: give one of them"),
+        (
+            {"assign": '{"a": [0]}', "queueIds": "1"},
+            "options assign and queueIds both name the queues of the read: give one of them",
+        ),
         ({"subscribe": "[]"}, "option subscribe names nothing to read: leave it out to read all topics"),
         ({"subscribe": "%LMQ%a", "endingOffsets": "latest"}, "option subscribe names the light queue %LMQ%a: read the topics"),
         ({"startingOffsets": "latest"}, "option startingOffsets is one of earliest, not 'latest'"),
@@ -150,7 +153,7 @@ def test_a_timestamp_goes_before_times_of_queues_and_these_before_offsets(halves
         ({"endingOffsets": '{"a": {"0": -2}}'}, r"endingOffsets: a/0 ends at a queue offset, -1 \(latest\), not -2"),
         ({"endingOffsets": '{"a": 7}'}, "option endingOffsets is JSON such as"),
         ({"endingOffsetsByTimestamp": '{"a": {"0": 1763870400}}'}, "this one looks like seconds"),
-        ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger is of a stream, which spark.readStream reads"),
+        ({"maxOffsetsPerTrigger": "5"}, r"option maxOffsetsPerTrigger is only for streams \(spark.readStream\)"),
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a duration"),
     ],
 )
@@ -201,7 +204,7 @@ def test_a_range_past_the_end_of_its_queue_fails_with_the_bounds(
 
 
 def expired(golden: Path, path: Path) -> tuple[str, int, int, int]:
-    """A store whose first segment has expired: a topic, a queue of it, and the bounds of that."""
+    """Creates a store whose first segment has expired. Returns a topic, one of its queues, and the bounds of the queue."""
     shutil.copytree(golden / "491_multifile", path)
     (path / "commitlog" / f"{0:020}").unlink()
     with mqstore.open(path) as store:
@@ -259,7 +262,7 @@ def test_a_range_ends_where_the_store_ended_when_the_job_was_planned(tmp_path: P
         for each in (reader, planned(path, startingOffsets="earliest", columns="body", manifests=written)):
             assert rows(each) == [(b"planned",)] * 5
     shutil.move(path, tmp_path / "elsewhere")
-    with refused("is not there on the driver, which has to see the queues to read queue offsets"):
+    with refused("does not exist on the driver, which needs the queues to plan ranges of queue offsets"):
         planned(path, startingOffsets="earliest", manifests=written)
 
 
@@ -299,7 +302,7 @@ def test_messages_that_expire_while_a_range_is_planned_fail_it(golden: Path, tmp
 
 
 @pytest.mark.parametrize("columns", [KEY, f"{KEY},body"])
-def test_the_parts_of_a_range_hold_each_message_once(path: Path, columns: str) -> None:
+def test_the_splits_of_a_range_have_each_message_once(path: Path, columns: str) -> None:
     for options in ({"minPartitions": "7"}, {"maxRecordsPerPartition": "3"}, {"targetPartitionBytes": "300"}):
         reader = planned(path, subscribe="a,b", startingOffsets="earliest", columns=columns, **options)
         assert len(reader.partitions()) > 1
@@ -312,7 +315,7 @@ def test_offsets_name_the_broker_below_the_topic(path: Path) -> None:
     assert sorted(found) == [("one", "b", 0, 1), ("one", "b", 0, 2), ("one", "b", 0, 3), ("two", "b", 0, 3)]
 
 
-def test_offsets_without_a_broker_hold_for_each_store_that_has_the_queue(path: Path, tmp_path: Path) -> None:
+def test_offsets_without_a_broker_apply_to_each_store_that_has_the_queue(path: Path, tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "other", "x") as store:
         store.append_batch([b"x"] * 5, topic="b")
     options = {"stores": json.dumps({"one": str(path), "two": str(tmp_path / "other")}), "columns": f"broker,{KEY}"}

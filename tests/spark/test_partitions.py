@@ -37,7 +37,7 @@ def some_queues(seed: int) -> list[QueueRange]:
 
 
 def offsets(ranges: list[QueueRange]) -> list[tuple[str, int, int, int]]:
-    """The ranges with neighbours that meet joined again."""
+    """Joins adjacent ranges."""
     joined: list[tuple[str, int, int, int]] = []
     for part in ranges:
         if joined and joined[-1][:2] == (part.topic, part.queue_id) and joined[-1][3] == part.start:
@@ -95,7 +95,7 @@ def test_a_large_store_makes_partitions_of_the_default_size_however_many() -> No
     assert count(10 << 40) == 40960
 
 
-def test_a_given_size_is_kept_whatever_the_cores() -> None:
+def test_a_given_size_does_not_depend_on_the_cores() -> None:
     assert count(1_000_001, targetPartitionBytes="1000") == 1001
 
 
@@ -136,7 +136,7 @@ def test_a_scan_of_all_is_cut_into_stretches_of_the_log(events_store: Path) -> N
 def test_a_scan_of_a_topic_is_cut_where_its_messages_lie(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         for number in range(3000):
-            # The wanted ones lie in the second half.
+            # The wanted messages are in the second half.
             store.append("wanted" if number > 1500 and number % 5 == 0 else "other", bytes(1000), queue_id=number % 3)
     reader, parts = planned(tmp_path / "s", targetPartitionBytes="40000", columns="body", topics="wanted")
     sizes = [len(part) for part in rows(reader, parts)]
@@ -181,10 +181,10 @@ def test_the_manifests_of_several_paths_bound_what_is_read(tmp_path: Path) -> No
         planned(tmp_path / "a", manifests=json.dumps(known))
 
 
-def test_a_read_of_all_topics_gives_what_a_scan_of_the_store_gives_also_where_queues_are_gone(tmp_path: Path) -> None:
+def test_a_read_of_all_topics_equals_a_store_scan_without_queues(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", "a", mapped_file_size_commit_log=65536) as store:
         store.append_batch([(topic, b"x" * 400, None, None, None, n % 2) for n in range(200) for topic in ("deleted", "kept")])
-    # As a broker deletes a topic: our stamp in the checkpoint would bring its queues back.
+    # As a broker deletes a topic. The stamp of mqstore in the checkpoint would restore the queues.
     shutil.rmtree(tmp_path / "s" / "consumequeue" / "deleted")
     with (tmp_path / "s" / "checkpoint").open("r+b") as checkpoint:
         checkpoint.truncate(24)
@@ -213,7 +213,7 @@ def test_a_read_of_all_topics_gives_what_a_scan_of_the_store_gives_also_where_qu
         planned(tmp_path / "s", topics="deleted")
 
 
-def test_each_message_of_many_queues_is_planned_once_whatever_is_asked_of_it(tmp_path: Path) -> None:
+def test_each_message_of_many_queues_is_planned_once(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         store.append_batch([(f"t{n % 10}", b"x", None, None, None, n // 10 % 20) for n in range(1000)])
     for options in ({"columns": "body"}, {"columns": "queue_id"}, {"topics": ",".join(f"t{n}" for n in range(10))}):
@@ -230,12 +230,12 @@ def test_a_process_opens_a_store_once_to_plan_and_read_it(events_store: Path) ->
 
 
 def read_calls() -> dict[str, int]:
-    """How often this process has asked for bytes of files, and how many it got; what it reads through a mapping is not in it."""
+    """Returns the counters of read calls and bytes of this process, without reads through mappings."""
     return {name: int(number) for name, number in (line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())}
 
 
 def resident_bytes(folder: Path) -> int:
-    """How much of the files there this process has read through mappings and still maps."""
+    """Returns the resident bytes of mapped files below a path."""
     found, is_inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -245,7 +245,7 @@ def resident_bytes(folder: Path) -> int:
     return found
 
 
-def test_many_queues_are_planned_by_two_small_reads_of_each_and_hardly_any_of_the_log(tmp_path: Path) -> None:
+def test_a_plan_reads_each_queue_twice_and_hardly_any_of_the_log(tmp_path: Path) -> None:
     path, queues = tmp_path / "s", 2000
     with mqstore.open(path, mode="x", mapped_file_size_consume_queue=4000) as store:
         for topic in range(queues // 8):

@@ -1,4 +1,4 @@
-"""What is pushed down decides what is read, never what is answered."""
+"""Pushed filters change which messages are read, never the result of a query."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def messages(events_store: Path) -> list[Row]:
 
 
 def some_filter(chance: random.Random, messages: list[Row]) -> spark_source.Filter:
-    """A filter of a kind that Spark pushes, of a value that some message has, or nearly has."""
+    """Returns a filter that Spark pushes, with a value that a message has or nearly has."""
     column = chance.choice(COLUMNS.split(","))
     value = chance.choice(messages)[column]
     if isinstance(value, int):
@@ -138,7 +138,7 @@ def test_a_query_whose_filters_are_pushed_gives_the_same_rows(
     assert "docs" not in condition, "what mqstore has taken over is not done again"
 
 
-def test_spark_keeps_what_was_pushed_for_later_queries_of_the_frame(pushing: SparkSession, events_store: Path) -> None:
+def test_spark_keeps_pushed_filters_for_later_queries_of_the_frame(pushing: SparkSession, events_store: Path) -> None:
     # Once this fails, filters can be pushed by default.
     frame = pushing.read.format("mqstore").option("pushdown", "true").load(str(events_store))
     assert frame.where("topic = 'grpc'").count() == 1

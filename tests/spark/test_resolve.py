@@ -23,7 +23,7 @@ REFERENCE = pa.schema([("topic", pa.string()), ("queue_id", pa.int32()), ("queue
 
 
 def references(store: mqstore.Store) -> pa.Table:
-    """Every queue offset from below min to beyond max, what does not exist, nulls, and all of it twice."""
+    """Lists all queue offsets from before min to past max, absent queues, and nulls, each twice."""
     rows: list[tuple[Any, ...]] = [
         ("no such topic", 0, 0),
         (None, 0, 0),
@@ -40,7 +40,7 @@ def references(store: mqstore.Store) -> pa.Table:
 
 
 def keys_of(store: mqstore.Store) -> pa.Table:
-    """Every key and unique key of every message, what does not exist, and nulls."""
+    """Lists all keys and unique keys of all messages, absent keys, and nulls."""
     rows: list[tuple[str | None, str | None]] = [
         ("no such topic", "k"),
         (None, "k"),
@@ -152,7 +152,7 @@ def test_fetch_from_several_stores_says_the_broker(spark: SparkSession, events_s
 
 def test_fetch_names_the_column_that_it_cannot_keep(spark: SparkSession, events_store: Path) -> None:
     asked = spark.createDataFrame([(0, "t")], "physical_offset long, topic string")
-    with pytest.raises(ValueError, match="keep names topic, but so is a column of the messages: rename it first"):
+    with pytest.raises(ValueError, match="keep names topic, which is also a column of the messages: rename it first"):
         fetch(asked, events_store, keep=["topic"])
     assert fetch(asked, events_store, columns=["body"], keep=["topic"]).first().topic == "t"
     with pytest.raises(ValueError, match="keep names order_id, but the frame has 0 columns of that name: physical_offset, topic"):
@@ -184,7 +184,7 @@ def test_a_path_and_an_open_store_answer_the_same(spark: SparkSession, events_st
 
 
 class BatchesOf:
-    """Stands for a frame, to see the batches that fetch makes of one batch of offsets."""
+    """A fake frame, to see the batches that fetch makes of one batch of offsets."""
 
     sparkSession = None
 
@@ -283,7 +283,7 @@ def test_a_store_in_the_place_of_the_frame_is_named(
         function(events_store, spark.range(1))
 
 
-def test_a_column_that_is_there_twice_is_refused(spark: SparkSession, events_store: Path) -> None:
+def test_a_duplicate_column_is_refused(spark: SparkSession, events_store: Path) -> None:
     twice = spark.createDataFrame([], "topic string, key string").selectExpr("*", "key")
     with pytest.raises(ValueError, match=r"resolve_keys needs one column key .* 2 columns of that name"):
         resolve_keys(twice, events_store)
@@ -311,7 +311,7 @@ def test_fetch_fails_where_no_record_starts(spark: SparkSession, events_store: P
         fetch(spark.createDataFrame([(offset,)], "physical_offset long"), events_store).collect()
 
 
-def test_a_store_that_is_not_there_is_reported_before_a_job_starts(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_absent_store_is_reported_before_a_job_starts(spark: SparkSession, tmp_path: Path) -> None:
     asked = spark.createDataFrame([], "topic string, key string")
     with pytest.raises(mqstore.NotAStoreError, match=str(tmp_path)):
         resolve_keys(asked, tmp_path)

@@ -61,7 +61,7 @@ def stage(writer: sink.MessageWriter, *parts: Iterable[str], partition: int = 0,
 
 
 def begin(writer: sink.MessageWriter, store: mqstore.Store, staged: list[Staged]) -> pa.Table:
-    """What a run leaves that is killed before its first append, and the rows that it would have appended."""
+    """Publishes the manifest of a run that is killed before its first append, and returns the rows of the job."""
     job = writer._job
     manifest = Manifest.of(job, staged, end=store.max_physical_offset)
     job.publish(manifest)
@@ -69,7 +69,7 @@ def begin(writer: sink.MessageWriter, store: mqstore.Store, staged: list[Staged]
 
 
 def grow_old(folder: Path) -> None:
-    """Makes all files two days older."""
+    """Sets the times of all files back by two days."""
     for each in (folder, *folder.rglob("*")):
         old = each.stat().st_mtime - 2 * 86_400
         os.utime(each, (old, old))
@@ -99,7 +99,7 @@ def test_a_thread_writes_once_it_has_made_a_frame(spark: SparkSession, tmp_path:
     frame = orders(spark)
 
     def write() -> None:
-        # Spark looks for a Python source in the session of the thread.
+        # Spark searches for Python sources in the SparkSession of the thread.
         spark.createDataFrame([(0,)], "n int")
         save(frame, tmp_path / "store")
 
@@ -116,18 +116,18 @@ def test_an_empty_frame_makes_an_empty_store(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize(
     ("columns", "options", "expected"),
     [
-        ("topic string, body string, price int", {}, '"price" is not a field of a message'),
+        ("topic string, body string, price int", {}, '"price" is no field of a message'),
         ("topic string", {}, 'expected a column "body"'),
         ("topic string, body int", {}, 'column "body" is Int32: cast it to binary first'),
         ("topic string, body string, born_time timestamp_ntz", {}, '"born_time" is a timestamp without a timezone'),
-        ("body string", {}, "the topic is a column topic of the frame, or option topic"),
+        ("body string", {}, "the topic is a column of the frame or option topic"),
         ("topic string, body string", {"topic": "orders"}, "give one of the two"),
         ("Topic string, body string", {}, "give one of the two; the columns of the frame are Topic, body"),
-        ("topic string, body string, properties struct<a: string>", {"jobId": "a"}, "with a jobId it is map<string,string>"),
-        ("topic string, body string, broker string", {}, '"broker" is not a field of a message'),
+        ("topic string, body string, properties struct<a: string>", {"jobId": "a"}, "with a jobId it must be map<string,string>"),
+        ("topic string, body string, broker string", {}, '"broker" is no field of a message'),
     ],
 )
-def test_a_wrong_schema_is_told_before_anything_is_written(
+def test_a_wrong_schema_fails_before_anything_is_written(
     spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(ValueError, match=expected):
@@ -139,8 +139,8 @@ def test_a_wrong_schema_is_told_before_anything_is_written(
     ("options", "expected"),
     [
         ({"jobID": "a", "partitions": "3"}, "unknown option partitions; accepted are path, topic, jobId"),
-        ({"path": "s3://bucket/store"}, "s3://bucket/store is no path of a file system"),
-        ({"path": "file://nas/store"}, "file://nas/store is no path of a file system: mount it on every node"),
+        ({"path": "s3://bucket/store"}, "s3://bucket/store is not a path of a file system"),
+        ({"path": "file://nas/store"}, "file://nas/store is not a path of a file system: mount it on each node"),
         ({"jobId": "a#1"}, "jobId is printable text without #"),
         ({"jobId": ""}, "jobId is printable text without #"),
         ({"jobId": "é" * 34}, "jobId is printable text without #, of 1 to 200 bytes"),
@@ -149,10 +149,10 @@ def test_a_wrong_schema_is_told_before_anything_is_written(
         ({"jobId": "a", "batchId": "1", "stores": "per-task"}, "batchId is for batches that go into one store"),
         ({"stores": "all"}, "option stores is one of one, per-task, not 'all'"),
         ({"option.flush": "1"}, "flush"),
-        ({"option.mode": "r"}, "option.mode is given, but a write opens the store for appending"),
+        ({"option.mode": "r"}, "a write chooses the mode of the store: leave option.mode out"),
     ],
 )
-def test_a_wrong_option_is_told_before_anything_is_written(tmp_path: Path, options: dict[str, str], expected: str) -> None:
+def test_a_wrong_option_fails_before_anything_is_written(tmp_path: Path, options: dict[str, str], expected: str) -> None:
     with pytest.raises((ValueError, TypeError), match=expected):
         writer(tmp_path / "store", **options)
     assert list(tmp_path.iterdir()) == []
@@ -219,7 +219,7 @@ def test_other_modes_and_streams_say_what_to_do(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.matrix
-def test_a_row_that_no_store_takes_is_told_before_the_first_is_appended(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_illegal_row_fails_before_the_first_append(spark: SparkSession, tmp_path: Path) -> None:
     frame = orders(spark).selectExpr("topic", "if(body = 'o-8', null, body) as body")
     with pytest.raises(Exception, match=r"message 2: body is null[^\0]*its batch begins with row 6 of the frame"):
         save(frame, tmp_path / "store", jobId="orders")
@@ -231,7 +231,7 @@ def test_a_row_that_no_store_takes_is_told_before_the_first_is_appended(spark: S
 # Jobs
 
 
-def test_each_row_of_a_job_says_its_job_and_number_and_keeps_its_own_properties(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_row_has_its_job_and_number_besides_its_own_properties(spark: SparkSession, tmp_path: Path) -> None:
     frame = orders(spark, 4).selectExpr("*", "map('colour', 'red') as properties", "concat('u-', body) as unique_key")
     save(frame, tmp_path / "store", jobId="orders of May")
     found = messages(tmp_path / "store")
@@ -241,7 +241,7 @@ def test_each_row_of_a_job_says_its_job_and_number_and_keeps_its_own_properties(
         assert (properties["MQSTORE_JOB"], properties["MQSTORE_ROW"], properties["colour"]) == ("orders of May", str(n), "red")
 
 
-def test_a_job_that_is_run_again_with_another_frame_is_refused_where_its_columns_tell(tmp_path: Path) -> None:
+def test_a_rerun_with_other_columns_is_refused(tmp_path: Path) -> None:
     first = writer(tmp_path / "store", jobId="orders")
     first.commit([stage(first, "abc")])
     swapped = StructType(ORDERS.fields[::-1])
@@ -267,7 +267,7 @@ def test_a_run_that_does_not_read_its_frame_says_so(tmp_path: Path, caplog: pyte
     for _ in range(2):
         run = writer(tmp_path / "store", jobId="orders")
         run.commit([stage(run, "abc")])
-    told = "job orders was begun by an earlier run, and is written with the 3 rows of that: the frame of this run is not read"
+    told = "job orders was begun by an earlier run, and is finished with its 3 rows: the frame of this run is not read"
     assert [record.message for record in caplog.records] == [told]
 
 
@@ -284,17 +284,17 @@ def test_a_job_that_is_done_is_not_written_again(spark: SparkSession, tmp_path: 
 @pytest.mark.slow
 @pytest.mark.parametrize("stores", ["one", "per-task"])
 def test_a_kill_at_any_line_of_a_job_loses_and_repeats_nothing(tmp_path: Path, stores: str) -> None:
-    # In memory where there is such a file system, because a sync costs nothing there: the processes are killed, not the machine.
+    # In memory if possible, where a sync costs nothing: the test kills processes, not the machine.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with TemporaryDirectory(dir=memory) as directory:
-        # What a killed process leaves in its temporary directory goes with the others.
+        # Removes the temporary files of killed processes, too.
         environment = os.environ | {"TMPDIR": directory}
         command = [sys.executable, HERE / "kill_at_each_line.py", f"{directory}/jobs", stores]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1200, check=False)
     assert done.returncode == 0, done.stderr
     *kills, last = map(json.loads, done.stdout.splitlines())
     for kill in kills:
-        # Whole, in order, and staged by one run: by the first one from the manifest on.
+        # Complete, in order, and staged by one run: from the manifest on, by the first one.
         assert len(kill["rows_of_run"]) == 1, kill
         assert kill["after_rerun"][: len(kill["after_kill"])] == kill["after_kill"], kill
     partial = {len(kill["after_kill"]) for kill in kills}
@@ -305,7 +305,7 @@ def test_a_kill_at_any_line_of_a_job_loses_and_repeats_nothing(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("stored", range(8))
-def test_a_rerun_goes_on_after_whatever_row_was_stored_last(tmp_path: Path, stored: int) -> None:
+def test_a_rerun_continues_after_any_row_that_was_stored_last(tmp_path: Path, stored: int) -> None:
     first = writer(tmp_path / "store", jobId="orders")
     staged = [*stage(first, "abc", "d", partition=0).staged, *stage(first, "efg", partition=1).staged]
     with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
@@ -319,9 +319,7 @@ def test_a_rerun_goes_on_after_whatever_row_was_stored_last(tmp_path: Path, stor
 
 @pytest.mark.parametrize("row", [None, "0", "3", "99", "none"])
 @pytest.mark.parametrize("stored", [0, 2, 7])
-def test_a_message_of_others_with_the_properties_of_a_job_loses_and_repeats_no_row(
-    tmp_path: Path, stored: int, row: str | None
-) -> None:
+def test_foreign_messages_with_job_properties_cost_no_row(tmp_path: Path, stored: int, row: str | None) -> None:
     first = writer(tmp_path / "store", jobId="orders")
     staged = stage(first, "abc", "defg").staged
     foreign = {"MQSTORE_JOB": "orders", "MQSTORE_RUN": "another"} | ({} if row is None else {"MQSTORE_ROW": row})
@@ -334,7 +332,7 @@ def test_a_message_of_others_with_the_properties_of_a_job_loses_and_repeats_no_r
     assert bodies(tmp_path / "store") == ["of others", *"abcdefg"[:stored], "of others", *"abcdefg"[stored:]]
 
 
-def test_rows_that_another_job_of_the_same_name_wrote_are_rows_as_any_others(tmp_path: Path) -> None:
+def test_rows_of_another_job_with_the_same_name_are_rows_like_any_other(tmp_path: Path) -> None:
     elsewhere = writer(tmp_path / "elsewhere", jobId="orders")
     elsewhere.commit([stage(elsewhere, "vwxyz")])
     with mqstore.open(tmp_path / "elsewhere") as store:
@@ -368,7 +366,7 @@ def test_a_message_that_a_broker_delivers_again_does_not_turn_a_job_back(tmp_pat
     assert bodies(tmp_path / "store") == list("abcbd")
 
 
-def test_a_store_with_another_writer_is_told_and_the_job_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_job_fails_while_another_writer_has_the_store_and_can_be_rerun(spark: SparkSession, tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536), pytest.raises(Exception, match="LockedError"):
         save(orders(spark), tmp_path / "store", jobId="orders")
     assert bodies(tmp_path / "store") == []
@@ -391,12 +389,12 @@ def test_a_job_whose_store_was_replaced_is_refused(tmp_path: Path) -> None:
             again.commit([])
 
 
-def test_a_staged_file_that_is_damaged_or_missing_is_told_before_anything_is_appended(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_staged_file_fails_before_the_first_append(tmp_path: Path) -> None:
     for change in (lambda path: path.write_bytes(path.read_bytes()[:-1]), Path.unlink):
         first = writer(tmp_path / "store", jobId="orders")
         told = stage(first, "abc")
         change(next(staging(tmp_path / "store").rglob("*.arrow")))
-        with pytest.raises(mqstore.StoreError, match="stagingPath is a directory that the driver and all tasks share"):
+        with pytest.raises(mqstore.StoreError, match="set stagingPath to a directory that the driver and all tasks share"):
             first.commit([told])
         first.abort([told])
     assert bodies(tmp_path / "store") == []
@@ -405,7 +403,7 @@ def test_a_staged_file_that_is_damaged_or_missing_is_told_before_anything_is_app
 def test_a_task_that_does_not_see_the_staging_directory_says_so(tmp_path: Path) -> None:
     elsewhere = writer(tmp_path / "store")
     elsewhere.abort([])
-    with pytest.raises(mqstore.StoreError, match="stagingPath names a directory that the driver and all tasks share"):
+    with pytest.raises(mqstore.StoreError, match="set option stagingPath to a directory that the driver and all tasks share"):
         stage(elsewhere, "abc")
 
 
@@ -475,13 +473,13 @@ def test_without_a_broker_each_partition_gets_a_store_of_its_own(spark: SparkSes
     assert list(found) == ["part-00000", "part-00001", "part-00002"]
     assert [body for part in found.values() for body in part] == [f"o-{n}" for n in range(10)]
     assert not staging(tmp_path / "stores").exists()
-    with pytest.raises(Exception, match="a store for each broker is a new one"):
+    with pytest.raises(Exception, match="a write of a store for each broker creates new stores"):
         save(orders(spark), tmp_path / "stores", stores="per-task")
 
 
 def test_a_broker_in_two_partitions_is_refused_and_no_store_is_left(spark: SparkSession, tmp_path: Path) -> None:
     frame = orders(spark).selectExpr("*", "'broker-a' as broker")
-    with pytest.raises(Exception, match=r'rows of broker broker-a lie in 3 partitions.*df\.repartition\("broker"\)'):
+    with pytest.raises(Exception, match=r'rows of broker broker-a are in 3 partitions.*df\.repartition\("broker"\)'):
         save(frame, tmp_path / "stores", stores="per-task")
     assert not (tmp_path / "stores").exists()
     assert not staging(tmp_path / "stores").exists()
@@ -491,7 +489,7 @@ def test_a_broker_in_two_partitions_is_refused_and_no_store_is_left(spark: Spark
 
 
 def python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """In a session of its own, so that it can kill all of it."""
+    """Starts a process in a process group of its own, which can be killed as a whole."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, start_new_session=True)
 
@@ -569,7 +567,7 @@ query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(
 
 
 @pytest.mark.slow
-def test_a_streaming_query_that_is_killed_and_started_again_writes_each_row_once(tmp_path: Path) -> None:
+def test_a_killed_and_restarted_streaming_query_writes_each_row_once(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for file in range(5):
@@ -587,7 +585,7 @@ def test_a_streaming_query_that_is_killed_and_started_again_writes_each_row_once
 def test_an_earlier_batch_of_a_name_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     for batch in (3, 4, 4):
         append_batch(orders(spark, 2), batch, tmp_path / "store", name="orders", **SEGMENT)
-    with pytest.raises(Exception, match="batch orders#3 comes after orders#4.*a name is for one query"):
+    with pytest.raises(Exception, match="batch orders#3 was requested after orders#4.*a name belongs to one query"):
         append_batch(orders(spark, 2), 3, tmp_path / "store", name="orders", **SEGMENT)
     with pytest.raises(ValueError, match=r"unknown option Topics \(did you mean topic\?\); accepted are path, topic, jobId"):
         append_batch(orders(spark, 2), 5, tmp_path / "store", name="orders", Topics="orders")

@@ -81,7 +81,7 @@ def test_a_store_that_grew_since_is_looked_at_again(tmp_path: Path, write_store:
     assert before.open() is after.open()
 
 
-def test_another_store_at_the_same_path_is_opened_anew(tmp_path: Path, write_store: WriteStore) -> None:
+def test_another_store_at_the_same_path_is_opened_again(tmp_path: Path, write_store: WriteStore) -> None:
     write_store(tmp_path / "store", [("t", 0, b"first"), ("t", 0, b"second")], segment=8192)
     snapshot_of(tmp_path / "store").open()
     shutil.rmtree(tmp_path / "store")
@@ -107,7 +107,7 @@ def test_a_copy_that_ends_before_the_plan_is_refused(tmp_path: Path, write_store
     write_store(tmp_path / "whole", [("t", 0, b"a"), ("t", 0, b"b")], segment=8192)
     write_store(tmp_path / "older", [("t", 0, b"a")], segment=8192)
     end = snapshot_of(tmp_path / "whole").end
-    with pytest.raises(mqstore.StoreError, match=f"ended at {end} where the job was planned"):
+    with pytest.raises(mqstore.StoreError, match=f"ended at {end} when the job was planned"):
         dataclasses.replace(snapshot_of(tmp_path / "older"), end=end).open()
 
 
@@ -148,7 +148,7 @@ def test_stores_travel_without_being_opened_and_open_once_in_a_process(events_st
         travelled.open("c")
 
 
-def test_options_of_stores_reach_the_data_source_as_they_are(events_store: Path) -> None:
+def test_options_of_stores_reach_the_data_source_unchanged(events_store: Path) -> None:
     options = {"lock_timeout": timedelta(seconds=2), "wait_time_out": timedelta(microseconds=1500), "errors": "skip"}
     stores = Stores({"a": events_store}, config=mqstore.StoreConfig(index_tags=True, errors="raise"), **options)
     expected = options | {"index_tags": True}
@@ -186,13 +186,15 @@ def test_an_open_reader_is_planned_as_it_is(tmp_path: Path, write_store: WriteSt
         assert snapshot.options == (("errors", "skip"),)
 
 
-def test_a_manifest_stands_for_a_look_at_the_store(tmp_path: Path, events_store: Path) -> None:
+def test_a_manifest_replaces_a_read_of_the_store(tmp_path: Path, events_store: Path) -> None:
     written = manifest(events_store)
     (tmp_path / "a.json").write_text(json.dumps(written))
     for given in (written, tmp_path / "a.json", (tmp_path / "a.json").as_uri()):
         stores = Stores({"a": "/not/here"}, manifests={"a": given})
         assert dataclasses.replace(plan(stores)["a"], path=str(events_store), broker=None) == snapshot_of(events_store)
-    with pytest.raises(ValueError, match=r"none that mqstore.spark.manifest or .* made: KeyError\('min_physical_offset'\)"):
+    with pytest.raises(
+        ValueError, match=r"its manifest was not written by mqstore.spark.manifest or .*: KeyError\('min_physical_offset'\)"
+    ):
         plan(Stores({"a": "/not/here"}, manifests={"a": {}}))
 
 
@@ -201,7 +203,7 @@ def test_what_the_command_manifest_prints_is_a_manifest(events_store: Path) -> N
     assert manifest(events_store).items() <= json.loads(printed).items()
 
 
-def test_bounds_of_stores_that_only_executors_see_come_from_a_task_for_each(spark: SparkSession, events_store: Path) -> None:
+def test_bounds_of_stores_that_only_executors_see_come_from_tasks(spark: SparkSession, events_store: Path) -> None:
     with mock.patch("mqstore.spark.stores.os.path.exists", return_value=False):
         found = plan(Stores({"a": events_store, "b": str(events_store)}), spark)
     assert [found[broker].end for broker in "ab"] == [snapshot_of(events_store).end] * 2
@@ -211,10 +213,10 @@ def test_bounds_of_stores_that_only_executors_see_come_from_a_task_for_each(spar
     ("make", "complaint"),
     [
         (lambda: Stores({}), "stores maps names of brokers to paths"),
-        (lambda: Stores({"": "/a"}), "the name of a broker is a str that is not empty"),
-        (lambda: Stores({"a": "/a"}, mode="a"), "mode is no option of Stores"),
+        (lambda: Stores({"": "/a"}), "the name of a broker is a non-empty str"),
+        (lambda: Stores({"a": "/a"}, mode="a"), "mode is not an option of Stores"),
         (lambda: Stores({"a": "/a"}, manifests={"b": {}}), "manifests names b, but the brokers are a"),
-        (lambda: Stores({"a": "s3://bucket/a"}), "s3://bucket/a is no path of a file system: mount it on every node"),
+        (lambda: Stores({"a": "s3://bucket/a"}), "s3://bucket/a is not a path of a file system: mount it on each node"),
     ],
 )
 def test_stores_that_cannot_be_are_refused(make: Callable[[], Stores], complaint: str) -> None:

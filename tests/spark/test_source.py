@@ -37,7 +37,7 @@ def partitions(frame: DataFrame) -> int:
     return frame.selectExpr("spark_partition_id() as part").distinct().count()
 
 
-def test_a_scan_is_what_the_queues_hold(spark: SparkSession, golden_store: Path, queue_tables: QueueTables) -> None:
+def test_a_scan_returns_the_messages_of_the_queues(spark: SparkSession, golden_store: Path, queue_tables: QueueTables) -> None:
     frame = load(spark, golden_store)
     assert frame.schema == MESSAGE_SCHEMA
     assert frame.toArrow().to_pylist() == in_log_order(queue_tables(golden_store))
@@ -83,7 +83,7 @@ def test_the_schema_that_is_taken_from_arrow_is_the_documented_one() -> None:
     assert all(field.nullable for field in MESSAGE_SCHEMA)
 
 
-def test_a_function_of_a_job_may_hold_slices_of_a_reader(spark: SparkSession, golden_store: Path) -> None:
+def test_a_function_of_a_job_may_have_slices_of_a_reader(spark: SparkSession, golden_store: Path) -> None:
     with mqstore.open(golden_store) as store:
         parts = [queue[:] for topic in store.topics.values() for queue in topic.queues]
 
@@ -126,7 +126,7 @@ def test_a_store_of_no_messages_scans_to_no_rows(spark: SparkSession, tmp_path: 
     assert frame.collect() == []
 
 
-def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
+def test_a_queue_with_an_expired_segment_is_scanned_from_its_first_message(
     spark: SparkSession, tmp_path: Path, golden: Path, queue_tables: QueueTables
 ) -> None:
     shutil.copytree(golden / "491_multifile", tmp_path / "store")
@@ -148,10 +148,10 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"zoo": "1", "TOPICC": "docs"}, "unknown option TOPICC (did you mean topics?), zoo; accepted"),
         ({"topics": "docs,no such,neither"}, "there is no topic neither, no such; "),
         ({"topics": "docs,no such"}, " has 53 topics: "),
-        ({"topics": ""}, "option topics holds an empty name: ''; leave the option out for all topics"),
-        ({"subscribe": ""}, "option subscribe holds an empty name: ''; leave the option out for all topics"),
-        ({"queueIds": ""}, "option queueIds holds an empty name: ''; leave the option out for all queue ids"),
-        ({"topics": "docs,"}, "option topics holds an empty name"),
+        ({"topics": ""}, "option topics has an empty name: ''; leave the option out for all topics"),
+        ({"subscribe": ""}, "option subscribe has an empty name: ''; leave the option out for all topics"),
+        ({"queueIds": ""}, "option queueIds has an empty name: ''; leave the option out for all queue ids"),
+        ({"topics": "docs,"}, "option topics has an empty name"),
         ({"columns": "body,bodies"}, "a message has no column 'bodies'; its columns are topic, queue_id,"),
         ({"errors": "ignore"}, "option errors is one of raise, skip, corrupt_record, not 'ignore'"),
         ({"mode": "PERMISSIVE"}, "unknown option mode (did you mean errors?); accepted are"),
@@ -167,10 +167,10 @@ def test_a_queue_whose_first_segment_expired_is_scanned_from_its_first_message(
         ({"endingTimestamp": "1763870400000000"}, "this one looks like microseconds"),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "option startingTimestamp is 2, past endingTimestamp, which is 1"),
         ({"properties": "[]"}, "option properties is a JSON object, not '[]'"),
-        ({"stores": "{"}, "option stores is no JSON object"),
+        ({"stores": "{"}, "option stores is not a JSON object"),
         ({"stores": '{"a": "/a"}'}, "both are given"),
         ({"option.recovery": "hope"}, "recovery"),
-        ({"option.mode": "a"}, "mode is no option of Stores"),
+        ({"option.mode": "a"}, "mode is not an option of Stores"),
         ({"subscrib": "docs"}, "unknown option subscrib (did you mean subscribe?); accepted"),
         ({"zoo": "1"}, "subscribe, subscribePattern, assign,"),
     ],
@@ -237,9 +237,9 @@ def test_a_store_that_is_named_twice_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "one")
     for options in ({"paths": json.dumps([str(tmp_path / "one"), str(tmp_path / "link")])}, {"path": str(tmp_path / "*")}):
-        with pytest.raises(ValueError, match=r"/(link|one) and .*/(link|one) are one store, whose messages would come twice"):
+        with pytest.raises(ValueError, match=r"/(link|one) and .*/(link|one) are the same store, which would be read twice"):
             ScanOptions.parse(options)
-    with pytest.raises(ValueError, match="option stores is no JSON object: it names a twice"):
+    with pytest.raises(ValueError, match="option stores is not a JSON object: it names a twice"):
         ScanOptions.parse({"stores": f'{{"a": "{tmp_path}/one", "a": "{tmp_path}/other"}}'})
 
 
@@ -307,7 +307,7 @@ def test_paths_may_be_several_uris_and_patterns(spark: SparkSession, golden: Pat
         load.load(str(golden / "no*such")).count()
 
 
-def test_a_path_that_is_there_as_it_is_written_is_no_pattern(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_path_that_exists_literally_is_not_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
     for name, messages in (("part[1]", 2), ("part1", 1)):
         with mqstore.open(tmp_path / name, mode="x") as store:
             store.append_batch([b"x"] * messages, topic="t")
@@ -322,7 +322,7 @@ def test_options_reach_the_open_of_the_store(spark: SparkSession, events_store: 
 
 
 def test_a_worker_with_little_address_space_reads_a_large_store(tmp_path: Path) -> None:
-    # `spark.executor.pyspark.memory=512m` limits a worker so.
+    # The limit that `spark.executor.pyspark.memory=512m` sets in a worker.
     with mqstore.open(tmp_path / "s", mode="x", geometry="broker") as store:
         store.append_batch([bytes(1000)] * 100, topic="t")
     code = f"""

@@ -35,20 +35,20 @@ def _nothing_open() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[mqstore.Store]:
-    """Open for writing; what it flushes is read."""
+    """Opens a store for writing. Streams read what it has flushed."""
     with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=1 << 16) as writer:
         yield writer
 
 
 def append(store: mqstore.Store, topic: str, messages: int, queues: int = 1) -> None:
-    """Into its queues in turn, and made durable."""
+    """Appends to the queues in turn, and flushes."""
     for number in range(messages):
         store.append(topic, b"%d" % number, queue_id=number % queues)
     store.flush()
 
 
 class Query:
-    """A streaming query without Spark: it asks a reader what Spark asks, and counts the rows."""
+    """A streaming query without Spark: it makes the calls of Spark, and counts the rows."""
 
     def __init__(self, path: str | None, start: Offsets | None = None, /, **options: str) -> None:
         self.path = path
@@ -58,7 +58,7 @@ class Query:
         self.rows: Counter[Row] = Counter()
 
     def restart(self) -> None:
-        """Goes on in a process that knows nothing but the checkpoint."""
+        """Creates a reader without state, as a restart from the checkpoint does."""
         source = MessageDataSource(self._options)
         self.reader: Any = source.streamReader(source.schema())
 
@@ -66,13 +66,13 @@ class Query:
         return travelled(self.reader.latestOffset(self.offsets, limit or self.reader.getDefaultReadLimit()))
 
     def read(self, end: Offsets) -> list[Row]:
-        """The rows of the batch that ends there."""
+        """Reads the batch with this end."""
         parts = self.reader.partitions(self.offsets, end)
         batches = [batch for part in parts for batch in self.reader.read(part)]
         return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
     def batch(self, limit: ReadLimit | None = None) -> int | None:
-        """The next batch; gives its rows, None if there is none."""
+        """Reads the next batch. Returns the number of its rows, None without a batch."""
         end = self.latest(limit)
         if end == self.offsets:
             return None
@@ -82,14 +82,14 @@ class Query:
         return len(rows)
 
     def run(self) -> list[int]:
-        """Batches until nothing is left."""
+        """Reads batches until there are no more. Returns the numbers of their rows."""
         sizes = []
         while (size := self.batch()) is not None:
             sizes.append(size)
         return sizes
 
     def read_once(self) -> dict[tuple[str, int], int]:
-        """How many messages of each queue it has read, none of them twice and none missing."""
+        """Counts the messages of each queue. Fails for a repeated or missing message."""
         assert set(self.rows.values()) <= {1}
         ends = Counter((topic, queue_id) for topic, queue_id, _ in self.rows)
         assert all((*queue, offset) in self.rows for queue, count in ends.items() for offset in range(count))
@@ -97,7 +97,7 @@ class Query:
 
 
 def travelled(offsets: Offsets) -> Offsets:
-    """As Spark gives them back."""
+    """Encodes and decodes offsets, as Spark does."""
     back: Offsets = json.loads(json.dumps(offsets))
     return back
 
@@ -132,7 +132,7 @@ def test_a_batch_that_was_planned_and_not_done_is_read_again_as_it_was(store: mq
     assert len(first) == 50
 
 
-def test_a_new_query_begins_at_the_end_unless_it_is_told_where(store: mqstore.Store) -> None:
+def test_a_new_query_begins_at_the_end_by_default(store: mqstore.Store) -> None:
     append(store, "a", 5)
     queries = {
         start: Query(store.path, startingOffsets=start) for start in ("latest", "earliest", '{"a": {"0": 3}}', '{"a": {"0": -1}}')
@@ -155,7 +155,7 @@ def test_a_new_query_begins_with_the_first_message_of_a_time(store: mqstore.Stor
         1
     ]
     after = {"startingTimestamp": str(int(ms) + 1)}
-    with refused("a/0 holds no message that was stored at .* startingOffsetsByTimestampStrategy=latest"):
+    with refused("a/0 has no message that was stored at .* startingOffsetsByTimestampStrategy=latest"):
         Query(store.path, **after)
     assert Query(store.path, startingOffsetsByTimestampStrategy="latest", **after).run() == []
 
@@ -189,9 +189,7 @@ def test_new_queues_and_topics_are_read_from_their_start(store: mqstore.Store) -
     assert Counter(topic for topic, _, _ in query.rows) == {"a": 4, "b": 5}
 
 
-def test_a_topic_that_is_not_there_when_a_query_begins_is_told_and_read_later(
-    store: mqstore.Store, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_absent_topic_is_logged_and_read_once_it_exists(store: mqstore.Store, caplog: pytest.LogCaptureFixture) -> None:
     append(store, "a", 3)
     query = Query(store.path, subscribe="a,later")
     assert caplog.messages == ["there is no topic later; the topics are a; it is read once it exists"]
@@ -258,7 +256,7 @@ def test_a_batch_waits_for_the_least_number_of_messages_but_not_for_ever(store: 
         assert query.run() == [2]
 
 
-def test_a_query_of_what_is_there_now_ends_there(store: mqstore.Store) -> None:
+def test_a_query_of_the_available_messages_ends_after_them(store: mqstore.Store) -> None:
     append(store, "a", 10)
     query = Query(store.path, startingOffsets="earliest", maxOffsetsPerTrigger="4", minOffsetsPerTrigger="3")
     query.reader.prepareForTriggerAvailableNow()
@@ -298,9 +296,7 @@ def test_what_is_flushed_of_a_queue_is_found_by_halving(store: mqstore.Store) ->
         assert set(ends_before(reader, names, 0).values()) == {0}
 
 
-def test_messages_that_expired_unread_fail_the_query_unless_it_may_lose_data(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_messages_expired_unread_fail_the_query_unless_it_may_lose_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "a", mapped_file_size_commit_log=1 << 14) as store:
         append(store, "a", 400)
@@ -319,9 +315,7 @@ def test_messages_that_expired_unread_fail_the_query_unless_it_may_lose_data(
     assert caplog.messages.count(f"a/0: its messages from queue offset 10 to {left.min_offset} have expired unread") == 1
 
 
-def test_a_query_that_may_lose_data_tells_each_loss_once_and_remembers_the_last(
-    store: mqstore.Store, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_query_that_may_lose_data_logs_each_loss_once(store: mqstore.Store, caplog: pytest.LogCaptureFixture) -> None:
     reader = Query(store.path, failOnDataLoss="false").reader
     for lost_of_batch in (["a", "b"], [], ["b"], ["c"], ["c"]):
         reader._report_loss(lost_of_batch)
@@ -342,7 +336,7 @@ def test_messages_that_expire_after_they_were_read_fail_nothing(tmp_path: Path) 
 
 
 def written(path: Path, bodies: Sequence[bytes], topic: str = "a") -> Path:
-    """A store of these messages, in place of any that is there."""
+    """Writes a store of these messages, which replaces an existing one."""
     shutil.rmtree(path, ignore_errors=True)
     with mqstore.open(path, "x") as store:
         for body in bodies:
@@ -350,20 +344,20 @@ def written(path: Path, bodies: Sequence[bytes], topic: str = "a") -> Path:
     return path
 
 
-def test_a_replaced_store_is_told_also_if_it_is_longer(tmp_path: Path) -> None:
+def test_a_replaced_store_fails_the_query_also_if_it_is_longer(tmp_path: Path) -> None:
     path = written(tmp_path / "store", [b"old"] * 5)
     query = Query(str(path), startingOffsets="earliest")
     query.run()
     written(path, [b"new"] * 9)
     for _ in range(2):
-        with lost("a/0: another store is there"):
+        with lost("a/0: another store is at the path"):
             query.latest()
         query.restart()
     assert Query(str(path), query.offsets, failOnDataLoss="false").run() == [9]
 
 
-def test_queue_offsets_that_were_given_again_are_told(tmp_path: Path) -> None:
-    """The log goes on after its third message with others, as after a power cut."""
+def test_queue_offsets_that_were_assigned_again_fail_the_query(tmp_path: Path) -> None:
+    """Replaces the messages after the third one, as after a power failure."""
     path = written(tmp_path / "store", [b"1", b"2", b"3"])
     shutil.copytree(path, tmp_path / "cut")
     with mqstore.open(path, "a") as store:
@@ -372,17 +366,17 @@ def test_queue_offsets_that_were_given_again_are_told(tmp_path: Path) -> None:
     query.run()
     shutil.rmtree(path)
     (tmp_path / "cut").rename(path)
-    with lost("a/0: its queue offsets before 5 were given again, or messages were cut from it"):
+    with lost("a/0: its queue offsets before 5 were assigned again, or messages were cut from it"):
         query.latest()
     with mqstore.open(path, "a") as store:
         append(store, "a", 7)
     query.restart()
-    with lost("a/0: its queue offsets before 5 were given again"):
+    with lost("a/0: its queue offsets before 5 were assigned again"):
         query.latest()
     assert Query(str(path), query.offsets, failOnDataLoss="false").run() == [10]
 
 
-def test_a_copy_of_the_store_goes_on_where_the_store_was(tmp_path: Path) -> None:
+def test_a_copy_of_the_store_can_take_its_place(tmp_path: Path) -> None:
     path = written(tmp_path / "store", [b"1", b"2", b"3"])
     query = Query(str(path), startingOffsets="earliest")
     query.run()
@@ -395,7 +389,7 @@ def test_a_copy_of_the_store_goes_on_where_the_store_was(tmp_path: Path) -> None
 
 
 def planned(query: Query) -> tuple[MessageStreamReader, list[RangesPart]]:
-    """The next batch, as it travels to a worker that knows nothing."""
+    """Plans the next batch, and unpickles it as a worker does."""
     parts = query.reader.partitions(query.offsets, query.latest())
     source = MessageDataSource({"path": query.path or "", "columns": KEY})
     travelling = pickle.dumps((source.streamReader(source.schema()), parts))
@@ -413,7 +407,7 @@ def test_a_batch_fails_if_messages_expire_before_its_tasks_read_them(tmp_path: P
         list(reader.read(part))
 
 
-def test_a_batch_fails_if_another_store_is_there_when_its_tasks_read_it(tmp_path: Path) -> None:
+def test_a_batch_fails_if_another_store_is_at_the_path_of_its_tasks(tmp_path: Path) -> None:
     path = written(tmp_path / "store", [b"old"] * 5)
     reader, (part,) = planned(Query(str(path), startingOffsets="earliest"))
     written(path, [b"new"] * 9)
@@ -441,7 +435,7 @@ def test_errors_decides_on_a_damaged_message_of_a_stream(tmp_path: Path, errors:
         assert sum(row[0] is None for row in query.rows) == read - 4
 
 
-def test_a_deleted_topic_is_told_unless_all_of_it_was_seen_to_be_read(tmp_path: Path, golden: Path) -> None:
+def test_a_deleted_topic_fails_the_query_unless_it_was_read_to_its_end(tmp_path: Path, golden: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(golden / "491_delay_delivered", path)
     query = Query(str(path), startingOffsets="earliest")
@@ -452,19 +446,19 @@ def test_a_deleted_topic_is_told_unless_all_of_it_was_seen_to_be_read(tmp_path: 
     with mqstore.open(path, "a") as store:
         append(store, "TopicA", 1)
     for offsets, read in ((start, 0), (end, 1)):
-        with lost(f"SCHEDULE_TOPIC_XXXX/[0-9]*, which was read up to queue offset {read}, is not there any more"):
+        with lost(f"SCHEDULE_TOPIC_XXXX/[0-9]*, which was read up to queue offset {read}, no longer exists"):
             Query(str(path), offsets).latest()
     assert query.run() == [1]
     query.restart()
     assert query.run() == []
 
 
-def test_a_topic_that_is_not_subscribed_to_any_more_is_told(store: mqstore.Store) -> None:
+def test_a_topic_that_is_no_longer_subscribed_to_fails_the_query(store: mqstore.Store) -> None:
     append(store, "a", 3)
     append(store, "b", 3)
     query = Query(store.path, startingOffsets="earliest")
     query.run()
-    with lost("a/0, which was read up to queue offset 3, is not there any more: it was deleted, or is not subscribed to"):
+    with lost("a/0, which was read up to queue offset 3, no longer exists: it was deleted, or is not subscribed to"):
         Query(store.path, query.offsets, subscribe="b").latest()
     assert Query(store.path, query.offsets, subscribe="b", failOnDataLoss="false").run() == [0]
 
@@ -488,7 +482,7 @@ def test_the_checkpoint_says_how_far_each_queue_of_each_broker_was_read(tmp_path
     assert query.run() == [2]
 
 
-def test_the_parts_of_a_batch_hold_each_message_once_whatever_their_size(store: mqstore.Store) -> None:
+def test_the_splits_of_a_batch_have_each_message_once(store: mqstore.Store) -> None:
     for number in range(600):
         store.append(f"topic-{number % 3}", bytes(100), queue_id=number % 5)
     store.flush()
@@ -522,14 +516,14 @@ def test_overlapping_spans_make_one() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign say which queues are read: give one of them"),
+        ({"subscribe": "a", "assign": "{}"}, "options subscribe and assign both name the queues of the read: give one of them"),
         ({"subscribe": "%LMQ%a"}, "option subscribe names the light queue %LMQ%a: read the topics of its messages"),
         ({"subscribe": "[]"}, "option subscribe names nothing to read"),
         ({"assign": "{}"}, "option assign names nothing to read"),
-        ({"subscribePattern": "("}, "option subscribePattern is no regular expression"),
+        ({"subscribePattern": "("}, "option subscribePattern is not a Python regular expression"),
         ({"assign": "[]"}, "option assign is a JSON object"),
         ({"assign": '{"a": 1}'}, r"option assign is JSON such as .*orders.*\[0, 1\]"),
-        ({"assign": '{"a": ["x"]}'}, "option assign holds 'x' where a whole number is expected"),
+        ({"assign": '{"a": ["x"]}'}, "option assign has 'x' instead of a whole number"),
         (
             {"assign": '{"a": {"broker-a": [0]}}'},
             "option assign names broker 'broker-a' below topic a; brokers: the store has none: option stores names",
@@ -548,9 +542,9 @@ def test_overlapping_spans_make_one() -> None:
             r"minOffsetsPerTrigger \(6\) is more than maxOffsetsPerTrigger",
         ),
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a duration such as 500ms, 30s or 15m, not 'soon'"),
-        ({"topics": "a", "subscribe": "a"}, "options topics and subscribe say which queues are read: give one of them"),
+        ({"topics": "a", "subscribe": "a"}, "options topics and subscribe both name the queues of the read: give one of them"),
         ({"topics": "%LMQ%a"}, "option topics names the light queue %LMQ%a: read the topics of its messages"),
-        ({"tags": "a"}, "option tags is refused: it is of a batch, which spark.read reads"),
+        ({"tags": "a"}, r"option tags is refused: it is only for batches \(spark.read\)"),
         ({"topik": "a"}, r"unknown option topik \(did you mean topics\?\); accepted are .* subscribe, "),
     ],
 )
@@ -559,10 +553,10 @@ def test_an_option_that_cannot_be_is_refused_by_name(options: dict[str, str], me
         StreamOptions.parse({"path": "/store", **options})
 
 
-def test_what_is_wrong_with_a_stream_is_told_where_spark_first_asks_for_an_offset(store: mqstore.Store) -> None:
+def test_a_wrong_stream_fails_at_its_first_offset(store: mqstore.Store) -> None:
     append(store, "a", 4)
     begun = Query(store.path, startingOffsets="earliest").offsets
-    # An error of streamReader itself is lost: Spark 4.3 then tells of an UnboundLocalError of its own.
+    # For an error of streamReader itself Spark 4.3 reports an UnboundLocalError.
     reader = MessageDataSource({"path": store.path, "topik": "a"}).streamReader(MESSAGE_SCHEMA)
     for ask in (reader.initialOffset, lambda: reader.latestOffset(begun, None), lambda: reader.partitions(begun, begun)):
         with refused("unknown option topik .* accepted are .* subscribe, "):
@@ -576,7 +570,7 @@ def test_starting_offsets_name_every_queue_and_no_other(store: mqstore.Store) ->
     with refused("option startingOffsets names b/0, which is not read"):
         Query(store.path, startingOffsets='{"a": {"0": 1, "1": 1}, "b": {"0": 1}}')
     beyond = '{"a": {"0": 1, "1": 30}}'
-    with lost("a/1 is to begin at queue offset 30, but holds those from 0 to 2"):
+    with lost("a/1 is to begin at queue offset 30, but has those from 0 to 2"):
         Query(store.path, startingOffsets=beyond)
     assert Query(store.path, startingOffsets=beyond, failOnDataLoss="false").run() == [1]
 
@@ -588,7 +582,7 @@ def test_what_an_older_pyspark_cannot_do_is_refused_by_name() -> None:
                 StreamOptions.parse({"path": "/store", option: "5"})
 
 
-def test_an_older_pyspark_that_does_not_say_where_a_batch_starts_reads_each_message_once(store: mqstore.Store) -> None:
+def test_a_stream_of_an_older_pyspark_reads_each_message_once(store: mqstore.Store) -> None:
     append(store, "a", 5)
     query = Query(store.path, startingOffsets="earliest")
     with mock.patch("mqstore.spark.stream._GIVES_START", new=False):

@@ -1,4 +1,4 @@
-"""Streaming queries of Spark: each message once, however they end and are started again."""
+"""Streaming queries of Spark read each message once across failures and restarts."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Row = tuple[str, int, int]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[mqstore.Store]:
-    """Open for writing; what it flushes is read."""
+    """Opens a store for writing. Streams read what it has flushed."""
     with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=1 << 16) as writer:
         yield writer
 
 
 def append(store: mqstore.Store, topic: str, messages: int) -> None:
-    """Into three queues in turn, and made durable."""
+    """Appends to three queues in turn, and flushes."""
     for number in range(messages):
         store.append(topic, b"%d" % number, queue_id=number % 3)
     store.flush()
@@ -44,7 +44,7 @@ def start(
 
 
 @pytest.mark.matrix
-def test_a_query_that_is_started_again_goes_on_after_what_it_has_written(
+def test_a_restarted_query_continues_after_the_messages_it_has_written(
     spark: SparkSession, store: mqstore.Store, tmp_path: Path
 ) -> None:
     for _ in range(2):
@@ -59,20 +59,16 @@ def test_a_query_that_is_started_again_goes_on_after_what_it_has_written(
 
 
 @pytest.mark.matrix
-def test_spark_tells_what_is_wrong_with_the_options_of_a_stream(
-    spark: SparkSession, store: mqstore.Store, tmp_path: Path
-) -> None:
+def test_spark_reports_wrong_options_of_a_stream(spark: SparkSession, store: mqstore.Store, tmp_path: Path) -> None:
     frame = spark.readStream.format("mqstore").option("tags", "a").load(store.path)
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    with pytest.raises(StreamingQueryException, match="option tags is refused: it is of a batch, which spark.read reads") as told:
+    with pytest.raises(StreamingQueryException, match=r"option tags is refused: it is only for batches \(spark.read\)") as told:
         query.awaitTermination(120)
     assert "UnboundLocalError" not in str(told.value)
 
 
 @pytest.mark.slow
-def test_spark_reads_each_message_once_though_batches_fail_before_and_after_they_are_written(
-    spark: SparkSession, store: mqstore.Store, tmp_path: Path
-) -> None:
+def test_failed_batches_lose_and_repeat_no_message(spark: SparkSession, store: mqstore.Store, tmp_path: Path) -> None:
     if os.environ.get("TEST_REMOTE"):
         pytest.skip("the function of a batch runs in a process of its own over Spark Connect")
     batches: dict[int, list[Row]] = {}
@@ -112,7 +108,7 @@ writer.option("checkpointLocation", checkpoint).start(out).awaitTermination()
 
 
 def kill_when(arguments: Sequence[str], folder: Path, batches: int) -> None:
-    """Runs the stream, and kills its Java machine and its Python processes when a folder has a file for so many batches."""
+    """Runs the stream, and kills its Java machine and Python processes when a folder has the files of a number of batches."""
     running = subprocess.Popen([sys.executable, "-c", STREAM, *arguments], start_new_session=True, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 240
@@ -126,11 +122,11 @@ def kill_when(arguments: Sequence[str], folder: Path, batches: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_query_that_is_killed_at_several_points_loses_and_repeats_nothing(
+def test_a_query_killed_at_several_points_loses_and_repeats_nothing(
     spark: SparkSession, store: mqstore.Store, tmp_path: Path
 ) -> None:
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    # Their files tell that a batch was planned, that it was written, and that it is done.
+    # Folders with a file for each batch that was planned, written, or finished.
     points = [(checkpoint / "offsets", 2), (out / "_spark_metadata", 5), (checkpoint / "commits", 8)]
     for number, (folder, batches) in enumerate(points):
         append(store, f"topic-{number}", 400)

@@ -1,14 +1,14 @@
-"""mqstore for PySpark: resolve references in bulk, fetch messages, and scan topics.
+"""mqstore for PySpark: resolves references in bulk, fetches messages, scans topics, streams and writes.
 
     from mqstore.spark import fetch, resolve_keys, resolve_offsets
 
     positions = resolve_offsets(references, "/data/store")    # + physical_offset, store_size
-    messages = fetch(positions, "/data/store")                # one row a message found
+    messages = fetch(positions, "/data/store")                # a row for each message
     orders = spark.read.format("mqstore").option("topics", "orders").load("/data/store")
     orders.write.format("mqstore").mode("append").option("jobId", "copy of 2024-05-01").save("/data/copy")
 
-Only the DataFrame API is used, so all of it also works over Spark Connect. The path must be valid on every node that reads
-it. docs/SPARK.md has every option, and says what a job finds, what it costs and what fails it.
+It uses the DataFrame API alone, so it works over Spark Connect. The path must be valid on each node that reads it. docs/SPARK.md
+has all options, what a job reads, and what fails it.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make format "mqstore" known to this session. Spark finds it by itself where `pyspark_mqstore` is installed."""
+    """Registers format "mqstore" in this session. Spark finds it without this where `pyspark_mqstore` is installed."""
     spark.dataSource.register(MessageDataSource)

@@ -1,4 +1,4 @@
-"""A function of Arrow arrays as a function of Spark columns."""
+"""Adapts functions of Arrow arrays to Spark columns: an Arrow UDF, or a pandas UDF before pyspark 4.1."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 _arrow_udf: Any = getattr(functions, "arrow_udf", None)
 
-#: Whether Spark hands Arrow arrays to a function of columns: from pyspark 4.1 on. It hands pandas series before that.
+#: True from pyspark 4.1 on, which passes Arrow arrays to a function of columns. Earlier versions pass pandas series.
 HAS_ARROW_UDF: bool = _arrow_udf is not None
 
-# Integers that may be null, which pandas would turn into floats.
+# Nullable integer types. By default pandas converts integers with nulls to floats.
 _INTEGERS = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
 
 
 def columnar(
     name: str, answer: Callable[[Sequence[pa.Array]], pa.Array], takes: Sequence[pa.DataType], gives: pa.DataType
 ) -> Any:
-    """A function of Spark columns with this name, which plans show. `takes` are the types of its columns."""
+    """Returns a function of Spark columns. Plans show its name; `takes` are the types of its columns."""
     decorate: Any = _arrow_udf or functions.pandas_udf
     function = _of_arrays(answer) if HAS_ARROW_UDF else _of_series(answer, takes, gives)
     function.__name__ = name
@@ -39,7 +39,7 @@ def _of_arrays(answer: Callable[[Sequence[pa.Array]], pa.Array]) -> Any:
 def _of_series(answer: Callable[[Sequence[pa.Array]], pa.Array], takes: Sequence[pa.DataType], gives: pa.DataType) -> Any:
     def array(series: pd.Series, kind: pa.DataType) -> pa.Array:
         if series.dtype.kind == "M":
-            raise TypeError("pyspark 4.0 hands over a timestamp without its time zone: pass unix_micros(time)")
+            raise TypeError("pyspark 4.0 passes a timestamp without its time zone: pass unix_micros(time)")
         return pa.Array.from_pandas(series, type=kind)
 
     def answered(columns: Sequence[pd.Series]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""pyarrow's compute functions. pyarrow makes them when it is imported, so no type checker knows them."""
+"""The compute functions of pyarrow. pyarrow creates them at its import, so type checkers do not know them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read asks of messages, and what of that a filter of Spark says."""
+"""Predicate pushdown: the conditions of a read, narrowed by filters of Spark."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, Literal
 
 import pyspark.sql.datasource as spark_source
 
-#: Both ends of an interval, the second exclusive.
+#: A half-open interval.
 Interval = tuple[int, int]
 
 EVERYWHERE: Interval = (0, (1 << 63) - 1)
 ALWAYS: Interval = (-(1 << 63), (1 << 63) - 1)
 
-# Columns that the entries of a queue tell.
+# The columns that a queue entry has.
 QUEUE_COLUMNS = frozenset({"topic", "queue_id", "queue_offset", "physical_offset", "store_size"})
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# An expression of tags has `||`, `*` and spaces in it; text that is not UTF-8 reads with U+FFFD in it.
+# Not an expression (`||`, `*`, spaces), and not text that was decoded from bytes other than UTF-8 (U+FFFD).
 _PLAIN_TAG = re.compile(r"[^|*\s\ufffd]+")
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Which messages are wanted; the default is all of them."""
+    """The predicate of a read, a conjunction. The default accepts every message."""
 
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
@@ -43,18 +43,18 @@ class Conditions:
 
     @property
     def match_nothing(self) -> bool:
-        """Whether no message can meet them."""
+        """True if no message can meet the conditions."""
         intervals = (self.queue_offsets, self.physical, self.time)
         has_empty_list = frozenset() in (self.topics, self.queue_ids) or self.keys == ()
         return has_empty_list or any(start >= stop for start, stop in intervals)
 
     @property
     def fit_queue_entries(self) -> bool:
-        """Whether the entry of a message tells whether it meets them."""
+        """True if a queue entry is enough to evaluate the conditions."""
         return self == Conditions(self.topics, self.queue_ids, self.queue_offsets, self.physical)
 
     def scan_arguments(self, stretch: Interval, topics: Iterable[str] | None) -> dict[str, Any]:
-        """As arguments of `Store.scan`. That has no condition of queue offsets."""
+        """Returns the arguments of `Store.scan`, which has no condition on queue offsets."""
         return {
             "topics": None if topics is None else list(topics),
             "queue_ids": None if self.queue_ids is None else sorted(self.queue_ids),
@@ -71,7 +71,7 @@ class Conditions:
 
 
 def _moment(ms: int) -> datetime | int | None:
-    """One end of an interval of times as `Store.scan` takes it: an int near 1970 would look like seconds there."""
+    """Converts a bound to what `Store.scan` accepts. It would take an int near 1970 for seconds."""
     try:
         return None if ms in ALWAYS else _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
@@ -79,13 +79,13 @@ def _moment(ms: int) -> datetime | int | None:
 
 
 def intersection(one: Interval, other: Interval) -> Interval:
-    """What is in both; an empty interval if nothing is."""
+    """Returns the intersection, an empty interval if the two are disjoint."""
     start, stop = max(one[0], other[0]), min(one[1], other[1])
     return start, max(start, stop)
 
 
 def push(conditions: Conditions, filters: Iterable[spark_source.Filter]) -> tuple[Conditions, list[spark_source.Filter]]:
-    """The conditions narrowed by these filters, and the filters that Spark has to apply all the same."""
+    """Narrows the conditions by filters. Also returns the filters that Spark still has to apply."""
     rest = []
     for each in filters:
         narrowed, is_exact = _narrow(conditions, each)
@@ -96,7 +96,7 @@ def push(conditions: Conditions, filters: Iterable[spark_source.Filter]) -> tupl
 
 
 def _narrow(conditions: Conditions, each: spark_source.Filter) -> tuple[Conditions | None, bool]:
-    """The conditions with this filter, None if they cannot say it; and whether they then say all of it."""
+    """Adds a filter to the conditions: None if they cannot express it, and True if they express it exactly."""
     attribute: Sequence[str] = getattr(each, "attribute", ())
     if len(attribute) != 1:
         return None, False
@@ -111,7 +111,7 @@ def _narrow(conditions: Conditions, each: spark_source.Filter) -> tuple[Conditio
         case "tags" if values and conditions.tags is None and all(map(_PLAIN_TAG.fullmatch, values)):
             return replace(conditions, tags=" || ".join(values)), True
         case "unique_key" if values and conditions.keys is None and "\ufffd" not in "".join(values):
-            # The keys of other messages may equal it.
+            # A key of another message may be equal to this unique key.
             return replace(conditions, keys=tuple(values)), False
         case "physical_offset" if (interval := _interval(each, values)) is not None:
             return replace(conditions, physical=intersection(conditions.physical, interval)), False
@@ -126,7 +126,7 @@ def _narrow(conditions: Conditions, each: spark_source.Filter) -> tuple[Conditio
 
 
 def _values(each: spark_source.Filter) -> list[Any] | None:
-    """The values of which a column must have one."""
+    """Returns the values of an equality or IN filter, None for any other filter."""
     match each:
         case spark_source.EqualTo() | spark_source.EqualNullSafe():
             return None if each.value is None else [each.value]
@@ -136,7 +136,7 @@ def _values(each: spark_source.Filter) -> list[Any] | None:
 
 
 def _interval(each: spark_source.Filter, values: Sequence[Any] | None, number: Any = int) -> Interval | None:
-    """The least interval with all values that a column may have, in the unit that `number` gives, rounded down."""
+    """Returns the smallest interval that covers the filter, in the unit of `number`, which rounds down."""
     least, most = ALWAYS
     if values is not None:
         return (number(min(values)), number(max(values)) + 1) if values else (0, 0)

@@ -1,12 +1,11 @@
-"""A write job on disk: what its tasks staged, its manifest, and how both become rows of a store, each once.
+"""Write jobs: a write-ahead manifest and staged files make an append of a frame idempotent.
 
-    <stagingPath>/job-<jobId>/manifest.json             which files the job is made of, in which order, and where its rows begin
+    <stagingPath>/job-<jobId>/manifest.json             the files of the job, in order, and the log offset before its first row
                              /<write>/00003-17.arrow    the rows of partition 3, as task attempt 17 staged them
 
-Every row goes into the store with its job, the run that staged it, and its number among the properties. The manifest is durable
-before the first of them, and tells the physical offset from which on they are. So a run of the job that finds a manifest ignores
-its own input, asks the store for the last row of the job, and appends those that follow. The lock of the store keeps out a
-second run.
+Each row has the job, the run that staged it, and its row number among its properties. The manifest is durable before the first
+append and has the physical offset at which the rows begin. A run that finds a manifest ignores its own input, searches the store
+for the last row of the job, and appends the rows after it. The lock of the store excludes a second run.
 """
 
 from __future__ import annotations
@@ -29,17 +28,16 @@ from mqstore._files import _make_directory, _sync
 from mqstore._native import _checksums, _landmarks
 from mqstore.spark._compute import pc
 
-#: The properties with the job that a row belongs to, the run that staged it, and the number of the row, from 0. No other job has
-#: the name of a run: a job of the same name in another store, whose rows were copied here, has others.
+#: The properties of a row: its job, the run that staged it, and its number, from 0. The name of a run is random, so rows of a job
+#: with the same name in another store, which were copied here, are not counted as rows of this job.
 JOB_PROPERTY = "MQSTORE_JOB"
 RUN_PROPERTY = "MQSTORE_RUN"
 ROW_PROPERTY = "MQSTORE_ROW"
 
 MANIFEST = "manifest.json"
-#: The name of a manifest until it is durable.
+#: The temporary name of a manifest until it is durable.
 MANIFEST_PART = f"{MANIFEST}.part"
-#: How the names of directories begin: that of a job, that of the batches of a streaming query, and that of a run in either, or
-#: beside them if the write has no jobId.
+#: Prefixes of directories: a job; the batches of a streaming query; a run, inside one of these, or beside them without a jobId.
 JOB_PREFIX, STREAM_PREFIX, RUN_PREFIX = "job-", "stream-", "write-"
 _PROPERTIES = pa.map_(pa.string(), pa.string())
 _CHUNK_BYTES = 1 << 20
@@ -47,11 +45,11 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Staged:
-    """What one task staged: a file of rows, or a store."""
+    """The output of one task: a file of rows, or a store."""
 
     partition: int
     name: str
-    """Its path below the folder of the job."""
+    """The path below the folder of the job."""
     rows: int
     checksum: int
     """The CRC-32 of the file; 0 for a store."""
@@ -59,7 +57,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a job is made of. It replaces the input of every later run."""
+    """The content of a job. It replaces the input of every later run."""
 
     key: str | None
     """The value of `JOB_PROPERTY`."""
@@ -74,14 +72,14 @@ class Manifest:
     """In the order of the rows."""
     rows: int
     end: int = 0
-    """Physical offset at which the log of the store ended before the first row; once the job is done, after the last."""
+    """The physical end of the log before the first row; after the last row once the job is done."""
     landmarks: tuple[tuple[int, int], ...] = ()
-    """Physical offset and checksum of records before `end`: another store at the same path has others."""
+    """Physical offset and checksum of records before `end`, which identify the store."""
     is_done: bool = False
 
     @classmethod
     def of(cls, job: Job, staged: Sequence[Staged], **bounds: Any) -> Manifest:
-        """What the tasks of this run staged."""
+        """Creates the manifest of what the tasks of this run staged."""
         ordered = tuple(sorted(staged, key=lambda each: each.partition))
         rows = sum(each.rows for each in ordered)
         of_job = (job.key, job.write, job.batch, job.target, job.per_task, job.topic, job.frame)
@@ -104,16 +102,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a write, as it travels to the tasks."""
+    """One run of a write. It is pickled to the tasks."""
 
     target: str
     """The store, or the directory of the stores if `per_task`."""
     per_task: bool
     topic: str | None
     frame: str
-    """What tells the frame from another one without reading it: its columns, in any order, and the topic."""
+    """A fingerprint of the frame that needs no read: its sorted columns, and the topic."""
     key: str | None
-    """None for a write that cannot be run again: it has no manifest, and its rows are appended as they are."""
+    """The id of the job; None for a write without a manifest, which a rerun repeats."""
     batch: int | None
     folder: Path
     write: str
@@ -121,10 +119,10 @@ class Job:
     store_options: dict[str, Any]
 
     def manifest(self) -> Manifest | None:
-        """What an earlier run has published, of this batch or an earlier one.
+        """Returns the manifest of an earlier run, of this batch or an earlier one.
 
-        ValueError if it is of another write, of a later batch, or of another frame, as far as the columns tell. A batch may come
-        again with other columns, from a query that was changed meanwhile.
+        Raises ValueError for the manifest of another target, of a later batch, or of a frame with other columns. A batch may be
+        repeated with other columns: by a streaming query that was changed between two runs.
         """
         if self.key is None:
             return None
@@ -136,48 +134,48 @@ class Job:
             raise ValueError(f"job {found.key} was written to {found.target}, not to {self.target}: choose another jobId")
         if found.batch is not None and self.batch is not None and found.batch > self.batch:
             raise ValueError(
-                f"batch {self.key} comes after {found.key}, which was written to {self.target}: a name is for one query and its "
-                f"checkpoint; choose another name, or remove {self.folder} to begin again"
+                f"batch {self.key} was requested after {found.key} was written to {self.target}: a name belongs to one query and "
+                f"its checkpoint; choose another name, or remove {self.folder} to begin again"
             )
         if self.batch is None and found.frame != self.frame:
             raise ValueError(
                 f"job {found.key} was begun with the columns {found.frame}, not with {self.frame}: choose another jobId for "
-                "other rows; a run with the columns of before goes on with what was begun"
+                "other rows, or run the job with its first columns to finish it"
             )
         return found
 
     def is_written_by(self, manifest: Manifest | None) -> bool:
-        """Whether this manifest, not the input of this run, says what is written."""
+        """True if this manifest, not the input of this run, has the rows to write."""
         return manifest is not None and manifest.batch == self.batch
 
     def prepare(self) -> None:
-        """Make the directory that the tasks stage into. They do not make it: one that does not see it does not share it."""
+        """Creates the directory for staged files. Tasks do not create it, to detect that it is not shared with the driver."""
         try:
             _make_directory(self.folder / self.write)
         except OSError as error:
-            error.add_note("option stagingPath names a directory that the driver and all tasks can write to")
+            error.add_note("set option stagingPath to a directory that the driver and all tasks can write to")
             raise
 
     def expect_prepared(self) -> None:
-        """StoreError where a task does not see what `prepare` made."""
+        """Raises StoreError in a task that does not see the directory that `prepare` created."""
         if not (self.folder / self.write).is_dir():
             raise mqstore.StoreError(
-                f"{self.folder / self.write}, which the driver made, is not there: option stagingPath names a directory that the "
-                "driver and all tasks share; if another run of the job was done meanwhile, run it again"
+                f"{self.folder / self.write}, which the driver created, is missing: set option stagingPath to a directory that "
+                "the driver and all tasks share; if another run of the job finished first, run this one again"
             )
 
     def publish(self, manifest: Manifest) -> None:
-        """Make the manifest durable under its name. What it names is durable since it was staged."""
+        """Replaces the manifest durably. The files that it names were synced when they were staged."""
         if self.key is not None:
             part = self.folder / MANIFEST_PART
             part.write_text(json.dumps(asdict(manifest)))
-            # The folder too, so that the manifest does not get its name before what it names has one.
+            # The entries of the staged directories must be durable before the manifest names them.
             _sync(part, self.folder)
             part.rename(self.folder / MANIFEST)
             _sync(self.folder, self.folder.parent, self.folder.parent.parent)
 
     def clear(self) -> None:
-        """Remove what is staged, of earlier runs of the job, too. The manifest stays: it says that the job is done."""
+        """Removes the staged files of all runs of the job. The manifest stays: it records that the job is done."""
         if self.key is None:
             self._remove_run()
             return
@@ -186,13 +184,13 @@ class Job:
                 shutil.rmtree(each, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Remove what this run has staged, unless a manifest names it."""
+        """Removes the files that this run staged, unless a manifest names them."""
         found = self.manifest()
         if found is None or not any(each.name.startswith(f"{self.write}/") for each in found.staged):
             self._remove_run()
 
     def _remove_run(self) -> None:
-        """Remove what this run has staged, and the directories beside the store that are empty then."""
+        """Removes the files that this run staged, and the staging directories beside the store that are empty then."""
         shutil.rmtree(self.folder / self.write, ignore_errors=True)
         for each in (self.folder, self.folder.parent):
             if each.is_relative_to(staging_beside(Path(self.target))):
@@ -201,12 +199,12 @@ class Job:
 
 
 def staging_beside(target: Path) -> Path:
-    """Where a write stages that names no other directory."""
+    """Returns the default of `stagingPath`."""
     return target.with_name(f".{target.name}.mqstore-staging")
 
 
 def stage_rows(job: Job, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:
-    """The rows of a task as a durable Arrow file; nothing if it has none."""
+    """Writes the rows of a task to a durable Arrow file, or no file without rows."""
     first = next(batches, None)
     if first is None:
         return []
@@ -221,9 +219,9 @@ def stage_rows(job: Job, batches: Iterator[pa.RecordBatch], partition: int, atte
 
 
 def append_rows(job: Job, staged: Sequence[Staged]) -> None:
-    """Append the rows of the job to its store, those that an earlier run has not appended. They are durable at the return."""
+    """Appends the rows of the job that its store does not have yet. They are durable when it returns."""
     with _open(job) as store:
-        # Not the manifest from before: now the lock of the store keeps other runs of the job out.
+        # Read again: the lock of the store now excludes other runs of the job.
         found = job.manifest()
         if found is not None:
             _expect_same_store(job, store, found)
@@ -238,19 +236,21 @@ def append_rows(job: Job, staged: Sequence[Staged]) -> None:
 
 
 def _open(job: Job) -> mqstore.Writer:
-    """Opens the store of the job, which the first run creates if it is missing."""
+    """Opens the store of the job. The first run creates a missing store."""
     is_first = job.manifest() is None
     try:
         store: mqstore.Writer = mqstore.open(job.target, "a" if is_first else "r+", **job.store_options)
         return store
     except mqstore.NotAStoreError as error:
         if not is_first:
-            error.add_note(f"job {job.key} was written to the store here: put it back, or remove {job.folder} to write it again")
+            error.add_note(
+                f"job {job.key} was written to a store at this path: restore it, or remove {job.folder} to write the job again"
+            )
         raise
 
 
 def _expect_legal(job: Job, store: mqstore.Writer, manifest: Manifest) -> None:
-    """Every row, before the first is stored: a job that cannot be finished would leave a part of its rows."""
+    """Validates all rows before the first append, so that an illegal row leaves no part of the job in the store."""
     for row, rows in rows_of(job, manifest, 0):
         try:
             store._check_batch(rows, manifest.topic)
@@ -260,7 +260,7 @@ def _expect_legal(job: Job, store: mqstore.Writer, manifest: Manifest) -> None:
 
 
 def _finish(job: Job, store: mqstore.Writer, manifest: Manifest) -> None:
-    """Append the rows that the store does not have yet, and make them durable."""
+    """Appends the rows that the store does not have yet, syncs them, and marks the job as done."""
     known = [offset for offset, _ in _landmarks(store)]
     for _, rows in rows_of(job, manifest, _stored_rows(store, manifest)):
         known[1:] = store.append_batch(rows, manifest.topic, durable=False)[-1:]
@@ -274,13 +274,13 @@ def _expect_same_store(job: Job, store: mqstore.Store, manifest: Manifest) -> No
     kept = [(offset, checksum) for offset, checksum in manifest.landmarks if offset >= store.min_physical_offset]
     if store.max_physical_offset < manifest.end or _checksums(store, [offset for offset, _ in kept]) != [crc for _, crc in kept]:
         raise mqstore.StoreError(
-            f"{store.path} is not the store that job {manifest.key} was written to, or has lost messages of it: "
+            f"{store.path} is not the store that job {manifest.key} was written to, or has lost messages of the job: "
             f"remove {job.folder} to write the job to this store"
         )
 
 
 def _stored_rows(store: mqstore.Store, manifest: Manifest) -> int:
-    """How many rows of the job are in the store: the first ones, because only the end of a log is ever lost."""
+    """Returns how many rows of the job the store has. They are the first rows, because a crash loses only the end of a log."""
     if manifest.key is None:
         return 0
     start = max(manifest.end, store.min_physical_offset)
@@ -289,18 +289,18 @@ def _stored_rows(store: mqstore.Store, manifest: Manifest) -> int:
     mine = store.scan(physical=(start, None), properties=marks, columns=["properties"], transactions="all")
     for batch in map(pa.record_batch, mine):
         rows = pc.map_lookup(batch.column("properties"), ROW_PROPERTY, "last").cast(pa.int64())
-        # Not the row that comes last: a broker that delivers a delayed message stores it a second time, after others.
+        # The maximum, not the last row: when a broker delivers a delayed message it appends the message a second time.
         last = max(last, pc.max(rows).as_py())
     if last < 0 and start > manifest.end:
         raise mqstore.StoreError(
-            f"{store.path} begins at physical offset {start} now: whether rows of job {manifest.key}, which was begun at "
-            f"{manifest.end}, have expired since cannot be told; choose another jobId to write all of them"
+            f"{store.path} now starts at physical offset {start}, after {manifest.end}, where job {manifest.key} began: rows of "
+            "the job may have expired, so the job cannot continue; choose another jobId to write all rows"
         )
     return last + 1
 
 
 def rows_of(job: Job, manifest: Manifest, first: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of the job from number `first` on, as they are appended, in batches, each with the number of its first row."""
+    """Yields the rows of the job from number `first` on in batches, each with the number of its first row."""
     row = 0
     for each in manifest.staged:
         if row + each.rows <= first:
@@ -329,9 +329,9 @@ def _expect_whole(job: Job, staged: Staged) -> None:
         found = None
     if found != staged.checksum:
         raise mqstore.StoreError(
-            f"{path} is {'missing' if found is None else 'damaged'}, which partition {staged.partition} staged: stagingPath is "
-            "a directory that the driver and all tasks share; if a run of the job had begun to append, only another jobId writes "
-            "the rows that are missing"
+            f"{path}, which partition {staged.partition} staged, is {'missing' if found is None else 'damaged'}: set stagingPath "
+            "to a directory that the driver and all tasks share; if a run has already appended rows of the job, write all rows "
+            "with another jobId"
         )
 
 
@@ -344,12 +344,12 @@ def _checksum(path: Path) -> int:
 
 
 def with_job_properties(batch: pa.RecordBatch, key: str, run: str, first: int) -> pa.RecordBatch:
-    """The rows with their job, its run and their numbers, from `first` on, as three more properties each. Where these came with
-    the rows, which another job wrote then, they are replaced.
+    """Adds three properties to each row: the job, its run, and the row number, counted from `first`. Replaces properties with
+    these names, which rows of another job have.
     """
     rows, at = batch.num_rows, batch.schema.get_field_index("properties")
     own = batch.column(at).cast(_PROPERTIES) if at >= 0 else pa.nulls(rows, _PROPERTIES)
-    # Taken anew, so that the entries of the rows are one after the other, without gaps.
+    # A take compacts the child arrays: a sliced map array has entries of other rows.
     every_row = np.arange(rows)
     own = own.take(pa.array(every_row))
     numbers = pa.array(np.arange(first, first + rows)).cast(pa.string())

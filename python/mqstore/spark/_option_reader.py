@@ -1,4 +1,4 @@
-"""One option after the other, checked: names in any case; each error names the option and what is accepted."""
+"""Typed access to the options of a read or write. Names are case-insensitive; an error has the option and what it accepts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from mqstore.spark._conditions import _EPOCH
 
-#: Before the name of an option of `mqstore.open`.
+#: The prefix of an option of `mqstore.open`.
 OPEN_PREFIX = "option."
 
-#: Times from 1980 to 2200 in units that are taken for ms, as many in a second.
+#: Times from 1980 to 2200, in seconds. A value in this range in another unit than ms is refused.
 _SECONDS = range(315_532_800, 7_258_118_400)
 _UNITS = {"seconds": 1, "microseconds": 10**6, "nanoseconds": 10**9}
 
@@ -22,10 +22,10 @@ _DURATION = ("days", "seconds", "microseconds")
 
 _T = TypeVar("_T")
 
-# The names that an option lists, where the option is not called so.
+# The things that an option lists, if the option has another name.
 _ALL_OF = {"subscribe": "topics", "queueIds": "queue ids"}
 
-# Options of other sources of Spark, by the name that they have here.
+# Options of other sources of Spark, with their names here.
 _OF_OTHER_SOURCES = {"mode": "errors"}
 
 
@@ -48,7 +48,7 @@ def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
 
 
 class OptionReader:
-    """The options as they were given, to be taken one after the other."""
+    """The options of one read or write, converted at each access."""
 
     def __init__(self, options: Mapping[str, str], accepted: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -59,11 +59,11 @@ class OptionReader:
         expect_known(options, accepted)
 
     def get(self, option: str) -> str | None:
-        """Returns the value as it was given, or None."""
+        """Returns the text of an option, or None."""
         return self._values.get(option.lower())
 
     def word(self, option: str, accepted: Mapping[str, _T], default: _T) -> _T:
-        """One of some words, in any case."""
+        """Returns the value of a word, which may have any case."""
         text = self.get(option)
         if text is None:
             return default
@@ -73,11 +73,11 @@ class OptionReader:
         raise ValueError(f"option {option} is one of {', '.join(accepted)}, not {text!r}")
 
     def is_true(self, option: str, default: bool) -> bool:
-        """A truth value."""
+        """Returns a boolean."""
         return self.word(option, {"true": True, "false": False}, default)
 
     def count(self, option: str) -> int | None:
-        """A positive number."""
+        """Returns a positive integer, or None."""
         text = self.get(option)
         if text is None:
             return None
@@ -86,7 +86,7 @@ class OptionReader:
         return int(text)
 
     def names(self, option: str) -> tuple[str, ...] | None:
-        """A list with commas, or a list of JSON: for names that hold commas, and for none."""
+        """Returns a list of names, or None. A JSON list also allows names with commas, and no name."""
         text = self.get(option)
         if text is None:
             return None
@@ -94,18 +94,18 @@ class OptionReader:
         names = tuple(dict.fromkeys(str(name).strip() for name in given))
         if "" in names:
             every = _ALL_OF.get(option, option)
-            raise ValueError(f"option {option} holds an empty name: {text!r}; leave the option out for all {every}")
+            raise ValueError(f"option {option} has an empty name: {text!r}; leave the option out for all {every}")
         return names
 
     def queue_ids(self, option: str) -> frozenset[int] | None:
-        """Some queue ids; None if it was not given."""
+        """Returns queue ids, or None."""
         names = self.names(option)
         if names is not None and not all(name.isascii() and name.isdigit() for name in names):
             raise ValueError(f"option {option} is a list of queue ids, with commas or of JSON, not {self.get(option)!r}")
         return None if names is None else frozenset(map(int, names))
 
     def json(self, option: str, kind: type[_T]) -> _T:
-        """A value of JSON, an empty one if it was not given."""
+        """Returns a JSON list or object, empty by default."""
         text = self.get(option)
         if text is None:
             return kind()
@@ -113,13 +113,13 @@ class OptionReader:
         try:
             value = json.loads(text, object_pairs_hook=_object)
         except ValueError as error:
-            raise ValueError(f"option {option} is no JSON {word}: {error}: {text!r}") from None
+            raise ValueError(f"option {option} is not a JSON {word}: {error}: {text!r}") from None
         if not isinstance(value, kind):
             raise ValueError(f"option {option} is a JSON {word}, not {text!r}")
         return value
 
     def time(self, option: str, default: int) -> int:
-        """A time in ms since 1970, or in ISO 8601 with a timezone; as ms, rounded up."""
+        """Returns a time in ms since 1970, rounded up. The text is that, or ISO 8601 with a timezone."""
         text = self.get(option)
         if text is None:
             return default
@@ -133,13 +133,13 @@ class OptionReader:
             ) from None
 
     def open_options(self) -> dict[str, Any]:
-        """Returns the options of `mqstore.open` as values of Python."""
+        """Returns the options of `mqstore.open`, converted from text."""
         found = {name: value for name, value in self._values.items() if name.startswith(OPEN_PREFIX)}
         return {name.removeprefix(OPEN_PREFIX): _python(name, value) for name, value in found.items()}
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Of a name that is there twice Python would keep the second value."""
+    """Builds a JSON object. Raises ValueError for a repeated name, of which Python would keep the second value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -148,7 +148,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def expect_ms(option: str, time: int) -> int:
-    """Returns the time. Raises ValueError for a time that is not in ms since 1970."""
+    """Returns the time. Raises ValueError for a time in another unit than ms since 1970."""
     for unit, in_a_second in _UNITS.items():
         if time // in_a_second in _SECONDS:
             raise ValueError(f"option {option} is {time}: it counts ms since 1970, and this one looks like {unit}")

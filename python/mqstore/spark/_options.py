@@ -1,4 +1,4 @@
-"""The options of a read, checked together: those of a batch, and those of a stream."""
+"""Parses and validates the options of batch reads and streams."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mqstore.spark._subscription import OffsetRange, Offsets, Subscription
 from mqstore.spark.stores import Stores, local_path
 
 if TYPE_CHECKING:
-    #: What a task does at a message that was lost or is damaged: it fails, passes over the message, or makes a row of nulls with
-    #: the error in column `_corrupt_record`.
+    #: The reaction of a task to a lost or damaged message: it fails, skips the message, or returns a row of nulls with the error
+    #: in the column `_corrupt_record`.
     _OnDamage: TypeAlias = Literal["raise", "skip", "corrupt_record"]
 
 _ERRORS: Mapping[str, _OnDamage] = {"raise": "raise", "skip": "skip", "corrupt_record": "corrupt_record"}
@@ -45,7 +45,7 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What batch and stream have in common."""
+    """The options that batches and streams share."""
 
     stores: Stores
     columns: tuple[str, ...] | None
@@ -55,7 +55,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: OptionReader) -> ReadOptions:
-        """ValueError says which option is wrong and what is accepted."""
+        """Raises ValueError for a wrong option, with what it accepts."""
         return cls(
             _stores(given),
             given.names("columns"),
@@ -67,7 +67,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """The options of one load, checked."""
+    """The options of a batch read."""
 
     read: ReadOptions
     conditions: Conditions
@@ -79,9 +79,9 @@ class ScanOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ScanOptions:
-        """ValueError says which option is wrong and what is accepted."""
+        """Raises ValueError for a wrong option, with what it accepts."""
         if option := _first_of(_OF_STREAM, options):
-            raise ValueError(f"option {option} is of a stream, which spark.readStream reads: leave it out")
+            raise ValueError(f"option {option} is only for streams (spark.readStream): leave it out")
         given = OptionReader(options, ACCEPTED)
         read = ReadOptions.parse(given)
         brokers = read.stores.brokers
@@ -99,23 +99,23 @@ class ScanOptions:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """The options of a streaming read, checked."""
+    """The options of a stream."""
 
     scan: ScanOptions
-    """The options of a batch read."""
+    """The options that plan a batch."""
     subscription: Subscription
     starting: Offsets
     max_offsets: int | None
     min_offsets: int | None
     max_delay: float
-    """Seconds that a batch waits for `min_offsets` at most."""
+    """The longest time, in seconds, that a batch waits for `min_offsets`."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
-        """ValueError says which option is wrong and what is accepted."""
+        """Raises ValueError for a wrong option, with what it accepts."""
         if option := _first_of(_OF_BATCH, options):
-            has_end = "a stream has no end; trigger(availableNow=True) reads what is there"
-            is_of_batch = "it is of a batch, which spark.read reads"
+            has_end = "a stream has no end; trigger(availableNow=True) reads what exists now"
+            is_of_batch = "it is only for batches (spark.read)"
             raise ValueError(f"option {option} is refused: {has_end if option.startswith('ending') else is_of_batch}")
         given = OptionReader(options, (*_SHARED, *_OF_STREAM))
         scan = ScanOptions(
@@ -138,7 +138,7 @@ class StreamOptions:
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
-    """Reads the options that batch and stream share. Raises ValueError for options that fit neither."""
+    """Parses the shared options. Raises ValueError for options that are valid neither for a batch nor for a stream."""
     OptionReader(options, ACCEPTED_BY_READS)
     try:
         return ScanOptions.parse(options).read
@@ -150,13 +150,13 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 
 
 def _first_of(names: Sequence[str], options: Mapping[str, str]) -> str | None:
-    """Returns the first of these names that is an option, in any case."""
+    """Returns the first of the names that is an option, case-insensitively."""
     given = {name.lower() for name in options}
     return next((name for name in names if name.lower() in given), None)
 
 
 def _expect_limits(given: OptionReader) -> None:
-    """Refuses by name what this pyspark cannot do."""
+    """Raises ValueError for options that this version of pyspark does not support."""
     if hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
         return
     for option in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
@@ -193,7 +193,7 @@ def _conditions(given: OptionReader, subscription: Subscription) -> Conditions:
 
 
 def _stores(given: OptionReader) -> Stores:
-    """One store without a broker, or several: `stores` names their brokers, several paths and a pattern are their own names."""
+    """Returns one store without a broker, or several: of option `stores`, or of several paths, which name the brokers."""
     paths = given.json("paths", list) or ([path] if (path := given.get("path")) else [])
     named = given.json("stores", dict)
     if bool(paths) == bool(named):
@@ -215,10 +215,10 @@ def _stores(given: OptionReader) -> Stores:
     for path in found:
         other = there.setdefault(os.path.realpath(path), path)
         if other != path:
-            raise ValueError(f"{other} and {path} are one store, whose messages would come twice: leave one of them out")
+            raise ValueError(f"{other} and {path} are the same store, which would be read twice: leave one of them out")
     return Stores({path: path for path in found}, manifests=manifests, **options)
 
 
 def _is_pattern(path: str) -> bool:
-    """Whether a path stands for those that it matches. One that is there as it is written stands for itself."""
+    """True for a glob pattern. A path that exists literally is not a pattern."""
     return glob.has_magic(path) and not os.path.exists(local_path(path))

@@ -1,4 +1,4 @@
-"""What each task of a scan reads: a stretch of the log, or ranges of queues where their entries tell all that is wanted."""
+"""Input splits of a batch: stretches of the log, or ranges of queues if queue entries have all wanted columns."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from mqstore.spark._positions import QueueName, ends_before, positions_of
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark._subscription import LIGHT_QUEUE_PREFIX
 
-#: Bytes that a partition reads, unless targetPartitionBytes says otherwise. Less where cores would idle, not below LEAST.
+#: The default of targetPartitionBytes. A small read has smaller partitions, of at least LEAST, to use all cores.
 TARGET_PARTITION_BYTES = 256 << 20
 LEAST_PARTITION_BYTES = 4 << 20
 
 # Bytes of a queue entry.
 _ENTRY_BYTES = 20
-# Entries of a queue that are looked at to estimate sizes, and of all queues together.
+# The sample size for the estimate of message sizes: entries of a queue, and of all queues.
 _SAMPLES, _ALL_SAMPLES = 16, 32_768
 
 
 @dataclass(frozen=True)
 class QueueRange:
-    """Queue offsets start..stop of one queue, and about how many bytes a task reads for them."""
+    """A half-open range of queue offsets of one queue, with an estimate of the bytes that a task reads for it."""
 
     topic: str
     queue_id: int
@@ -39,7 +39,7 @@ class QueueRange:
 
 
 class Stretch(InputPartition):
-    """The records of a store that start at these physical offsets."""
+    """An input split: the records of a store that start in a range of physical offsets."""
 
     def __init__(self, broker: str | None, physical: Interval) -> None:
         super().__init__(None)
@@ -48,7 +48,7 @@ class Stretch(InputPartition):
 
 
 class QueueRanges(InputPartition):
-    """Entries of queues of a store."""
+    """An input split: ranges of queue entries of a store."""
 
     def __init__(self, broker: str | None, ranges: Sequence[QueueRange]) -> None:
         super().__init__(None)
@@ -58,19 +58,19 @@ class QueueRanges(InputPartition):
 
 @dataclass(frozen=True)
 class PlannedStore:
-    """A store as a plan sees it: a snapshot, and what it has besides."""
+    """A store in a plan: its snapshot and topics."""
 
     snapshot: Snapshot
     topics: tuple[str, ...] | None
-    """The topics that have queues, of those that options name; None if only reading the log tells which there are."""
+    """The requested topics that have queues; None if only a read of the log shows which topics exist."""
     are_named: bool
-    """Whether options name topics: then those without queues are not looked for."""
+    """True if options name topics. Topics without queues are then not searched for in the log."""
     is_local: bool
-    """Whether the driver sees the store, and not only its manifest."""
+    """True if the driver sees the files of the store, not only its manifest."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, wanted: frozenset[str] | None) -> PlannedStore:
-        """Looks for the topics, if the store can be seen from here."""
+        """Plans a store. Its topics are known if this process sees its files."""
         if not os.path.exists(snapshot.path):
             return cls(snapshot, None, wanted is not None, is_local=False)
         store = snapshot.open()
@@ -80,18 +80,18 @@ class PlannedStore:
         return cls(snapshot, tuple(filter(is_wanted, store.topics)), wanted is not None, is_local=True)
 
     def queues_lead_to_all(self, conditions: Conditions) -> bool:
-        """Whether queues lead to all messages that are read. The log may have messages of other topics, whose queues are gone."""
+        """True if the queues cover all wanted messages. The log may have messages of topics whose queues were removed."""
         if self.topics is None or conditions.topics is None:
             return False
         return self.are_named or conditions.topics.issubset(self.topics)
 
     def wanted(self, conditions: Conditions) -> tuple[str, ...]:
-        """The topics with queues that are left under these conditions."""
+        """Returns the topics with queues that meet the conditions."""
         return tuple(name for name in self.topics or () if conditions.topics is None or name in conditions.topics)
 
 
 def expect_topics(stores: Iterable[PlannedStore], wanted: frozenset[str]) -> None:
-    """ValueError names a wanted topic that has queues in no store."""
+    """Raises ValueError for a wanted topic that has no queues in any store."""
     missing, some = set(wanted), ""
     for planned in stores:
         if planned.topics is None:
@@ -101,13 +101,11 @@ def expect_topics(stores: Iterable[PlannedStore], wanted: frozenset[str]) -> Non
         some += f"; {planned.snapshot.path} has {len(names)} topics: {', '.join(names[:20])}"
     if missing:
         unknown = ", ".join(sorted(missing))
-        raise ValueError(
-            f"there is no topic {unknown}{some}; what the log holds of topics without queues, a read of all topics gives"
-        )
+        raise ValueError(f"there is no topic {unknown}{some}; read all topics to find messages of topics without queues")
 
 
 def _has_queue_files(store: mqstore.Store) -> bool:
-    """Whether the store's queues are files, and not a database."""
+    """True if the queues of the store are files, not a RocksDB database."""
     try:
         store.get("", 0, 0)
     except mqstore.UnsupportedFormatError:
@@ -118,7 +116,7 @@ def _has_queue_files(store: mqstore.Store) -> bool:
 def plan_partitions(
     stores: Sequence[PlannedStore], options: ScanOptions, conditions: Conditions, by_entry: bool
 ) -> list[InputPartition]:
-    """What all tasks read together: each wanted message of each store once."""
+    """Returns input splits that together have each wanted message of each store once."""
     if conditions.match_nothing:
         return []
     shares = [_Share.of(planned, conditions, options, by_entry) for planned in stores]
@@ -132,18 +130,18 @@ def plan_partitions(
 
 @dataclass(frozen=True)
 class _Share:
-    """What is read of one store."""
+    """The work in one store, to be split into partitions."""
 
     broker: str | None
     physical: Interval
     size_bytes: int
-    """About the bytes that are wanted."""
+    """An estimate of the wanted bytes."""
     messages: int
-    """About how many these are; 0 if nobody asks."""
+    """An estimate of the wanted messages; 0 if it is not needed."""
     ranges: tuple[QueueRange, ...] | None = None
-    """What is read of queues alone."""
+    """The queue entries of a read of queues alone."""
     weights: tuple[tuple[int, int], ...] = ()
-    """Physical offsets of some messages, ascending, and how many wanted bytes each stands for; none if they lie evenly."""
+    """A sample of physical offsets, ascending, each with the wanted bytes that it represents; empty for an even distribution."""
 
     @classmethod
     def of(cls, planned: PlannedStore, conditions: Conditions, options: ScanOptions, by_entry: bool) -> _Share:
@@ -169,13 +167,13 @@ class _Share:
         return whole._sampled(store, ranges) if is_narrow else whole
 
     def _sampled(self, store: mqstore.Store, ranges: Sequence[QueueRange]) -> _Share:
-        """The same, narrowed to where the messages of these ranges lie."""
+        """Narrows the share to the locations of a sample of the ranges."""
         if not ranges:
             return replace(self, physical=(0, 0), size_bytes=0)
         found = sample(store, ranges)
         weights = tuple(sorted((offset, weight) for offset, weight in found if offset is not None))
         if len(weights) < len(found):
-            # What was lost or has expired since does not tell where it lay.
+            # The location of a lost or expired message is unknown.
             return self
         physical = intersection(self.physical, (weights[0][0], weights[-1][0] + 1))
         wanted, most = sum(weight for _, weight in weights), physical[1] - physical[0]
@@ -184,7 +182,7 @@ class _Share:
         return replace(self, physical=physical, size_bytes=wanted, weights=weights)
 
     def cut(self, count: int) -> Iterator[InputPartition]:
-        """At most so many parts of about equal bytes; none is empty."""
+        """Yields at most `count` non-empty partitions of about equal bytes."""
         if self.ranges is not None:
             yield from _pack_entries(self.broker, self.ranges, count)
             return
@@ -209,7 +207,7 @@ def _pack_entries(broker: str | None, ranges: Sequence[QueueRange], count: int) 
 
 
 def partition_count(size_bytes: int, messages: int, options: ScanOptions, share: float = 1.0) -> int:
-    """How many partitions so many bytes and messages make, which are this share of all."""
+    """Returns the number of partitions for a size in bytes and messages, which is this share of the whole read."""
     count = max(1, -(-size_bytes // (options.target_partition_bytes or TARGET_PARTITION_BYTES)))
     if options.target_partition_bytes is None:
         count = max(count, min(len(os.sched_getaffinity(0)), -(-size_bytes // LEAST_PARTITION_BYTES)))
@@ -219,14 +217,14 @@ def partition_count(size_bytes: int, messages: int, options: ScanOptions, share:
 
 
 def _in_time(store: mqstore.Store, conditions: Conditions, physical: Interval) -> Interval:
-    """The stretch in which messages of that time lie."""
+    """Narrows a stretch to the segments that have messages of the time interval."""
     asked = store.scan(**Conditions(time=conditions.time, by=conditions.by).scan_arguments(physical, None))
     iter(asked)
     return asked.covers or physical
 
 
 def queue_ranges(store: mqstore.Store, topics: Sequence[str], conditions: Conditions) -> list[QueueRange] | None:
-    """What is wanted of the queues of these topics; None if one of them has queues that are no files of this format."""
+    """Returns the wanted ranges of the topics' queues; None if queues of a topic are not files of this format."""
     found = []
     for topic in topics:
         named = store.topics.get(topic)
@@ -246,7 +244,7 @@ def queue_ranges(store: mqstore.Store, topics: Sequence[str], conditions: Condit
 
 
 def planned_ranges(store: mqstore.Store, ranges: Sequence[QueueRange], end: int) -> list[QueueRange]:
-    """The same without the messages that came when the snapshot had its end."""
+    """Cuts the ranges at the end of the snapshot."""
     if store.max_physical_offset == end:
         return list(ranges)
     names = {QueueName(None, each.topic, each.queue_id): (each.start, each.stop) for each in ranges}
@@ -255,8 +253,8 @@ def planned_ranges(store: mqstore.Store, ranges: Sequence[QueueRange], end: int)
 
 
 def sample(store: mqstore.Store, ranges: Sequence[QueueRange]) -> list[tuple[int | None, int]]:
-    """Physical offsets of some messages of these ranges, among them the first and the last of each, and how many bytes each
-    stands for; None for one that is not there.
+    """Samples messages of the ranges, with the first and the last of each. Returns physical offsets, None for missing messages,
+    each with the bytes that the message represents.
     """
     count = max(2, min(_SAMPLES, _ALL_SAMPLES // max(1, len(ranges))))
     asked = [
@@ -270,7 +268,7 @@ def sample(store: mqstore.Store, ranges: Sequence[QueueRange]) -> list[tuple[int
 
 
 def quantiles(weights: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """Physical offsets that cut what these stand for into `count` parts of about equal weight."""
+    """Returns the physical offsets that split the sample into `count` parts of about equal weight."""
     total, before = sum(weight for _, weight in weights), 0
     ends: list[int] = []
     for offset, weight in weights:
@@ -281,7 +279,7 @@ def quantiles(weights: Sequence[tuple[int, int]], count: int) -> list[int]:
 
 
 def pack(ranges: Sequence[QueueRange], count: int) -> list[list[QueueRange]]:
-    """Cut the ranges, one after the other, into at most `count` parts of about equal bytes; none is empty, none is lost."""
+    """Splits the ranges, in order, into at most `count` non-empty parts of about equal bytes."""
     total = sum(queue.size_bytes for queue in ranges)
     parts: list[list[QueueRange]] = [[] for _ in range(max(count, 1))]
     before = 0
@@ -289,7 +287,7 @@ def pack(ranges: Sequence[QueueRange], count: int) -> list[list[QueueRange]]:
         messages = queue.stop - queue.start
         at = 0
         while at < messages:
-            # The part in which message `at` begins, and the first message that begins beyond that part.
+            # The part in which message `at` begins, and the first message that begins past that part.
             part = (before * messages + at * queue.size_bytes) * len(parts) // (total * messages)
             room = total * messages * (part + 1) - before * messages * len(parts)
             end = min(messages, -(-room // (queue.size_bytes * len(parts))))

@@ -1,4 +1,4 @@
-"""Where messages of queues lie in the log."""
+"""Locations of queue offsets in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import mqstore
 
 
 class QueueName(NamedTuple):
-    """A queue: of the store of a broker, or without a broker of the only store, or of each store that has it."""
+    """The name of a queue. Without a broker: a queue of the only store, or in an option, of each store that has it."""
 
     broker: str | None
     topic: str
@@ -26,7 +26,7 @@ class QueueName(NamedTuple):
 
 
 def positions_of(store: mqstore.Store, messages: Iterable[tuple[str, int, int]]) -> list[tuple[int | None, int | None]]:
-    """Physical offset and size of messages by topic, queue id and queue offset; None for those that are not there."""
+    """Returns physical offset and size of messages, given by topic, queue id and queue offset; None for absent messages."""
     columns = list(zip(*messages, strict=True)) or [(), (), ()]
     arrays = [pa.array(column, kind) for column, kind in zip(columns, (pa.string(), pa.int32(), pa.int64()), strict=True)]
     found = pa.record_batch(store.resolve_offsets(pa.RecordBatch.from_arrays(arrays, ["topic", "queue_id", "queue_offset"])))
@@ -34,7 +34,7 @@ def positions_of(store: mqstore.Store, messages: Iterable[tuple[str, int, int]])
 
 
 def ends_before(store: mqstore.Store, queues: Mapping[QueueName, tuple[int, int]], end: int) -> dict[QueueName, int]:
-    """The queue offset of the first message of each queue, by its bounds, that is not whole before the physical offset `end`."""
+    """Returns the first queue offset of each queue whose record does not end before `end`, by a binary search in all queues."""
     ends = {name: most for name, (_, most) in queues.items()}
     last = _are_before(store, {name: most - 1 for name, (least, most) in queues.items() if least < most}, end)
     spans = {name: (queues[name][0], queues[name][1] - 1) for name, is_before in last.items() if not is_before}
@@ -49,6 +49,6 @@ def ends_before(store: mqstore.Store, queues: Mapping[QueueName, tuple[int, int]
 
 
 def _are_before(store: mqstore.Store, messages: Mapping[QueueName, int], end: int) -> dict[QueueName, bool]:
-    """Whether the records of these messages end before a physical offset; one that was lost lies before all that can be."""
+    """Compares the ends of records with a physical offset. A lost message counts as before it."""
     places = positions_of(store, [(name.topic, name.queue_id, offset) for name, offset in messages.items()])
     return {name: at is None or at + (size or 0) <= end for name, (at, size) in zip(messages, places, strict=True)}

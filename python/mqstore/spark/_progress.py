@@ -1,4 +1,4 @@
-"""How far a streaming query has read, and what the stores show besides."""
+"""The checkpoint of a streaming query, and the queues that the stores have now."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from mqstore.spark._positions import QueueName, ends_before, positions_of
 from mqstore.spark._snapshot import Landmark, Snapshot
 from mqstore.spark._subscription import EARLIEST, LATEST, Offsets, Subscription
 
-#: Up to which physical offset the log of each broker survives a power cut; None where nothing says so.
+#: The physical offset up to which the log of each broker is known to be durable; None if unknown.
 Marks = Mapping[str | None, int | None]
 
 _Json = dict[str, Any]
 
 
 class Position(NamedTuple):
-    """Up to where a queue was read."""
+    """The position of a query in a queue."""
 
     next: int
-    """The queue offset of the message that comes next."""
+    """The queue offset of the next message."""
     checksum: int | None
-    """Of the record before it: a queue that gives its offsets again has another one there. None if there is none to read."""
+    """The checksum of the record before it, which differs if the queue offset was assigned again. None without such a record."""
 
 
 class Bounds(NamedTuple):
-    """What a queue holds, by queue offset."""
+    """The queue offsets of a queue."""
 
     min: int
     max: int
     end: int
-    """A stream reads up to here: `max`, or the first message that a power cut may take away."""
+    """The end for a read: `max`, or the first message that is not durable, or is past the snapshot."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What Spark keeps in the checkpoint."""
+    """The offsets that Spark keeps in the checkpoint."""
 
     logs: Mapping[str | None, Landmark | None]
-    """The first record of each log at that time, which tells the log from another one at the same path."""
+    """The first record of each log, which identifies it."""
     queues: Mapping[QueueName, Position]
 
     @classmethod
     def from_json(cls, offsets: _Json) -> Progress:
-        """What `to_json` gave."""
+        """Decodes what `to_json` encodes."""
         logs: dict[str | None, Landmark | None] = {}
         queues: dict[QueueName, Position] = {}
         for key, of_broker in offsets.items():
@@ -60,8 +60,8 @@ class Progress:
         return cls(logs, queues)
 
     def to_json(self) -> _Json:
-        """`{broker: {"log": [offset, checksum], "topics": {topic: {queue: [next, checksum]}}}}`, "" for the store without a
-        broker. In one order, because Spark compares the text.
+        """Encodes `{broker: {"log": [offset, checksum], "topics": {topic: {queue: [next, checksum]}}}}`, with "" for the store
+        without a broker. The order is fixed, because Spark compares the text.
         """
         offsets: _Json = {broker or "": {"log": mark and list(mark), "topics": {}} for broker, mark in self.logs.items()}
         for name, position in sorted(self.queues.items()):
@@ -71,7 +71,7 @@ class Progress:
 
 
 class QueueView:
-    """The queues that a query follows, as the stores show them now."""
+    """The queues of a read, as the stores have them now."""
 
     def __init__(self, snapshots: Mapping[str | None, Snapshot], marks: Marks, subscription: Subscription) -> None:
         self.snapshots = snapshots
@@ -116,7 +116,7 @@ class QueueView:
         return f"{has_no} topic {topic}" + (there_is(topic, others) or f"; the topics are {', '.join(others[:20])}")
 
     def is_same_log(self, broker: str | None, known: Landmark | None) -> bool:
-        """Whether a broker's log still has this record, or may have had it before it expired."""
+        """True if the log of a broker has this record, or may have had it before it expired."""
         store = self.snapshots[broker].open()
         if known is None or known[0] < store.min_physical_offset:
             return True
@@ -124,7 +124,7 @@ class QueueView:
         return known[0] < store.max_physical_offset and _may_be(found, known[1])
 
     def checksums(self, nexts: Mapping[QueueName, int]) -> dict[QueueName, int | None]:
-        """Of the last record before each of these queue offsets; None for one that is not there or cannot be read."""
+        """Returns the checksum of the record before each of these queue offsets; None if it is missing or damaged."""
         found: dict[QueueName, int | None] = {}
         for broker, snapshot in self.snapshots.items():
             names = [name for name in nexts if name.broker == broker]
@@ -135,7 +135,7 @@ class QueueView:
         return found
 
     def progress(self, nexts: Mapping[QueueName, int], known: Mapping[QueueName, Position]) -> Progress:
-        """What a query that has read up to these queue offsets has to know; `known` are positions that still hold."""
+        """Returns the checkpoint of a query that has read up to these queue offsets. `known` has valid positions."""
         new = {name: offset for name, offset in nexts.items() if name not in known or known[name].next != offset}
         checksums = self.checksums(new)
         positions = {name: Position(nexts[name], checksums[name]) if name in new else known[name] for name in nexts}
@@ -143,12 +143,12 @@ class QueueView:
         return Progress(logs, positions)
 
     def latest(self) -> Progress:
-        """What could be read now."""
+        """Returns the ends of the queues."""
         return Progress(dict.fromkeys(self.snapshots), {name: Position(bounds.end, None) for name, bounds in self.bounds.items()})
 
     def resume(self, progress: Progress) -> tuple[dict[QueueName, int], dict[QueueName, str]]:
-        """The queue offset at which each queue goes on, and what is wrong with those that cannot go on where they were: these
-        begin with their first message, as new queues do.
+        """Returns the queue offset at which each queue continues, and the problems of queues that cannot continue there.
+        Those start at their first message, as new queues do.
         """
         begins = {name: bounds.min for name, bounds in self.bounds.items()}
         wrong: dict[QueueName, str] = {}
@@ -161,9 +161,9 @@ class QueueView:
         for name, position in there.items():
             least, most, _ = self.bounds[name]
             if name.broker in others:
-                wrong[name] = "another store is there"
+                wrong[name] = "another store is at the path"
             elif position.next > most or not _may_be(checksums[name], position.checksum):
-                wrong[name] = f"its queue offsets before {position.next} were given again, or messages were cut from it"
+                wrong[name] = f"its queue offsets before {position.next} were assigned again, or messages were cut from it"
             elif position.next < least:
                 wrong[name] = f"its messages from queue offset {position.next} to {least} have expired unread"
             else:
@@ -171,7 +171,7 @@ class QueueView:
         return begins, wrong
 
     def resolve(self, asked: Offsets) -> dict[QueueName, int]:
-        """Returns the queue offset of each queue. Raises ValueError unless the option names every queue that is there."""
+        """Returns the queue offset of each queue. Raises ValueError unless the option names every queue of the read."""
         if asked.times is not None:
             return self._at_times(_each(asked.times, self.bounds, asked), asked)
         words = {LATEST: lambda bounds: bounds.end, EARLIEST: lambda bounds: bounds.min}
@@ -193,7 +193,7 @@ class QueueView:
                 bounds = self.bounds[name]
                 if (offset is None or offset >= bounds.end) and not asked.is_latest_without_message:
                     raise ValueError(
-                        f"{name} holds no message that was stored at {times[name]} ms since 1970 or later: give an earlier "
+                        f"{name} has no message that was stored at {times[name]} ms since 1970 or later: give an earlier "
                         "time, or startingOffsetsByTimestampStrategy=latest to begin such a queue at its end"
                     )
                 found_at[name] = bounds.end if offset is None else min(offset, bounds.end)
@@ -201,7 +201,7 @@ class QueueView:
 
 
 def _may_be(found: int | None, known: int | None) -> bool:
-    """Whether a record may be the one that had this checksum. One that is damaged has none."""
+    """Compares checksums. None, the checksum of a damaged record, equals any other."""
     return found == known or found is None or known is None
 
 

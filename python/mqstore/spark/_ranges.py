@@ -1,4 +1,4 @@
-"""Ranges of queue offsets: resolved, planned as parts of about equal bytes, and read by tasks from the log."""
+"""Ranges of queue offsets: resolves them, splits them into partitions of about equal bytes, and reads these from the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class RangesPart(InputPartition):
-    """The part of a task: ranges of queues of a store, and the stretches of its log in which their messages lie."""
+    """An input split: ranges of queues of a store, and the stretches of its log that have their messages."""
 
     def __init__(self, snapshot: Snapshot, stretches: Sequence[Interval], ranges: Sequence[QueueRange]) -> None:
         super().__init__(None)
@@ -44,12 +44,14 @@ class RangesPart(InputPartition):
 def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, fails: bool) -> dict[QueueName, Interval]:
     """Returns the queue offsets that a batch reads of each queue.
 
-    Raises ValueError for queues that are not there, and for a range that ends before it starts. For a range that the queue does
-    not have whole, StoreError if `fails`; otherwise a log entry, and the part that is there is read.
+    Raises ValueError for an absent queue, and for a range that ends before it starts. If a queue does not have its whole range,
+    raises StoreError with `fails`; otherwise logs it and returns the part that exists.
     """
     for snapshot in snapshots.values():
         if not os.path.exists(snapshot.path):
-            raise ValueError(f"{snapshot.path} is not there on the driver, which has to see the queues to read queue offsets")
+            raise ValueError(
+                f"{snapshot.path} does not exist on the driver, which needs the queues to plan ranges of queue offsets"
+            )
     view = QueueView.at_plan(snapshots, asked.subscription)
     for snapshot in snapshots.values():
         # Checked after the bounds were read: a queue does not show how many messages of the snapshot have expired, so a range
@@ -73,8 +75,8 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
     if lost and fails:
         more = f"; and {len(lost) - 3} more queues" if len(lost) > 3 else ""
         raise mqstore.StoreError(
-            f"messages may be missed: {'; '.join(lost[:3])}{more}. Name other offsets, or set failOnDataLoss=false to read those "
-            "that are there"
+            f"messages may be missed: {'; '.join(lost[:3])}{more}. Give other offsets, or set failOnDataLoss=false to read the "
+            "messages that exist"
         )
     for each in lost:
         logging.getLogger("mqstore.spark").warning("%s", each)
@@ -88,7 +90,7 @@ def plan_range(
     conditions: Conditions,
     by_entry: bool,
 ) -> list[InputPartition]:
-    """Returns the parts of a batch: entries of queues if these have all that is asked for, otherwise stretches of the log."""
+    """Returns the input splits of a batch: queue entries if these have all wanted columns, otherwise stretches of the log."""
     ranges: dict[str | None, list[QueueRange]] = {}
     for name, interval in offsets.items():
         is_wanted = conditions.topics is None or name.topic in conditions.topics
@@ -107,7 +109,7 @@ def plan_range(
 
 
 def plan_ranges(snapshot: Snapshot, ranges: Sequence[QueueRange], options: ScanOptions, total: int) -> list[RangesPart]:
-    """Returns the parts of one store; all stores together have `total` messages."""
+    """Returns the input splits of one store; all stores together have `total` messages."""
     if not ranges:
         return []
     store = snapshot.open()
@@ -115,7 +117,7 @@ def plan_ranges(snapshot: Snapshot, ranges: Sequence[QueueRange], options: ScanO
     step = len(sampled) // len(ranges)
     spans = []
     for (first, _), (last, _) in zip(sampled[::step], sampled[step - 1 :: step], strict=True):
-        # The place of a lost message is unknown.
+        # The location of a lost message is unknown.
         spans.append((snapshot.start if first is None else first, snapshot.end if last is None else last + 1))
     stretches = union(spans)
     weights = sorted((offset, weight) for offset, weight in sampled if offset is not None)
@@ -143,14 +145,14 @@ def union(spans: Iterable[Interval]) -> list[Interval]:
 
 
 def _with_landmarks(store: mqstore.Store, snapshot: Snapshot, first: int, last: int) -> Snapshot:
-    """Returns the snapshot for a read between these two records: the log may end there, and their checksums identify it."""
+    """Returns a snapshot that ends at `last` and has the checksums of both records, which identify the log for this read."""
     checksums = zip((first, last), _checksums(store, [first, last]), strict=True)
     marks = [(offset, checksum) for offset, checksum in checksums if checksum is not None]
     return replace(snapshot, end=min(snapshot.end, last + 1), landmarks=(*snapshot.landmarks[:1], *marks))
 
 
 def read_part(part: RangesPart, conditions: Conditions, rows: Rows, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Reads the messages of a part that meet the conditions. Raises what `read_stretch` raises."""
+    """Reads the messages of an input split that meet the conditions. Raises what `read_stretch` raises."""
     missing = [name for name in _QUEUE_KEY if name not in rows.columns]
     schema = StructType([*rows.schema.fields, *(MESSAGE_SCHEMA[name] for name in missing)])
     wide = Rows(schema, (*rows.columns, *missing))

@@ -1,4 +1,4 @@
-"""What a task does: it reads its part of a store, if that is still the store of the plan, and gives the rows that Spark wants."""
+"""Task-side reads: check that the store is the one of the plan, read an input split, and convert it to Spark's columns."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mqstore.spark._schema import BROKER, CORRUPT_RECORD
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark.resolve import BATCH_BYTES, log_skipped
 
-# Entries of a queue that are read at once.
+# Queue entries of one read.
 _ENTRIES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that Spark wants: its schema, and the names by which mqstore knows the columns."""
+    """The result columns: the schema of Spark, and mqstore's names of its columns."""
 
     schema: StructType
     columns: tuple[str, ...]
@@ -41,12 +41,12 @@ class Rows:
         object.__setattr__(self, "of_message", names or ("queue_id",))
 
     def arrow_schema(self) -> pa.Schema:
-        """As Spark compares it with each batch."""
+        """Returns the schema with which Spark compares each batch."""
         kinds = {BROKER: pa.string(), CORRUPT_RECORD: pa.string()} | {each.name: each.type for each in pa.schema(_no_messages())}
         return pa.schema([(given, kinds[name]) for given, name in zip(self.schema.names, self.columns, strict=True)])
 
     def batch(self, schema: pa.Schema, found: pa.RecordBatch, broker: str | None) -> pa.RecordBatch:
-        """A batch of messages with the columns that no message has."""
+        """Adds the columns that are not columns of a message."""
         if found.schema.equals(schema):
             return found
         rows = found.num_rows
@@ -60,7 +60,7 @@ class Rows:
     def corrupt(
         self, schema: pa.Schema, error: mqstore.StoreError, physical_offset: int | None, broker: str | None
     ) -> pa.RecordBatch:
-        """Returns the row of a message that cannot be read, with what is wrong and no advice: the reader has the row."""
+        """Returns the row of an unreadable message. Its error has no remedy: the option that returns the row is the remedy."""
         error.advice = None
         known = {BROKER: broker, CORRUPT_RECORD: str(error), "physical_offset": physical_offset}
         arrays = [pa.array([known.get(name)], kind) for name, kind in zip(self.columns, schema.types, strict=True)]
@@ -68,7 +68,7 @@ class Rows:
 
 
 def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """The messages of a stretch of the log. StoreError if the store does not hold all of it any more."""
+    """Reads a stretch of the log. Raises StoreError if a part of it has expired, unless `fail_on_data_loss` is off."""
     schema, physical = rows.arrow_schema(), asked["physical"]
     store = snapshot.open()
     expiry = _ExpiryCheck(snapshot, physical[0], options.fail_on_data_loss)
@@ -101,7 +101,7 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
 
 
 class _ExpiryCheck:
-    """Whether what is read is still there, asked after each read: a reader looks for its files when it first needs them."""
+    """A detector of expiry during a read. A reader opens files lazily, so the check runs after each batch."""
 
     def __init__(self, snapshot: Snapshot, start: int, fails: bool) -> None:
         self._snapshot = snapshot
@@ -110,28 +110,28 @@ class _ExpiryCheck:
         self._gone = start
 
     def check(self) -> None:
-        """StoreError if another store is there, and, if that fails the job, if the first of it has expired."""
+        """Raises StoreError for another store, and if expiry fails the job, for an expired start of the stretch."""
         self._gone = max(self._gone, self._snapshot.open().min_physical_offset)
         if self._fails and self._gone > self._start:
             raise expired(self._snapshot, f"the log from physical offset {self._start} to {self._gone}")
 
     def log(self, stop: int) -> None:
-        """Tell, in the log of a worker, what was passed over."""
+        """Logs the stretch that was skipped because it has expired."""
         if self._gone > self._start:
             stretch = f"{self._start} to {min(self._gone, stop)}"
             logging.getLogger("mqstore.spark").warning("%s: physical offsets %s have expired", self._snapshot.path, stretch)
 
 
 def expired(snapshot: Snapshot, what: str) -> mqstore.StoreError:
-    """What a job fails with that misses something."""
+    """Returns the error of a job that misses expired messages."""
     return mqstore.StoreError(
-        f"{snapshot.path}: {what} expired after the job was planned; start the job again, or read what is left with "
+        f"{snapshot.path}: {what} expired after the job was planned; start the job again, or read the rest with "
         "failOnDataLoss=false"
     )
 
 
 def _physical_offset(store: mqstore.Store, error: mqstore.CorruptError) -> int | None:
-    """Where the damage lies, if that is in the log: a segment is named by the offset at which it starts."""
+    """Returns the physical offset of damage in the log, None for another file. A segment's name is its first offset."""
     folder, name = os.path.split(error.path)
     return int(name) + error.offset if os.path.basename(folder) == "commitlog" and name.isdigit() else None
 
@@ -139,7 +139,7 @@ def _physical_offset(store: mqstore.Store, error: mqstore.CorruptError) -> int |
 def read_queues(
     snapshot: Snapshot, part: QueueRange, conditions: Conditions, rows: Rows, options: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """What the entries of a queue tell of its messages. Those themselves are not read."""
+    """Reads the columns that queue entries have, without a read of the messages."""
     schema = rows.arrow_schema()
     physical = intersection(conditions.physical, (snapshot.start, snapshot.end))
     topic = pa.repeat(pa.scalar(part.topic, pa.string()), _ENTRIES)
@@ -163,10 +163,10 @@ def read_queues(
 
 
 def _report_loss(snapshot: Snapshot, part: QueueRange, options: ReadOptions) -> None:
-    """StoreError, or an entry in the log of a worker, tells that a queue gives its offsets again."""
+    """Raises StoreError, or logs, that a queue assigned its offsets again."""
     lost = (
-        f"{snapshot.path}: {part.topic}/{part.queue_id} leads to messages that came after the job was planned where those of the "
-        "plan were: the topic was deleted and made anew"
+        f"{snapshot.path}: {part.topic}/{part.queue_id} has, at queue offsets of the plan, messages that came after it: the "
+        "topic was deleted and created again"
     )
     if options.fail_on_data_loss:
         raise mqstore.StoreError(f"{lost}; start the job again")
@@ -174,7 +174,7 @@ def _report_loss(snapshot: Snapshot, part: QueueRange, options: ReadOptions) -> 
 
 
 def _within(entries: pa.RecordBatch, physical: Interval) -> pa.RecordBatch:
-    """Those whose messages lie in this stretch of the log; they ascend."""
+    """Keeps the entries whose messages are in a stretch of the log."""
     offsets = entries.column("physical_offset")
     is_in = pc.and_(pc.greater_equal(offsets, physical[0]), pc.less(offsets, physical[1]))
     return entries if offsets.null_count == 0 and pc.all(is_in).as_py() else entries.filter(is_in)
@@ -183,7 +183,7 @@ def _within(entries: pa.RecordBatch, physical: Interval) -> pa.RecordBatch:
 def _missing(
     snapshot: Snapshot, store: mqstore.Store, part: QueueRange, offsets: list[int], options: ReadOptions
 ) -> Iterator[mqstore.StoreError]:
-    """Yields the reason for each entry that leads to no message, with errors="corrupt_record"; raises the first by default."""
+    """Yields an error for each entry without a message, with errors="corrupt_record". Raises the first one by default."""
     topic = store.topics.get(part.topic)
     queue = None if topic is None else topic.queues[part.queue_id]
     least = part.stop if queue is None else queue.min_offset

@@ -1,4 +1,4 @@
-"""Remedies in the words of the data source."""
+"""Words of the remedies for users of the data source."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     import mqstore
     from mqstore.errors import Remedy
 
-_ERRORS = 'option errors: "skip" passes over such messages and counts them, "corrupt_record" returns a row for each'
-#: The option of a read that helps. None where the words of Python do: `Stores` takes the options of `mqstore.open`.
+_ERRORS = 'option errors: "skip" skips and counts such messages, "corrupt_record" returns a row for each'
+#: The option of a read that helps. None keeps the words of the Python API: `Stores` takes the options of `mqstore.open`.
 _WAYS: dict[Remedy, str | None] = {
     "skip": _ERRORS,
     "skip-or-salvage": _ERRORS,
@@ -31,6 +31,6 @@ _WAYS: dict[Remedy, str | None] = {
 
 
 def advise_of_option(error: mqstore.StoreError) -> None:
-    """Ends the text of the error with the option of a read that helps, if there is one."""
+    """Replaces the advice of an error by the option of a read that helps, if there is one."""
     if error.remedy is not None:
         error.advice = _WAYS[error.remedy] or error.advice

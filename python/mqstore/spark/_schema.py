@@ -1,4 +1,4 @@
-"""The one schema of a message, as Spark sees it: Arrow and Parquet have the same."""
+"""The schema of a message in Spark, equal to that in Arrow and Parquet."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from mqstore._native import _no_messages
 
-#: Every column of a message, in order, all nullable.
+#: All columns of a message, in order, all nullable.
 MESSAGE_SCHEMA: StructType = from_arrow_schema(pa.schema(_no_messages()))
 
-#: Whose store a message is from, in a read of several stores, and goes into, in a write of several.
+#: The column with the broker, in reads of several stores and in writes of a store for each broker.
 BROKER = "broker"
-#: The reason for which a message could not be read, in a read with errors="corrupt_record".
+#: The column with the error of an unreadable message, in reads with errors="corrupt_record".
 CORRUPT_RECORD = "_corrupt_record"
 
 
 def message_schema(columns: Sequence[str] | None = None) -> StructType:
-    """The message schema, or these columns of it in this order. ValueError names a column that does not exist."""
+    """Returns the message schema, or a projection of it. Raises ValueError for an unknown column."""
     return select(MESSAGE_SCHEMA, columns)
 
 
 def read_schema(has_broker: bool, has_corrupt_record: bool) -> StructType:
-    """The columns of a read: those of a message, the broker before and the reason after."""
+    """Returns the schema of a read: the broker, the columns of a message, the error."""
     broker = [StructField(BROKER, StringType())] if has_broker else []
     corrupt_record = [StructField(CORRUPT_RECORD, StringType())] if has_corrupt_record else []
     return StructType([*broker, *MESSAGE_SCHEMA.fields, *corrupt_record])
 
 
 def select(known: StructType, columns: Sequence[str] | None) -> StructType:
-    """These columns of a schema, in this order; all of it by default. ValueError names a column that does not exist."""
+    """Returns a projection of a schema, by default all of it. Raises ValueError for an unknown column."""
     if columns is None:
         return known
     if not isinstance(columns, list | tuple) or not columns:
@@ -46,7 +46,7 @@ def select(known: StructType, columns: Sequence[str] | None) -> StructType:
 
 
 def known_columns(schema: StructType, known: StructType) -> list[str]:
-    """The columns of a schema that the user wrote, in any case, by their own names. ValueError names one that does not fit."""
+    """Returns the columns of a user's schema, in any case, by mqstore's names. Raises ValueError for a wrong column."""
     spelled = {name.lower(): name for name in known.names}
     names = [spelled.get(name.lower(), name) for name in schema.names]
     for given, ours in zip(schema.fields, select(known, names).fields, strict=True):

@@ -1,4 +1,4 @@
-"""What a job knows of a store: how a worker opens it, and what it held when the job was planned. Never an open handle."""
+"""Snapshots of stores, which are pickled to workers, and the cache of open stores in each worker process."""
 
 from __future__ import annotations
 
@@ -11,60 +11,62 @@ from typing import Any
 import mqstore
 from mqstore._native import _checksums, _landmarks
 
-# A worker process serves many jobs, one after the other. Each open store pins its mapped segments, deleted ones too, so only
-# the most recently used are kept: so many, or as many as the `Stores` of a job.
+# The size of the LRU cache of open stores in a worker process, which serves many jobs. An open store pins its mapped segments,
+# deleted ones too. The cache grows to the number of stores of a job.
 _KEPT_OPEN = 32
 
 _LogIdentity = tuple[int, int, int]
 
-# Options of `mqstore.open`, by name.
+# Names and values of options of `mqstore.open`.
 Options = tuple[tuple[str, Any], ...]
 
-# Physical offset of a record, and a checksum of its bytes.
+# The physical offset and the checksum of a record.
 Landmark = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A store as it was when a job was planned: it travels to the workers, which open the store and see nothing else of it."""
+    """The state of a store when a job was planned: bounds and checksums, no open handle."""
 
     broker: str | None
-    """Whose store it is; None in a job with one store."""
+    """The broker of the store; None in a job with one store."""
     path: str
     options: Options
     start: int
     """The smallest physical offset."""
     end: int
-    """The largest physical offset: a message at or past it came later, and is no part of the job."""
+    """The largest physical offset: messages at or past it came later, and the job does not read them."""
     landmarks: tuple[Landmark, ...]
-    """The first and the last record: another store at the same path has others."""
+    """The first and the last record, which identify the store."""
 
     @classmethod
     def of(cls, store: mqstore.Store, broker: str | None, options: Options) -> Snapshot:
-        """What this reader shows."""
+        """Takes a snapshot of a reader."""
         bounds = store.min_physical_offset, store.max_physical_offset
         return cls(broker, store.path, options, *bounds, tuple(_landmarks(store)))
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], broker: str | None, path: str, options: Options) -> Snapshot:
-        """What `manifest` or the command of that name wrote down. ValueError if it is none."""
+        """Decodes what `manifest` or the command `mqstore manifest` wrote. Raises ValueError for anything else."""
         try:
             start, end = int(manifest["min_physical_offset"]), int(manifest["max_physical_offset"])
             landmarks = tuple((int(offset), int(checksum)) for offset, checksum in manifest["landmarks"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path}: its manifest is none that mqstore.spark.manifest or the command made: {error!r}") from None
+            raise ValueError(
+                f"{path}: its manifest was not written by mqstore.spark.manifest or `mqstore manifest`: {error!r}"
+            ) from None
         return cls(broker, path, options, start, end, landmarks)
 
     def manifest(self) -> dict[str, Any]:
-        """The bounds as JSON has them."""
+        """Encodes the snapshot for JSON."""
         bounds = {"min_physical_offset": self.start, "max_physical_offset": self.end}
         return {"path": self.path, **bounds, "landmarks": [list(mark) for mark in self.landmarks]}
 
     def open(self, *, whole: bool = False) -> mqstore.Store:
-        """The store, cached once per process, and again when its segments have changed since.
+        """Returns the store. A process opens it once, and again when its segments have changed.
 
-        StoreError if it is not the store that was planned with, and, if `whole`, if a part of that has expired. A reader looks
-        for its files when it first needs them, so ask again after reading.
+        Raises StoreError if it is not the store of the snapshot, and with `whole`, if a part of the snapshot has expired. A
+        reader opens files lazily, so call this again after a read.
         """
         with _lock:
             cached = _take(self.path, self.options)
@@ -81,7 +83,7 @@ class Snapshot:
 
 
 def take_snapshot(path: str, broker: str | None, options: Options) -> Snapshot:
-    """A snapshot of a store that this process sees, as it is now."""
+    """Takes a snapshot of a store that this process sees."""
     with _lock:
         cached = _take(path, options).refreshed()
         snapshot = Snapshot.of(cached.store, broker, options)
@@ -90,7 +92,7 @@ def take_snapshot(path: str, broker: str | None, options: Options) -> Snapshot:
 
 
 class _CachedStore:
-    """An open store and the state of its log directory just before it was cached."""
+    """An open store, with the identity of its log directory before the open."""
 
     def __init__(self, path: str, options: Options, user: str = "") -> None:
         self.key = path, options, user
@@ -101,11 +103,11 @@ class _CachedStore:
     def is_current(self) -> bool:
         if self.store.closed or self._log != _log_identity(self.key[0]):
             return False
-        # Files that were written over in place are another store, of which this one has the bounds of the old one.
+        # Files that were overwritten in place are another store, and this reader has the bounds of the old one.
         return next(_differing(self.store, self._landmarks), None) is None
 
     def refreshed(self) -> _CachedStore:
-        """The same with what was appended since, or the store cached anew where that cannot be told."""
+        """Refreshes the reader, or opens the store again if a refresh is not possible."""
         try:
             self.store.refresh()
         except mqstore.StoreError:
@@ -113,22 +115,22 @@ class _CachedStore:
         return self
 
     def expect_planned(self, planned: Snapshot) -> None:
-        """StoreError unless this is the store of that snapshot, also if its files were written over in place."""
+        """Raises StoreError if this is not the store of the snapshot, also if its files were overwritten in place."""
         if self.store.max_physical_offset < planned.end:
             raise mqstore.StoreError(
                 f"{planned.path} ends at physical offset {self.store.max_physical_offset} here, but ended at {planned.end} "
-                "where the job was planned: this node holds an older copy, or the store was cut since; "
-                "bring the copy up to date or start the job again"
+                "when the job was planned: this node has an older copy, or a recovery has cut the log since; "
+                "update the copy or start the job again"
             )
         for offset in _differing(self.store, planned.landmarks):
             raise mqstore.StoreError(
                 f"{planned.path} is not the store that the job was planned with: the record at physical offset {offset} "
-                "is another one; start the job again"
+                "differs; start the job again"
             )
 
 
 def pinned(path: str, options: Options, user: str, stores: int) -> mqstore.Store:
-    """The store as it was when this process first cached it for this user, who has so many."""
+    """Returns the store as of the first call for this user in this process. `stores` is how many the user has."""
     with _lock:
         cached = _cache.pop((path, options, user), None)
         if cached is None or cached.store.closed:
@@ -138,7 +140,7 @@ def pinned(path: str, options: Options, user: str, stores: int) -> mqstore.Store
 
 
 def _take(path: str, options: Options) -> _CachedStore:
-    """The open store of this process, or a new one. A stale one is dropped, not closed: another thread may still be inside it."""
+    """Takes the store out of the cache, or opens it. A stale one is dropped, not closed: another thread may use it."""
     cached = _cache.pop((path, options, ""), None)
     return cached if cached is not None and cached.is_current() else _CachedStore(path, options)
 
@@ -150,14 +152,14 @@ def _put(cached: _CachedStore, most: int = _KEPT_OPEN) -> None:
 
 
 def _differing(store: mqstore.Store, landmarks: Iterable[Landmark]) -> Iterator[int]:
-    """Where a store does not have these records; one that has expired is no sign of another store."""
+    """Yields the landmarks that a store does not have. Expired records do not count."""
     for offset, checksum in landmarks:
         if _checksums(store, [offset]) != [checksum] and offset >= store.min_physical_offset:
             yield offset
 
 
 def _log_identity(path: str) -> _LogIdentity | None:
-    """Changes when a segment comes or goes, and when another store takes this one's place."""
+    """Identifies the log directory: changes when a segment is created or removed, and for another store at the path."""
     try:
         log = os.stat(os.path.join(path, "commitlog"))
     except OSError:
@@ -166,5 +168,5 @@ def _log_identity(path: str) -> _LogIdentity | None:
 
 
 _lock = threading.Lock()
-# By path, options, and the user for whom the store stays as it was; "" for those who want it as it is.
+# By path, options, and the user of a pinned store; "" for a store that is kept current.
 _cache: dict[tuple[str, Options, str], _CachedStore] = {}

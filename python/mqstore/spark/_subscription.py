@@ -1,4 +1,4 @@
-"""The queues that a read takes, and where it starts in each of them: options with the names of Kafka's source."""
+"""The queues and queue offsets of a read, by options with the names of Kafka's source."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ import mqstore
 from mqstore.spark._option_reader import OptionReader, expect_ms
 from mqstore.spark._positions import QueueName
 
-# A light queue leads to messages of other topics.
+# The prefix of light queues (Lite topics), which point to messages of other topics.
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 
-#: In place of a queue offset: where the queue ends, and where it starts.
+#: Symbolic queue offsets: the end and the start of a queue.
 LATEST, EARLIEST = -1, -2
 
 
-# Options of a batch that is read by its queues: all others are conditions on the messages of the log.
+# Options that make a batch read its queues. All others are conditions on the messages of the log.
 _OF_RANGES = (
     *("assign", "subscribePattern", "startingOffsets", "startingOffsetsByTimestamp"),
     *("endingOffsets", "endingOffsetsByTimestamp"),
 )
-# Options that name the queues of a read: at most one of them is given.
+# Options that name the queues of a read, mutually exclusive.
 _NAMING_QUEUES = ("topics", "subscribe", "subscribePattern", "assign")
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """The queues of a read: those of some topics, of topics whose whole name a pattern matches, or some queues; all if no option
-    names any. A stream also follows queues and topics that come later. Light queues, which lead to messages of other topics, are
-    left out.
+    """The queues of a read: of named topics, of topics that match a pattern, or named queues; by default all. A stream follows
+    queues and topics that are created later, too. Light queues, which point to messages of other topics, are left out.
     """
 
     option: str | None = None
-    """The option that names them."""
+    """The option that names the queues."""
     topics: frozenset[str] | None = None
     pattern: re.Pattern[str] | None = None
     queues: frozenset[QueueName] | None = None
@@ -46,12 +45,12 @@ class Subscription:
         """Reads the options that name queues. Raises ValueError for a wrong one."""
         named = [option for option in _NAMING_QUEUES if given.get(option) is not None]
         if len(named) > 1:
-            raise ValueError(f"options {' and '.join(named)} say which queues are read: give one of them")
+            raise ValueError(f"options {' and '.join(named)} both name the queues of the read: give one of them")
         assigned, queue_ids = None, given.queue_ids("queueIds")
         if given.get("assign") is not None:
             assigned = frozenset(_assigned(given, brokers))
             if queue_ids is not None:
-                raise ValueError("options assign and queueIds say which queues are read: give one of them")
+                raise ValueError("options assign and queueIds both name the queues of the read: give one of them")
         topics = given.names(named[0]) if named in (["topics"], ["subscribe"]) else None
         if assigned is not None:
             topics = tuple({queue.topic for queue in assigned})
@@ -61,12 +60,12 @@ class Subscription:
         try:
             compiled = None if pattern is None else re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"option subscribePattern is no regular expression of Python: {error}: {pattern!r}") from None
+            raise ValueError(f"option subscribePattern is not a Python regular expression: {error}: {pattern!r}") from None
         option = named[0] if named else None
         return cls(option, None if topics is None else frozenset(topics), compiled, assigned, queue_ids)
 
     def expect_no_light_queue(self) -> None:
-        """Raises ValueError for a topic whose queues lead to messages of other topics: these have other queue offsets."""
+        """Raises ValueError for a light queue: its messages have the queue offsets of their own topics."""
         for topic in sorted(self.topics or ()):
             if topic.startswith(LIGHT_QUEUE_PREFIX):
                 raise ValueError(f"option {self.option} names the light queue {topic}: read the topics of its messages")
@@ -79,7 +78,9 @@ class Subscription:
             try:
                 queues, queue_ids = store.topics[topic].queues, store.topics[topic].queue_ids
             except mqstore.UnsupportedFormatError as error:
-                raise ValueError(f"cannot read the queues of topic {topic}: {error}; name others by option subscribe") from None
+                raise ValueError(
+                    f"cannot read the queues of topic {topic}: {error}; name other topics by option subscribe"
+                ) from None
             for queue_id in queue_ids:
                 name = QueueName(broker, topic, queue_id)
                 is_named = self.queues is None or not self.queues.isdisjoint((name, name.of_any_broker()))
@@ -96,21 +97,21 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Offsets:
-    """A bound of a read: queue offsets, or times. One value for all queues, or one for each."""
+    """A bound of a read: queue offsets or times, one value for all queues or one for each."""
 
     option: str
-    """The option that says it."""
+    """The option that has the bound."""
     offsets: int | Mapping[QueueName, int]
     times: int | Mapping[QueueName, int] | None = None
-    """ms since 1970; if given, they decide."""
+    """ms since 1970. If given, they replace `offsets`."""
     is_latest_without_message: bool = False
-    """True to take the end of a queue that has no message of that time, which is an error otherwise."""
+    """True: a queue without a message from the time on has its end as the bound. False: it is an error."""
     accepted: tuple[int, ...] = (LATEST, EARLIEST)
-    """The values that may stand for a queue offset."""
+    """The symbolic queue offsets that the option accepts."""
 
     @property
     def are_numbers(self) -> bool:
-        """True if they are queue offsets alone: neither a word nor a time, which stand for what a queue has."""
+        """True if all are numeric queue offsets, not symbolic ones or times, which depend on the queue."""
         return self.times is None and isinstance(self.offsets, Mapping) and min(self.offsets.values(), default=0) >= 0
 
     @classmethod
@@ -140,7 +141,7 @@ class Offsets:
     def _parse(
         cls, given: OptionReader, brokers: Sequence[str | None], side: str, words: Mapping[str, int], is_latest: bool
     ) -> Offsets:
-        """Reads the options of one side. `words` has those that may stand for a queue offset; the first is the default."""
+        """Reads the options of one side. `words` has its symbolic queue offsets; the first is the default."""
         by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
         default = next(iter(words.values()))
         if given.get(by_time) is not None:
@@ -180,14 +181,14 @@ def _is_latest(given: OptionReader) -> bool:
 
 
 def _assigned(given: OptionReader, brokers: Sequence[str | None]) -> Iterator[QueueName]:
-    """`{"orders": [0, 1]}`, or with the brokers in between."""
+    """Yields the queues of option assign: `{"orders": [0, 1]}`, or with brokers below the topics."""
     for broker, topic, queue_ids in _by_broker(given, "assign", brokers, list):
         for queue_id in queue_ids:
             yield QueueName(broker, topic, _number("assign", queue_id, least=0))
 
 
 def _by_queue(given: OptionReader, option: str, brokers: Sequence[str | None]) -> Iterator[tuple[QueueName, int]]:
-    """`{"orders": {"0": 23, "1": -1}}`, or with the brokers in between."""
+    """Yields queues and values of `{"orders": {"0": 23, "1": -1}}`, or with brokers below the topics."""
     for broker, topic, values in _by_broker(given, option, brokers, dict):
         for queue_id, value in values.items():
             yield QueueName(broker, topic, _number(option, queue_id, least=0)), _number(option, value)
@@ -210,10 +211,10 @@ def _by_broker(
 
 
 def _number(option: str, value: Any, least: int | None = None) -> int:
-    """A number, also one that is written as text: names of JSON are texts."""
+    """Converts a number, also from text, as keys of JSON objects are."""
     try:
         if isinstance(value, (bool, float)) or (least is not None and int(value) < least):
             raise ValueError
         return int(value)
     except (TypeError, ValueError):
-        raise ValueError(f"option {option} holds {value!r} where a whole number is expected") from None
+        raise ValueError(f"option {option} has {value!r} instead of a whole number") from None

@@ -1,4 +1,4 @@
-"""A write of whole stores, one for each broker: each task writes those of its rows, the commit gives them their names."""
+"""Writes of a store for each broker: tasks write the stores, and the commit renames them into place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqstore.spark._schema import BROKER
 
 
 def stage_stores(job: Job, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:
-    """The rows of a task as stores, closed and durable; none if it has no rows."""
+    """Writes the rows of a task to durable, closed stores, or none without rows."""
     home, rows = f"{job.write}/{partition:05}-{attempt}", Counter[str]()
     with ExitStack() as stack:
         stores: dict[str, mqstore.Writer] = {}
@@ -45,12 +45,12 @@ def _by_broker(batch: pa.RecordBatch, partition: int) -> Iterator[tuple[str, pa.
     rows = batch.select([name for name in batch.schema.names if name != BROKER])
     for broker in pc.unique(brokers).to_pylist():
         if broker in (None, "", ".", "..") or "/" in broker:
-            raise ValueError(f"column {BROKER} holds {broker!r}, which cannot be the name of a store's directory")
+            raise ValueError(f"column {BROKER} has {broker!r}, which cannot be the name of a directory")
         yield broker, rows.filter(pc.equal(brokers, broker))
 
 
 def move_stores(job: Job, staged: Sequence[Staged]) -> None:
-    """Give the stores of the job their names below its target, those that an earlier run has not named."""
+    """Renames the stores of the job to their places below the target, except those that an earlier run has renamed."""
     found = job.manifest()
     target = Path(job.target)
     if found is None:
@@ -70,13 +70,15 @@ def _expect_new(target: Path, staged: Sequence[Staged]) -> None:
     twice = sorted(name for name, count in names.items() if count > 1)
     if twice:
         raise ValueError(
-            f"rows of broker {twice[0]} lie in {names[twice[0]]} partitions, and each would write a store of its own: "
+            f"rows of broker {twice[0]} are in {names[twice[0]]} partitions, and each would write a store of its own: "
             f'df.repartition("{BROKER}") puts them into one'
         )
     for name in names:
         if os.path.lexists(target / name):
             raise FileExistsError(
-                errno.EEXIST, "a store for each broker is a new one: remove it, or save to another path", str(target / name)
+                errno.EEXIST,
+                "a write of a store for each broker creates new stores: remove it, or save to another path",
+                str(target / name),
             )
 
 
@@ -86,9 +88,9 @@ def _move(job: Job, source: Path, target: Path) -> None:
     except FileNotFoundError:
         if not (target / source.name).is_dir():
             raise mqstore.StoreError(
-                f"{target / source.name}, which job {job.key} wrote, is gone: remove {job.folder} to write the job anew"
+                f"{target / source.name}, which job {job.key} wrote, was removed: remove {job.folder} to write the job again"
             ) from None
     except OSError as error:
         if error.errno == errno.EXDEV:
-            error.add_note(f"option stagingPath names a directory on the file system of {target}")
+            error.add_note(f"set option stagingPath to a directory on the file system of {target}")
         raise

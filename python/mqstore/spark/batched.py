@@ -1,4 +1,4 @@
-"""A function of a store and a batch of rows, as a function of the partitions of a job."""
+"""Adapts a function of a store and a batch of rows to the partitions of a job."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def batched(
     *,
     schema: StructType | pa.Schema | str | None = None,
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """`fn(store, batch)` for `rdd.mapPartitions`, `df.mapInArrow` and `df.mapInPandas`: it is called with `rows` rows at a time
-    (the last ones of a partition are fewer), and what it returns are the rows of the result.
+    """Adapts `fn(store, batch)` to `rdd.mapPartitions`, `df.mapInArrow` and `df.mapInPandas`. It is called with batches of
+    `rows` rows, fewer at the end of a partition, and returns the rows of the result.
 
         rdd.mapPartitions(batched(find, "/data/store", schema="topic string, key string"))
         df.mapInArrow(batched(find, "/data/store"), "key string, body binary")
 
-    fn gets the open mqstore.Store, or, with several stores, the `Stores`, whose `open(broker)` gives each. A process opens a
-    store once. Do not close it. It may show messages that came after the job was planned. The batch is a pyarrow.RecordBatch.
+    fn gets the open mqstore.Store, or with several stores the `Stores`, whose `open(broker)` returns each. A process opens a
+    store once. Do not close it. It may have messages that came after the job was planned. The batch is a pyarrow.RecordBatch.
 
-    For mapPartitions, `schema` gives the names and types of the rows: a StructType, a pyarrow.Schema or text such as "topic
-    string, key string". A tuple has its values in the order of the schema, and so has a Row, unless it has the same names in
-    another order. Without a schema they are taken from each batch, whose rows must then be Row or dict. For the other two the
-    frame has a schema.
+    For mapPartitions, `schema` has the names and types of the rows: a StructType, a pyarrow.Schema or text such as "topic
+    string, key string". Values of a tuple are in the order of the schema. Values of a Row are matched by name if the names are
+    equal, and by order otherwise. Without a schema the rows must be Row or dict, and each batch has its own schema. The other
+    two use the schema of the frame.
 
-    fn returns anything that speaks Arrow (`store.resolve_keys(batch)`, `store.fetch(...)`, a table of pyarrow or polars), a
-    pandas DataFrame, or an iterable of these; for mapPartitions Arrow data and DataFrames become Row, and any other iterable
-    gives its items as they are. None stands for no rows.
+    fn returns Arrow data (`store.resolve_keys(batch)`, `store.fetch(...)`, a table of pyarrow or polars), a pandas DataFrame, or
+    an iterable of these. For mapPartitions Arrow data and DataFrames become Row, and the items of any other iterable are
+    returned unchanged. None means no rows.
 
-    Raises ValueError for `rows` that is not positive. The job fails where another store took the place of one of these.
+    Raises ValueError for `rows` that is not positive. The job fails if another store has replaced one of these.
     """
     if not (isinstance(rows, int) and rows > 0):
         raise ValueError(f"rows is a number of rows from 1 on, not {rows!r}")
@@ -71,7 +71,7 @@ def batched(
 
 
 class _Planned(Stores):
-    """Stores that a job opens as they were when it was planned, or not at all."""
+    """The stores of a job, each checked against its snapshot when it is opened."""
 
     def __init__(self, stores: Stores, snapshots: Snapshots) -> None:
         vars(self).update(vars(stores))
@@ -82,7 +82,7 @@ class _Planned(Stores):
         return self._snapshots[broker].open()
 
     def for_call(self) -> mqstore.Store | Stores:
-        """The only store, or all of them."""
+        """Returns the only store, or all of them."""
         return self.open(self.brokers[0]) if len(self.brokers) == 1 else self
 
 
@@ -91,14 +91,14 @@ def _arrow_schema(schema: StructType | pa.Schema | str | None) -> pa.Schema | No
         return schema
     parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if isinstance(parsed, StructType):
-        # Without a zone pyspark 4.0 takes UTC, and later ones refuse a timestamp.
+        # Without a timezone pyspark 4.0 uses UTC, and later versions refuse timestamps.
         zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
         return to_arrow_schema(parsed, **zone)
     raise TypeError(f"schema is a StructType, a pyarrow.Schema or a text, not {type(schema).__name__}")
 
 
 def _cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of this size, but for the last one."""
+    """Slices batches again, into batches of `rows` rows and a smaller last one."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -120,7 +120,7 @@ def _of_rows(items: Iterable[Any], rows: int, schema: pa.Schema | None) -> Itera
 
 
 def _record_batch(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBatch:
-    """Rows of an RDD as a batch. TypeError for rows that tell no names where no schema does."""
+    """Converts rows of an RDD to a batch. Raises TypeError for rows without names if there is no schema."""
     first = rows[0]
     if isinstance(first, dict):
         return pa.RecordBatch.from_pylist(list(rows), schema=schema)
@@ -134,7 +134,7 @@ def _record_batch(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBat
     if len(columns) != len(names):
         raise ValueError(f"a row has {len(columns)} values, but the schema {len(names)}: {', '.join(names)}")
     by_name = dict(zip(given or (), columns, strict=False))
-    # A name may come twice, as after a join.
+    # Names may be duplicate, as after a join.
     if len(by_name) == len(columns) and by_name.keys() == set(names):
         columns = [by_name[name] for name in names]
     types = schema.types if schema is not None else [None] * len(names)
@@ -142,7 +142,7 @@ def _record_batch(rows: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBat
 
 
 def _to_arrow(result: Any) -> Iterator[pa.RecordBatch]:
-    """What a function has returned, batch by batch."""
+    """Converts the result of a function to batches."""
     if result is None:
         return
     if isinstance(result, pd.DataFrame):

@@ -1,7 +1,7 @@
-"""Functions of columns, and of SQL, that look into a store.
+"""Functions of columns and of SQL that look up messages in a store.
 
-A function ships only its arguments to Python, however wide the frame is, but its answer to a batch of rows is one array. So
-these are for small answers; `fetch` returns whole messages in batches of bounded size.
+Spark sends only the arguments of a function to Python, however wide the frame is, but the result of a batch of rows is one array.
+So these are for small results; `fetch` returns whole messages in batches of bounded size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqstore.spark.stores import StoreLike, plan
 
 Snapshots = Mapping[str | None, Snapshot]
 
-# The bodies that one batch of rows may have together: Spark holds them at once.
+# The limit for the bodies of one batch of rows, which Spark holds at once.
 _MOST_BODY_BYTES = 512 << 20
 
 _POSITION = pa.struct([("physical_offset", pa.int64()), ("store_size", pa.int32())])
@@ -33,7 +33,7 @@ _HIT = pa.struct([("queue_id", pa.int32()), ("queue_offset", pa.int64()), *_POSI
 
 @dataclass(frozen=True)
 class Lookup:
-    """What a function asks one store about each row."""
+    """A lookup of each row of a batch in one store."""
 
     arguments: Mapping[str, pa.DataType]
     returns: pa.DataType
@@ -50,12 +50,12 @@ def message_position(
 ) -> Column:
     """Returns the position of a message in the commit log: a struct of physical_offset (bigint) and store_size (int, bytes).
 
-    Both are null where the store holds no such message, and where it was lost. The arguments are columns or their names: topic
-    is a string, the other two any integers. `store` is a path that is valid on every node, an open reader, or some `Stores`;
-    with several stores `broker` is the column that names the broker of each row, and a row without one gets nulls.
+    Both are null for an absent or lost message. The arguments are columns or their names: topic is a string, the other two are
+    any integers. `store` is a path that is valid on each node, an open reader, or `Stores`; with several stores `broker` is the
+    column with the broker of each row, and a row without a broker gets nulls.
 
-    The store is looked at now. What comes later is not found; the job fails where a part of what was there has expired since,
-    or another store took its place.
+    The call takes a snapshot of the store. Later messages are not found. The job fails if a part of the snapshot has expired
+    since, or if another store is at the path.
     """
     return lookup_column("message_position", POSITION, [topic, queue_id, queue_offset], plan_now(store), broker)
 
@@ -66,9 +66,9 @@ def key_hits(
     """Returns the positions of the messages with a key: an array of structs of queue_id, queue_offset, physical_offset and
     store_size, ascending by physical offset; null without any.
 
-    topic and key are columns of strings, or their names. `limit` is the most messages of a row, the newest; None for all. All
-    hits of a batch of rows are held at once, 24 bytes for each: give a limit where many messages have the same key. `store`
-    and `broker` are those of `message_position`.
+    topic and key are columns of strings, or their names. `limit` is the number of newest messages to return for a row; None for
+    all. All hits of a batch of rows are in memory at once, 24 bytes each: give a limit if many messages have the same key.
+    `store` and `broker` are those of `message_position`.
     """
     return lookup_column("key_hits", hits_lookup(limit), [topic, key], plan_now(store), broker)
 
@@ -82,8 +82,8 @@ def queue_offset_at(
     side: Literal["left", "right"] = "left",
     broker: Column | str | None = None,
 ) -> Column:
-    """Returns the queue offset (bigint) at which a time begins: that of the first message that was stored then or later, or,
-    with side="right", later; the queue's end if there is none, null where there is no such queue.
+    """Returns the queue offset (bigint) of the first message that was stored at a time or later, with side="right" later than
+    it. It is the end of the queue if no message is, and null if the queue does not exist.
 
     topic is a column of strings, queue_id of integers, time of timestamps; or their names. `store` and `broker` are those of
     `message_position`.
@@ -98,17 +98,17 @@ def message_body(
     errors: Literal["raise", "skip"] = "raise",
     broker: Column | str | None = None,
 ) -> Column:
-    """Returns the body of a message (binary, as it is stored), null where physical_offset is.
+    """Returns the body of a message (binary, as stored), null where physical_offset is null.
 
-    physical_offset is a column of bigint, or its name, as `message_position` returns it. The job fails where no message starts at
-    an offset, and at a damaged message; with errors="skip" the body is null there. It also fails where the bodies of one batch of
+    physical_offset is a column of bigint, or its name, as `message_position` returns it. The job fails if no message starts at
+    an offset, and at a damaged message; with errors="skip" the body is null instead. It also fails if the bodies of one batch of
     rows take more than 512 MiB; `fetch` has no such limit. `store` and `broker` are those of `message_position`.
     """
     return lookup_column("message_body", body_lookup(errors), [physical_offset], plan_now(store), broker)
 
 
 def register_functions(spark: SparkSession, store: StoreLike, *, limit: int | None = None) -> None:
-    """Registers SQL functions that look into the store, in this session: what it holds now, until they are registered again.
+    """Registers SQL functions over a snapshot of the store in this session. Another call takes a new snapshot.
 
     They are `message_position(topic, queue_id, queue_offset)`, `key_hits(topic, key)` with this `limit`,
     `queue_offset_at(topic, queue_id, time)` and `message_body(physical_offset)`, as the functions of this module. With several
@@ -126,35 +126,35 @@ def register_functions(spark: SparkSession, store: StoreLike, *, limit: int | No
 
 
 def plan_now(store: StoreLike) -> Snapshots:
-    """A snapshot of each store, by broker. The active session reads those that are not on this node."""
+    """Takes a snapshot of each store, by broker. Tasks of the active Spark read stores that this node does not see."""
     return plan(store, SparkSession.getActiveSession())
 
 
 def micros(time: Column | str) -> Column:
-    """A timestamp as it reaches a worker with its time zone."""
+    """Returns the column of a timestamp in a form that keeps the time zone."""
     return as_column(time) if HAS_ARROW_UDF else unix_micros(time)
 
 
 def lookup_column(
     name: str, lookup: Lookup, arguments: Sequence[Column | str], snapshots: Snapshots, broker: Column | str | None
 ) -> Column:
-    """The column of the answers. ValueError for a broker that is missing, or not to be given."""
+    """Returns the column of the results. Raises ValueError for a missing or unexpected broker."""
     expect_broker(name, snapshots, broker)
     brokers = [] if broker is None else [as_column(broker)]
     return _function(name, lookup, snapshots)(*map(as_column, arguments), *brokers)
 
 
 def expect_broker(name: str, snapshots: Snapshots, broker: Column | str | None) -> None:
-    """ValueError unless `broker` is given for several stores, and for no store without a name."""
+    """Raises ValueError if several stores have no `broker`, or if a store without a broker has one."""
     if broker is None and len(snapshots) > 1:
         brokers = ", ".join(map(str, snapshots))
-        raise ValueError(f"{name} needs broker=, the column that names the broker of each row: there are stores of {brokers}")
+        raise ValueError(f"{name} needs broker=, the column with the broker of each row: there are stores of {brokers}")
     if broker is not None and None in snapshots:
         raise ValueError(f"{name} has broker=, but the store has no broker: give a Stores, or leave broker out")
 
 
 def by_broker(brokers: pa.Array, snapshots: Snapshots) -> Iterator[tuple[Snapshot | None, pa.Array]]:
-    """The numbers of the rows of each broker, and what was planned of its store: None for rows without a broker."""
+    """Yields for each broker the snapshot of its store, None for rows without a broker, and the numbers of its rows."""
     for broker in pc.unique(brokers).to_pylist():
         if broker is None:
             yield None, pc.indices_nonzero(pc.is_null(brokers))
@@ -165,14 +165,14 @@ def by_broker(brokers: pa.Array, snapshots: Snapshots) -> Iterator[tuple[Snapsho
 
 
 def whole(snapshot: Snapshot, resolve: Callable[[mqstore.Store], mqstore.RecordBatch]) -> pa.RecordBatch:
-    """What `resolve` finds in a store that holds all that was planned, before and after: what expires is not found."""
+    """Calls `resolve` with a store that has the whole snapshot before and after the call: expired messages would look absent."""
     found = resolve(snapshot.open(whole=True))
     snapshot.open(whole=True)
     return pa.record_batch(found)
 
 
 def as_column(given: Column | str) -> Column:
-    """A column, which may be given by its name."""
+    """Returns a column that is given itself or by its name."""
     return col(given) if isinstance(given, str) else given
 
 
@@ -182,7 +182,7 @@ def _function(name: str, lookup: Lookup, snapshots: Snapshots) -> Callable[..., 
 
 
 def _answer(name: str, lookup: Lookup, snapshots: Snapshots, columns: Sequence[pa.Array]) -> pa.Array:
-    """The answers to a batch of rows, each by the store of its broker."""
+    """Looks up a batch of rows, each in the store of its broker."""
     count = len(lookup.arguments)
     arguments, brokers = columns[:count], columns[count:]
     if len(arguments) < count or len(brokers) > 1 or (len(snapshots) > 1 and not brokers):
@@ -229,7 +229,7 @@ def _times(side: Literal["left", "right"], snapshot: Snapshot, wanted: pa.Record
 def _planned_ends(
     snapshot: Snapshot, store: mqstore.Store, queues: set[tuple[str | None, int | None]]
 ) -> dict[tuple[str, int], int | None]:
-    """Where each of these queues ended when the job was planned; None for one that began later."""
+    """Returns the end of each queue in the snapshot, None for a queue that began later."""
     bounds: dict[QueueName, tuple[int, int]] = {}
     for topic, queue_id in queues:
         if topic is not None and queue_id is not None and topic in store.topics and queue_id in store.topics[topic].queue_ids:
@@ -263,13 +263,13 @@ def _bodies(errors: Literal["raise", "skip"], snapshot: Snapshot, wanted: pa.Rec
 def _expect_room(size: int, rows: int) -> None:
     if size > _MOST_BODY_BYTES:
         raise mqstore.StoreError(
-            f"the bodies of a batch of {rows} rows take more than {_MOST_BODY_BYTES >> 20} MiB: take them from fetch, which "
+            f"the bodies of a batch of {rows} rows take more than {_MOST_BODY_BYTES >> 20} MiB: use fetch, which "
             "splits its batches, or set spark.sql.execution.arrow.maxRecordsPerBatch to fewer rows"
         )
 
 
 def planned_offsets(snapshot: Snapshot, offsets: pa.Array, errors: Literal["raise", "skip"]) -> pa.Array:
-    """Those of the offsets that were in the log when the job was planned. NotFoundError for another one, unless skipped."""
+    """Keeps the offsets within the snapshot. Raises NotFoundError for any other, unless `errors` is "skip"."""
     is_planned = pc.less(offsets, snapshot.end)
     if pc.all(is_planned, min_count=0).as_py():
         return offsets
@@ -286,26 +286,26 @@ POSITION = Lookup({"topic": pa.string(), "queue_id": pa.int32(), "queue_offset":
 
 
 def hits_lookup(limit: int | None) -> Lookup:
-    """All messages with a key, or the newest."""
+    """Returns the lookup of all messages with a key, or of the newest."""
     if limit is not None and not (isinstance(limit, int) and limit > 0):
         raise ValueError(f"limit is a number of messages from 1 on, or None for all, not {limit!r}")
     return Lookup({"topic": pa.string(), "key": pa.string()}, pa.list_(_HIT), partial(_hits, limit))
 
 
 def times_lookup(side: Literal["left", "right"]) -> Lookup:
-    """The queue offset at which a time begins, or, at the right side, ends."""
+    """Returns the lookup of the queue offset of a time."""
     if side not in ("left", "right"):
         raise ValueError(f'side is "left" or "right", not {side!r}')
     return Lookup({"topic": pa.string(), "queue_id": pa.int32(), "time": pa.int64()}, pa.int64(), partial(_times, side))
 
 
 def body_lookup(errors: Literal["raise", "skip"]) -> Lookup:
-    """The body at a physical offset."""
+    """Returns the lookup of the body at a physical offset."""
     expect_errors(errors)
     return Lookup({"physical_offset": pa.int64()}, pa.binary(), partial(_bodies, errors))
 
 
 def expect_errors(errors: Literal["raise", "skip"]) -> None:
-    """ValueError for another word."""
+    """Raises ValueError for another value."""
     if errors not in ("raise", "skip"):
         raise ValueError(f'errors is "raise" or "skip", not {errors!r}')

@@ -1,4 +1,4 @@
-"""Cleaning of what write jobs leave beside their stores: manifests of finished jobs, and files of abandoned ones."""
+"""Garbage collection of write jobs: manifests of finished jobs, and staged files of abandoned runs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class CleanedJobs:
 
 
 def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: stores.Path | None = None) -> CleanedJobs:
-    """Removes what write jobs left beside the store at this path longer ago than `older_than`.
+    """Removes files that write jobs left beside the store at this path more than `older_than` ago.
 
-    Removed are the manifests of finished jobs, and rows that no unfinished manifest names, as a run leaves them that died before
-    it wrote one. Only the time of the last change shows that: `older_than` is also longer than a run may take between changes.
-    A job is known by its manifest: a later run with a removed id appends all its rows again, so `older_than` is longer than the
-    time in which a job may run again. The manifest of a job that is not finished stays, and so does that of a streaming query
-    (`append_batch`), which has one for all its batches. `staging_path` is the option `stagingPath` of the jobs, if they had
-    one. A job whose manifest cannot be read is left as it is, reported and logged. Raises ValueError for a negative `older_than`.
+    It removes the manifests of finished jobs, and staged rows that no unfinished manifest names, which runs leave that died
+    before they wrote one. The age is that of the last change, so `older_than` must be longer than a run may take between
+    changes. It must also be longer than the time in which a job may run again: without its manifest a job appends all rows
+    again. The manifest of an unfinished job stays, and so does that of a streaming query (`append_batch`), which has one for all
+    its batches. `staging_path` is the option `stagingPath` of the jobs, if they had one. A job whose manifest cannot be read is
+    left as it is, reported and logged. Raises ValueError for a negative `older_than`.
     """
     if older_than < timedelta(0):
         raise ValueError(f"older_than is a duration of at least 0, not {older_than}")
@@ -58,7 +58,7 @@ def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: store
 
 
 def _clean_job(folder: Path, target: str, before: float) -> Iterator[str]:
-    """Removes what is old in the directory of a job, and yields its id if that was its manifest."""
+    """Cleans the directory of a job, and yields its id if it removes the manifest."""
     path = folder / MANIFEST
     found = Manifest.read(path) if path.exists() else None
     if found is not None and found.target != target:
@@ -78,8 +78,8 @@ def _clean_job(folder: Path, target: str, before: float) -> Iterator[str]:
 
 
 def _remove_run(run: Path, before: float) -> None:
-    """Removes what a run has staged if nothing was added since `before`."""
-    # A file that is gone when it is looked at was removed just now, by the run itself.
+    """Removes the staged files of a run if none changed since `before`."""
+    # The run itself may remove files at the same time.
     with suppress(FileNotFoundError):
         if max(each.stat().st_mtime for each in (run, *run.rglob("*"))) < before:
             shutil.rmtree(run, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""Bulk resolution of frames: references become positions, positions become whole messages.
+"""Bulk resolution of frames: from references to positions, and from positions to messages.
 
-Positions are columns of functions, which ship only their arguments to Python. Messages go through mapInArrow, which can split
-its output into batches of bounded size.
+Positions are columns of functions, which send only their arguments to Python. Messages go through mapInArrow, which splits its
+output into batches of bounded size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mqstore.spark.functions import (
 )
 from mqstore.spark.stores import StoreLike, plan
 
-#: Size of an Arrow batch of messages; one message that is larger makes a batch of its own.
+#: The size of an Arrow batch of messages. A larger message is a batch of its own.
 BATCH_BYTES = 4 << 20
 
 _TEXT = (StringType, VarcharType, CharType)
@@ -70,12 +70,12 @@ _TEMPORARY = "mqstore position"
 
 
 def resolve_offsets(df: DataFrame, store: StoreLike, *, broker: Column | str | None = None) -> DataFrame:
-    """Append where each referenced message lies in the commit log.
+    """Appends the position of each referenced message in the commit log.
 
-    `df` has topic (string), queue_id and queue_offset (any integer type); appended are physical_offset (bigint) and
-    store_size (int), null where there is no such message and where it was lost. `store` is a path that is valid on every node,
-    an open reader, or some `Stores`; with several stores `broker` is the column that names the broker of each row. The job finds
-    what the store holds now, and fails where a part of that has expired since, or another store took its place.
+    `df` has topic (string), queue_id and queue_offset (any integer type). The new columns are physical_offset (bigint) and
+    store_size (int), null for an absent or lost message. `store` is a path that is valid on each node, an open reader, or
+    `Stores`; with several stores `broker` is the column with the broker of each row. The job reads a snapshot of the store as of
+    this call, and fails if a part of it has expired since, or if another store is at the path.
     """
     _require(df, "resolve_offsets", ("topic", "queue_id", "queue_offset"), appended=("physical_offset", "store_size"))
     position = lookup_column(
@@ -86,12 +86,12 @@ def resolve_offsets(df: DataFrame, store: StoreLike, *, broker: Column | str | N
 
 
 def resolve_keys(df: DataFrame, store: StoreLike, *, limit: int | None = None, broker: Column | str | None = None) -> DataFrame:
-    """Append the messages that carry each (topic, key), by the store's index.
+    """Appends the positions of the messages with each (topic, key), by the index of the store.
 
-    `df` has topic and key (string); appended is hits, an array of queue_id, queue_offset, physical_offset and store_size,
-    ascending by physical offset; null, not an empty array, where no message has the key. `limit` is the most messages of a row,
-    the newest; None for all: give one where many messages have the same key, because all hits of a batch of rows are held at
-    once. `store`, `broker` and what fails the job are those of resolve_offsets.
+    `df` has topic and key (string). The new column is hits, an array of queue_id, queue_offset, physical_offset and store_size,
+    ascending by physical offset; null, not an empty array, if no message has the key. `limit` is the number of newest messages to
+    return for a row; None for all. Give a limit if many messages have the same key, because all hits of a batch of rows are in
+    memory at once. `store`, `broker` and the errors are those of resolve_offsets.
     """
     _require(df, "resolve_keys", ("topic", "key"), appended=("hits",))
     hits = lookup_column("resolve_keys", hits_lookup(limit), ["topic", "key"], plan(store, df.sparkSession), broker)
@@ -101,11 +101,11 @@ def resolve_keys(df: DataFrame, store: StoreLike, *, limit: int | None = None, b
 def resolve_times(
     df: DataFrame, store: StoreLike, *, side: Literal["left", "right"] = "left", broker: Column | str | None = None
 ) -> DataFrame:
-    """Append where each time begins in its queue.
+    """Appends the queue offset of each time in its queue.
 
-    `df` has topic (string), queue_id (any integer type) and time (timestamp); appended is queue_offset (bigint): that of the
-    first message that was stored then or later, or, with side="right", later. It is the queue's end if there is none, and null
-    where there is no such queue. `store`, `broker` and what fails the job are those of resolve_offsets.
+    `df` has topic (string), queue_id (any integer type) and time (timestamp). The new column is queue_offset (bigint): that of
+    the first message that was stored at the time or later, with side="right" later than it. It is the end of the queue if no
+    message is, and null if the queue does not exist. `store`, `broker` and the errors are those of resolve_offsets.
     """
     _require(df, "resolve_times", ("topic", "queue_id", "time"), appended=("queue_offset",))
     lookup, snapshots = times_lookup(side), plan(store, df.sparkSession)
@@ -123,13 +123,12 @@ def fetch(
     broker: Column | str | None = None,
     fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """The messages at these physical offsets: the message schema, or `columns` of it, after the columns of `df` to `keep`.
+    """Reads the messages at physical offsets: all columns of a message, or `columns`, after the columns of `df` to `keep`.
 
-    `df` has physical_offset (bigint), as resolve_offsets appends it; its rows where that is null are dropped. The job fails at
-    an offset where no message starts, and at a damaged one; with errors="skip" it passes over such offsets: how many these were
-    is the number of offsets less that of rows, and each worker logs its own. Either way it fails where another store took this
-    one's place, and with "skip" where a part of it expired since the job was planned. With fail_on_data_loss=False the messages
-    that have expired are passed over and logged, whatever `errors` says of damage.
+    `df` has physical_offset (bigint), as resolve_offsets appends it; rows with null are dropped. The job fails at an offset
+    where no message starts, and at a damaged message. With errors="skip" it skips these, and each worker logs their number. It
+    always fails if another store is at the path, and with "skip" if a part of the snapshot has expired. With
+    fail_on_data_loss=False expired messages are skipped and logged, whatever `errors` is.
 
     `store` and `broker` are those of resolve_offsets. With several stores the first column is broker.
     """
@@ -152,19 +151,19 @@ def fetch(
             for snapshot, own in _of_each_store(rows, snapshots, has_broker):
                 yield from _fetched(snapshot, own, names_beside, names, errors, fail_on_data_loss)
 
-    # By other names, because mapInArrow takes none with a dot.
+    # With other names, because mapInArrow refuses names with a dot.
     frame = df.select(*(column.alias(f"kept{number}") for number, column in enumerate(beside)), "physical_offset")
     return frame.mapInArrow(messages, StructType([*kept, *messages_schema]))
 
 
 def log_skipped(batches: mqstore.Batches, path: str) -> None:
-    """Tell, in the log of a worker, how many messages it skipped."""
+    """Logs how many messages were skipped."""
     if batches.skipped:
         logging.getLogger("mqstore.spark").warning("%s: skipped %d lost or damaged messages", path, batches.skipped)
 
 
 def _of_each_store(rows: pa.RecordBatch, snapshots: Snapshots, has_broker: bool) -> Iterator[tuple[Snapshot, pa.RecordBatch]]:
-    """The rows that have an offset, store by store; with several stores the first column is the broker."""
+    """Yields the rows with an offset by store. With several stores the first column is the broker."""
     if rows.columns[-1].null_count:
         rows = rows.filter(pc.is_valid(rows.columns[-1]))
     if not has_broker:
@@ -184,7 +183,7 @@ def _fetched(
     errors: Literal["raise", "skip"],
     fails: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages at the offsets in the last column, each after the other columns of its row, under new names."""
+    """Reads the messages at the offsets in the last column, each after the other columns of its row, with new names."""
     start = snapshot.open().min_physical_offset
     if not fails:
         rows = _unexpired(snapshot, rows, start)
@@ -201,7 +200,7 @@ def _fetched(
             snapshot.open(whole=skips and fails)
             own = beside.slice(at, batch.num_rows)
             if is_matched:
-                # The offsets that were passed over are not in the batch, and every other one is.
+                # Skipped offsets are not in the batch.
                 is_found = pc.is_in(offsets.slice(at), value_set=batch.column(0))
                 places = np.flatnonzero(is_found)[: batch.num_rows] + at
                 own, at = beside.take(pa.array(places)), int(places[-1]) + 1
@@ -217,7 +216,7 @@ def _fetched(
 
 
 def _unexpired(snapshot: Snapshot, rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
-    """The rows whose messages the log still holds."""
+    """Drops rows whose messages have expired, and logs their number."""
     kept = rows.filter(pc.greater_equal(rows.columns[-1], start))
     if gone := rows.num_rows - kept.num_rows:
         logging.getLogger("mqstore.spark").warning("%s: %d messages have expired", snapshot.path, gone)
@@ -225,7 +224,7 @@ def _unexpired(snapshot: Snapshot, rows: pa.RecordBatch, start: int) -> pa.Recor
 
 
 def _kept(df: DataFrame, keep: Sequence[str], others: Sequence[str]) -> list[StructField]:
-    """The columns of `df` that stay. ValueError for one that is not there once, or has the name of another one."""
+    """Returns the columns of `df` to keep. Raises ValueError for an absent or duplicate name, and for a column of messages."""
     if isinstance(keep, str):
         raise ValueError(f"keep is a list of column names, such as [{keep!r}], not {keep!r}")
     kept: list[StructField] = []
@@ -234,7 +233,7 @@ def _kept(df: DataFrame, keep: Sequence[str], others: Sequence[str]) -> list[Str
         if len(same) != 1:
             raise ValueError(f"keep names {name}, but the frame has {len(same)} columns of that name: {', '.join(df.columns)}")
         if name.lower() in others:
-            raise ValueError(f"keep names {name}, but so is a column of the messages: rename it first, or name other columns")
+            raise ValueError(f"keep names {name}, which is also a column of the messages: rename it first, or read other columns")
         if any(field.name == name for field in kept):
             raise ValueError(f"keep names {name} twice")
         kept.append(StructField(name, same[0].dataType))
@@ -242,7 +241,7 @@ def _kept(df: DataFrame, keep: Sequence[str], others: Sequence[str]) -> list[Str
 
 
 def _require(df: DataFrame, caller: str, needed: Sequence[str], appended: tuple[str, ...] = ()) -> None:
-    """TypeError unless `df` is a frame; ValueError unless it has each needed column once, of its type, and none appended yet."""
+    """Checks the type of `df`, and that it has each needed column once, with its type, and none of the new columns."""
     if not hasattr(df, "schema"):
         raise TypeError(f"{caller} takes a frame, and then the store, but the first argument is of type {type(df).__name__}")
     fields = df.schema.fields
@@ -256,7 +255,7 @@ def _require(df: DataFrame, caller: str, needed: Sequence[str], appended: tuple[
             raise ValueError(f"{caller} needs one column {name} ({wanted}), but the frame has {have}")
         if not isinstance(same[0].dataType, types):
             raise ValueError(f"{caller} needs column {name} to be {wanted}, but the frame has {found}")
-    # Spark compares names without case by default, so a second spelling would be ambiguous too.
+    # Spark compares names case-insensitively by default, so another case would be ambiguous, too.
     for field in fields:
         if field.name.lower() in appended:
             raise ValueError(

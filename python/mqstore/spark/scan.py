@@ -1,4 +1,4 @@
-"""Reading messages into a frame, with typed arguments for the options of format "mqstore"."""
+"""Batch reads, with typed arguments for the options of format "mqstore"."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mqstore.spark.stores import StoreLike, with_remote_manifests
 
 
 class Where(TypedDict, total=False):
-    """Conditions of `scan`, as `mqstore.Store.scan` has them; all of those given must hold."""
+    """The conditions of `scan`, a conjunction, named as in `mqstore.Store.scan`."""
 
     queue_ids: int | Iterable[int]
     tags: str
-    """One of some tags: "paid || refund"."""
+    """Alternative tags: "paid || refund"."""
     keys: str | Iterable[str]
-    """One of some keys, or unique keys."""
+    """Alternative keys or unique keys."""
     properties: Mapping[str, str]
-    """All of some properties."""
+    """Properties that a message has, all of them."""
     body_contains: str
-    """What the decompressed body holds."""
+    """Text in the decompressed body."""
     body_regex: str
-    """A pattern of Rust's regex crate that the decompressed body matches somewhere."""
+    """A pattern of Rust's regex crate to search for in the decompressed body."""
 
 
 def scan(
@@ -41,19 +41,18 @@ def scan(
     where: Where | None = None,
     **options: str | int | bool,
 ) -> DataFrame:
-    """The messages of a store, or of some `Stores`, as a frame. Only what the arguments ask for is read: Spark's filters are not
-    needed for that.
+    """Returns the messages of a store, or of several, as a frame. The arguments select messages before they become rows.
 
-    `columns` are those of a message that the frame has, all by default, and `broker` before them with `Stores`. Where they are
-    of topic, queue_id, queue_offset, physical_offset and store_size, and no other condition is given than topics and queue_ids,
-    the queues alone are read. `topics` is a topic or several. `since` and `until` bound the store time, the second
-    exclusive: a datetime with a timezone, or ms since 1970. `options` are those of format "mqstore": `errors="skip"`.
+    `columns` are columns of a message, by default all, and `broker` before them with `Stores`. If they are among topic,
+    queue_id, queue_offset, physical_offset and store_size, and topics and queue_ids are the only conditions, only the queues are
+    read. `topics` is a topic or several. `since` and `until` bound the store time, the second exclusive: a datetime with a
+    timezone, or ms since 1970. `options` are those of format "mqstore": `errors="skip"`.
 
-    The first action on the frame plans the read, and every later one reads the same: what the store held then. With an open
-    reader it is what that shows. A store that only the executors see is looked at now, by a task for each broker. Raises
-    ValueError for an argument; the action raises what docs/SPARK.md says.
+    The first action on the frame takes a snapshot, which later actions read, too. The snapshot of an open reader is that
+    reader's. The snapshot of a store that only the executors see is taken now, by a task for each broker. Raises ValueError for
+    a wrong argument; docs/SPARK.md has the errors of the actions.
     """
-    # Spark lowers the names of options before the source sees them.
+    # Checked here, because Spark converts the names to lower case.
     expect_known(options, ACCEPTED)
     given: dict[str, str | int | bool | None] = {
         "columns": None if columns is None else json.dumps(_names(columns)),
@@ -69,7 +68,7 @@ def scan(
 
 def _options_of(where: Where) -> dict[str, str | None]:
     if not isinstance(where, Mapping):
-        raise ValueError(f'where is a dict such as {{"tags": "paid"}}, not {where!r}: a condition of SQL goes to df.where')
+        raise ValueError(f'where is a dict such as {{"tags": "paid"}}, not {where!r}: give SQL conditions to df.where')
     unknown = set(where).difference(Where.__annotations__)
     if unknown:
         raise ValueError(f"where has {', '.join(sorted(unknown))}; it may have {', '.join(Where.__annotations__)}")

@@ -2,15 +2,11 @@
 
     frame.write.format("mqstore").mode("append").option("jobId", "orders of 2024-05-01").save("/data/store")
 
-The columns are those of `Writer.append_batch`; `body` is required. Options: path (or `save(path)`); topic, for a frame without
-such a column; jobId; stagingPath, a directory that the driver and all tasks share (beside the store by default); stores ("one",
-or "per-task": below the path a new store for each value of column broker, or for each partition); and `option.<name>` for an
-option of `mqstore.open`.
+The columns are those of `Writer.append_batch`; `body` is required. docs/SPARK.md has the options.
 
-Tasks stage their rows as files; the driver appends them, by partition, and makes them durable before it reports success. With
-a `jobId` each row is stored once, however often the job is killed and run again: a run that finds the job begun ignores its own
-input and goes on where the store ends. Without one, a job that failed while it appended has stored a part of its rows, and
-stores them again when it runs again.
+Tasks stage their rows as files. The driver appends them by partition, and syncs the store before it reports success. With a
+`jobId` each row is stored once, however often the job is killed and run again: a run that finds a manifest ignores its own input
+and continues after the last stored row. Without a `jobId` a write is at-least-once.
 """
 
 from __future__ import annotations
@@ -62,13 +58,13 @@ _NO_STREAMING_SINK = (
 
 
 def append_batch(df: DataFrame, batch_id: int, store: str | os.PathLike[str], *, name: str, **options: Any) -> None:
-    """Append a batch of a streaming query to the store at this path, exactly once: the function for `foreachBatch`.
+    """Appends a batch of a streaming query to the store at this path exactly once, for `foreachBatch`.
 
-    `name` is that of the query, and belongs to one checkpoint: with the batch id it names the job that `option("jobId", ...)`
-    of a write names, and a batch that Spark gives again goes on where the store ends. `df` and `options` are those of a write
-    with format "mqstore". Raises what the write raises; also for a batch id below one that was written under this name.
+    `name` identifies the query and belongs to one checkpoint. Name and batch id are the `jobId` of a write with format
+    "mqstore", so a repeated batch continues after the last stored row. `df` and `options` are those of that write. Raises what
+    the write raises, and ValueError for a batch id below the last one of this name.
     """
-    # Spark lowers the names of options before the source sees them.
+    # Checked here, because Spark converts the names to lower case.
     expect_known(options, _ACCEPTED)
     writer = df.write.format("mqstore").mode("append").option("jobId", name).option("batchId", batch_id)
     writer.options(**options).save(os.fspath(store))
@@ -76,13 +72,13 @@ def append_batch(df: DataFrame, batch_id: int, store: str | os.PathLike[str], *,
 
 @dataclass
 class CommitMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task for the driver."""
 
     staged: list[Staged]
 
 
 class MessageWriter(DataSourceArrowWriter):
-    """Stages rows in the tasks and commits them in the driver; between them it is pickled."""
+    """Stages rows in tasks, and commits them in the driver. It is pickled to the tasks."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -96,7 +92,7 @@ class MessageWriter(DataSourceArrowWriter):
         return CommitMessage(self.stage(iterator, task.partitionId(), task.taskAttemptId()))
 
     def stage(self, batches: Iterator[pa.RecordBatch], partition: int, attempt: int) -> list[Staged]:
-        """The rows of a partition, staged by this attempt; not read where an earlier run has staged them."""
+        """Stages the rows of a partition, unless an earlier run has staged the job."""
         if self._is_replay:
             return []
         self._job.expect_prepared()
@@ -107,9 +103,9 @@ class MessageWriter(DataSourceArrowWriter):
         if self._is_replay:
             found = self._job.manifest()
             if found is None:
-                raise mqstore.StoreError(f"{self._job.folder} was removed while its job ran: run the job again")
+                raise mqstore.StoreError(f"{self._job.folder} was removed while the job ran: run the job again")
             logging.getLogger("mqstore.spark").warning(
-                "job %s was begun by an earlier run, and is written with the %d rows of that: the frame of this run is not read",
+                "job %s was begun by an earlier run, and is finished with its %d rows: the frame of this run is not read",
                 *(found.key, found.rows),
             )
         staged = [each for message in messages if isinstance(message, CommitMessage) for each in message.staged]
@@ -121,23 +117,21 @@ class MessageWriter(DataSourceArrowWriter):
 
 
 def message_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> MessageWriter:
-    """The writer of a frame of this schema. ValueError says what is wrong with options or schema."""
+    """Returns the writer of a frame of this schema. Raises ValueError for wrong options or columns."""
     if overwrite:
-        raise ValueError(
-            'a store is a log, which is only appended to: use mode("append"), and remove the store before if it is to go'
-        )
+        raise ValueError('a store is an append-only log: use mode("append"), and to replace the store remove it first')
     job = parse(options, schema)
     expect_columns(job, schema)
     return MessageWriter(job)
 
 
 def no_streaming_sink() -> ValueError:
-    """What `writeStream.format("mqstore")` raises."""
+    """Returns the error of `writeStream.format("mqstore")`."""
     return ValueError(_NO_STREAMING_SINK)
 
 
 def parse(options: Mapping[str, str], schema: StructType) -> Job:
-    """The job that these options ask for, names in any case. ValueError says which one is wrong and what is accepted."""
+    """Parses the options of a write. Raises ValueError for a wrong option, with what it accepts."""
     given = OptionReader(options, _ACCEPTED)
     path = given.get("path")
     if not path:
@@ -153,10 +147,10 @@ def parse(options: Mapping[str, str], schema: StructType) -> Job:
         key, folder = name, staging / f"{JOB_PREFIX}{quote(name, safe='')}"
     else:
         key, folder = f"{name}#{batch}", staging / f"{STREAM_PREFIX}{quote(name, safe='')}"
-    # No user waits for this append: a disk that stalls is waited for.
+    # A batch job can wait for a stalled disk.
     of_store = {"wait_time_out": 600_000} | given.open_options()
     if "mode" in of_store:
-        raise ValueError("option.mode is given, but a write opens the store for appending: leave it out")
+        raise ValueError("a write chooses the mode of the store: leave option.mode out")
     topic = given.get("topic")
     frame = ", ".join(sorted(f"{field.name} {field.dataType.simpleString()}" for field in schema))
     frame += f" for topic {topic}" if topic else ""
@@ -186,31 +180,31 @@ def _batch_id(given: OptionReader, per_task: bool) -> int | None:
 
 
 def _staging(given: str | None, target: Path) -> Path:
-    # Beside the store, so that a rename stays on one file system; not in it, where a broker looks at every file.
+    # Beside the store, so that renames stay on one file system; not in it, where a broker reads every file.
     staging = Path(local_path(given)) if given else staging_beside(target)
     if staging.is_relative_to(target):
-        raise ValueError(f"stagingPath is {staging}, which lies in what is written to, {target}: name a directory beside it")
+        raise ValueError(f"stagingPath {staging} is inside {target}, which is written to: give a directory beside it")
     _expect_outside(staging / "job")
     return staging
 
 
 def expect_columns(job: Job, schema: StructType) -> None:
-    """ValueError unless rows of this schema can be appended; an empty store says so, as it would of the rows."""
+    """Raises ValueError if rows of this schema cannot be appended, by an append without rows to a scratch store."""
     columns = {field.name: field.dataType for field in schema}
     if len(columns) < len(schema):
         raise ValueError(f"two columns of the frame have the same name; they are {', '.join(schema.names)}")
     if ("topic" in columns) == (job.topic is not None):
         raise ValueError(
-            "the topic is a column topic of the frame, or option topic for all rows: give one of the two; the columns of the "
+            "the topic is a column of the frame or option topic, for all rows: give one of the two; the columns of the "
             f"frame are {', '.join(columns)}"
         )
     if job.key is not None and not job.per_task and columns.get("properties", _TEXT_PAIRS) not in _PROPERTIES:
         raise ValueError(
-            f"column properties is {columns['properties'].simpleString()}: with a jobId it is map<string,string>, "
-            "to which the job and the number of the row are added"
+            f"column properties is {columns['properties'].simpleString()}: with a jobId it must be map<string,string>, "
+            "because the job adds properties to each row"
         )
     appended = StructType([field for field in schema if not (job.per_task and field.name == BROKER)])
-    # An array, because a batch without rows goes as a stream without batches, whose types nobody looks at.
+    # An array: a record batch without rows would be passed as a stream without batches, whose types are not checked.
     empty = pa.array([], pa.struct(_arrow_schema(appended)))
     options = job.store_options | {"geometry": None, "mapped_file_size_commit_log": _SCRATCH_BYTES}
     with TemporaryDirectory() as scratch, mqstore.open(scratch, "x", **options) as store:
@@ -221,5 +215,5 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
     try:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:
-        # Before pyspark 4.3 this is the zone, and cannot be said.
+        # Before pyspark 4.3 the timezone is always UTC, and not an argument.
         return to_arrow_schema(schema)

@@ -1,9 +1,9 @@
-"""Format "mqstore": reads the messages of stores, in tasks of bounded size. docs/SPARK.md says what each option does.
+"""Format "mqstore": the data source of Spark. docs/SPARK.md has the options.
 
     spark.read.format("mqstore").option("topics", "orders,refunds").load("/data/store")
 
-A job reads what the store held when the job was planned, or fails: when messages of that have expired since
-(`failOnDataLoss`), when one is damaged (`errors`), and when another store took the planned.
+A batch reads the snapshot of its plan, or fails: if messages of the snapshot have expired (`failOnDataLoss`), if one is damaged
+(`errors`), or if another store is at the path.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mqstore.spark.stream import MessageStreamReader, RefusedStream
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter  # since 4.1
 
-# A read of at least this size is logged if nothing narrows it.
+# A read of at least this size without a narrowing option is logged.
 _LARGE_READ_BYTES = 1 << 30
 
 
 class MessageDataSource(DataSource):
-    """What `spark.read.format("mqstore")` makes."""
+    """The data source of `spark.read.format("mqstore")`, `readStream` and `write`."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,7 +43,7 @@ class MessageDataSource(DataSource):
 
     @cached_property
     def _read(self) -> ReadOptions:
-        # Not when the source is made: a write has other options. Spark does not say yet whether it will read a batch or a stream.
+        # Lazily, because a write has other options. At this point Spark may read a batch or a stream.
         return parse_read(self.options)
 
     def schema(self) -> StructType:
@@ -77,15 +77,15 @@ class MessageDataSource(DataSource):
 
 
 class MessageReader(DataSourceReader):
-    """Plans a scan in Spark's planner process and runs its parts in the executors; between them it is pickled."""
+    """Plans a batch in Spark's planner process, and reads its input splits in executors, to which it is pickled."""
 
     def __init__(self, scan: ScanOptions, rows: Rows) -> None:
         self._scan = scan
         self._rows = rows
         self._conditions = scan.conditions
-        # The columns of the filters that Spark has pushed.
+        # The columns of pushed filters.
         self._filtered: tuple[str, ...] = ()
-        # Now, because Spark pickles the reader before it asks for the partitions.
+        # Planned here, because Spark pickles the reader before it asks for the partitions.
         snapshots = plan(scan.read.stores)
         self._ranges = None if scan.range is None else resolve_range(snapshots, scan.range, scan.read.fail_on_data_loss)
         self._stores = {broker: PlannedStore.of(snapshot, scan.conditions.topics) for broker, snapshot in snapshots.items()}
@@ -106,7 +106,7 @@ class MessageReader(DataSourceReader):
             if self._conditions == Conditions() and not reads_entries:
                 self._log_whole_read()
             parts = plan_partitions(list(self._stores.values()), self._scan, self._conditions, reads_entries)
-        # Spark makes a partition of its own, one that names nothing, of an empty list.
+        # For an empty list Spark would create a partition None.
         return parts or [QueueRanges(None, ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,7 +125,7 @@ class MessageReader(DataSourceReader):
         yield from read_stretch(planned.snapshot, asked, self._rows, self._scan.read)
 
     def _log_whole_read(self) -> None:
-        """Logs that all of the log is read, and the options that narrow the read."""
+        """Logs a read of a whole log, with the options that narrow a read."""
         size = sum(planned.snapshot.end - planned.snapshot.start for planned in self._stores.values())
         if size < _LARGE_READ_BYTES and not self._filtered:
             return
@@ -138,13 +138,13 @@ class MessageReader(DataSourceReader):
 
 
 class PushingReader(MessageReader):
-    """The same, with filters of the query. Only if asked for: Spark reads later queries of the same frame by the plan that it
-    made with the filters of an earlier one.
+    """A reader with predicate pushdown. It is opt-in, because Spark reads later queries of the same frame by the plan that has
+    the filters of an earlier query.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._conditions, rest = push(self._scan.conditions, filters)
         columns = (getattr(each, "attribute", ()) for each in filters)
         self._filtered = tuple(dict.fromkeys(".".join(column) for column in columns if column))
-        # A row that tells of damage meets no condition but those of Spark, because it has no values.
+        # Spark must evaluate all filters on the rows of damaged messages, which are null.
         return filters if self._scan.read.errors == "corrupt_record" else rest

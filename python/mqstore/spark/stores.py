@@ -1,4 +1,4 @@
-"""Which stores a job reads: `Stores` names them, `plan` looks at them once, where they can be seen."""
+"""The stores of a job: `Stores` names them, `plan` takes a snapshot of each."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ Manifest = Mapping[str, Any]
 
 
 class Stores:
-    """Some stores by the names of their brokers, and how to open them: `Stores({"broker-a": "/mnt/a"}, errors="skip")`.
+    """The stores of several brokers, with options to open them: `Stores({"broker-a": "/mnt/a"}, errors="skip")`.
 
-    A path is a directory or a `file:` URI, valid on every node that reads it. The other arguments are those of
-    `mqstore.open`. Nothing is opened here, so a client of Spark Connect needs no store; it pickles, and so may be used in a
-    function of a job.
+    A path is a directory or a `file:` URI, valid on each node that reads it. The other arguments are those of `mqstore.open`. It
+    opens no store, so a client of Spark Connect needs none, and it pickles, so functions of a job can use it.
 
-    `manifests` gives, by broker, what `manifest` has made of a store, or a JSON file of that: a job then reads what the store
-    held at that time, and nobody has to look at the store to plan it.
+    `manifests` has, by broker, the result of `manifest`, or the path of a JSON file with it. A job then reads the store as of
+    that time, and its plan reads no store.
     """
 
     def __init__(
@@ -40,11 +39,11 @@ class Stores:
             raise ValueError(f'stores maps names of brokers to paths, such as {{"broker-a": "/mnt/a"}}, not {stores!r}')
         for broker in stores:
             if not isinstance(broker, str) or not broker:
-                raise ValueError(f"the name of a broker is a str that is not empty, not {broker!r}")
+                raise ValueError(f"the name of a broker is a non-empty str, not {broker!r}")
         if (config := options.pop("config", None)) is not None:
             options = merged(config, **options)
         if "mode" in options:
-            raise ValueError("mode is no option of Stores: Spark reads stores, and writes them with df.write")
+            raise ValueError("mode is not an option of Stores: Spark reads stores, and writes them with df.write")
         unknown = set(manifests or ()).difference(stores)
         if unknown:
             raise ValueError(f"manifests names {', '.join(sorted(unknown))}, but the brokers are {', '.join(stores)}")
@@ -55,7 +54,7 @@ class Stores:
 
     @classmethod
     def _only(cls, path: Path, options: Options = (), manifest: Manifest | None = None) -> Stores:
-        """One store without a broker."""
+        """Returns one store without a broker."""
         stores = cls({"only": path}, **dict(options))
         stores._paths = {None: stores._paths["only"]}
         stores._manifests = {} if manifest is None else {None: manifest}
@@ -63,24 +62,24 @@ class Stores:
 
     @property
     def brokers(self) -> tuple[str | None, ...]:
-        """The names of the brokers, in order; (None,) for one store without a name."""
+        """The names of the brokers, in order; (None,) for one store without a broker."""
         return tuple(self._paths)
 
     def path(self, broker: str | None = None) -> str:
-        """The directory of a broker's store. KeyError for a broker that has none."""
+        """Returns the directory of the store of a broker. Raises KeyError for an unknown broker."""
         try:
             return self._paths[broker]
         except KeyError:
             raise KeyError(f"there is no store of broker {broker!r}; the brokers are {self._names()}") from None
 
     def open(self, broker: str | None = None) -> mqstore.Store:
-        """The store of a broker, read-only, as it was when this process first opened it: this object, and what was unpickled
-        from it, opens it once in a process. Do not close it. Raises KeyError for an unknown broker, and what `mqstore.open` does.
+        """Returns the store of a broker, read-only, as of the first call in this process: this object and its unpickled copies
+        open it once in a process. Do not close it. Raises KeyError for an unknown broker, and what `mqstore.open` raises.
         """
         return pinned(self.path(broker), self._options, self._identity, len(self._paths))
 
     def as_options(self) -> dict[str, str]:
-        """As options of format "mqstore"."""
+        """Returns the stores as options of format "mqstore"."""
         given = {f"{OPEN_PREFIX}{name}": to_text(value) for name, value in self._options}
         manifests = {broker or "": _load(manifest) for broker, manifest in self._manifests.items()}
         if manifests:
@@ -100,13 +99,13 @@ StoreLike = Path | mqstore.Store | Stores
 
 
 def as_stores(store: StoreLike) -> Stores:
-    """A path or an open reader as the only one of some stores. A job with an open reader reads what that shows."""
+    """Converts a path or an open reader to one store. A job with an open reader reads the snapshot of that reader."""
     match store:
         case Stores():
             return store
         case mqstore.Store():
             if store.mode != "r":
-                raise ValueError(f'Spark reads a store opened with mode="r", but this one has mode={store.mode!r}')
+                raise ValueError(f'Spark needs a store that was opened with mode="r", but this one has mode={store.mode!r}')
             return Stores._only(store.path, _options_of(store), manifest(store))
         case str() | os.PathLike():
             return Stores._only(store)
@@ -114,10 +113,10 @@ def as_stores(store: StoreLike) -> Stores:
 
 
 def manifest(store: Path | mqstore.Store) -> dict[str, Any]:
-    """What a store holds now, as JSON has it: its bounds in the log and checksums of its first and last record. The command
-    `mqstore manifest` prints the same and more.
+    """Returns the manifest of a store, to be stored as JSON: the bounds of its log, and the checksums of its first and last
+    record. The command `mqstore manifest` prints the same and more.
 
-    Give it to `Stores(..., manifests=)` where the driver cannot see the store. `store` is a path or an open reader.
+    Give it to `Stores(..., manifests=)` if the driver does not see the store. `store` is a path or an open reader.
     """
     if isinstance(store, mqstore.Store):
         return Snapshot.of(store, None, ()).manifest()
@@ -126,17 +125,15 @@ def manifest(store: Path | mqstore.Store) -> dict[str, Any]:
 
 
 def plan(store: StoreLike, spark: SparkSession | None = None) -> dict[str | None, Snapshot]:
-    """A snapshot of each store, by broker: what a job that is planned now may read.
-
-    The bounds come from the manifest if there is one, are read here if the path is here, and otherwise by a task of `spark` for
-    each broker.
+    """Takes a snapshot of each store, by broker: from its manifest, or from its files if this process sees them, or by a task of
+    `spark` for each broker.
     """
     stores = with_remote_manifests(store, spark)
     return {broker: _snapshot(stores, broker, stores._manifests.get(broker)) for broker in stores.brokers}
 
 
 def with_remote_manifests(store: StoreLike, spark: SparkSession | None) -> Stores:
-    """The same stores, with the manifests of those that are not here."""
+    """Adds manifests of the stores that this process does not see, read by tasks."""
     stores = as_stores(store)
     remote = [broker for broker in stores.brokers if broker not in stores._manifests and not os.path.exists(stores.path(broker))]
     if not remote or spark is None:
@@ -162,7 +159,7 @@ def _load(given: Manifest | Path) -> Manifest:
 
 
 def _read_remote_manifests(stores: Stores, brokers: list[str | None], spark: SparkSession) -> dict[str | None, Manifest]:
-    """The manifests of stores that only the executors see, each read by a task of its own."""
+    """Reads the manifests of stores that only the executors see, each by a task of its own."""
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -175,18 +172,18 @@ def _read_remote_manifests(stores: Stores, brokers: list[str | None], spark: Spa
 
 
 def local_path(given: Path) -> str:
-    """The absolute path of a directory or a `file:` URI; a worker runs in another directory. ValueError for another URI."""
+    """Converts a path or a `file:` URI to an absolute path, as workers need. Raises ValueError for another URI."""
     path = os.fspath(given)
     uri = urlsplit(path if ":/" in path else "")
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         path = unquote(uri.path)
     elif uri.scheme:
-        raise ValueError(f"{path} is no path of a file system: mount it on every node, or move the messages as Parquet")
+        raise ValueError(f"{path} is not a path of a file system: mount it on each node, or export the messages to Parquet")
     return os.path.abspath(path)
 
 
 def _options_of(store: mqstore.Store) -> Options:
-    """What a reader was opened with; its pickle holds it."""
+    """Returns the options of a reader, from its pickle."""
     reduce: Any = store.__reduce__
     _, (recipe,) = reduce()
     _, (_, options) = recipe.__reduce__()

@@ -1,7 +1,7 @@
-"""`spark.readStream.format("mqstore")`: follows the queues of stores, a batch at a time. docs/SPARK.md has the options.
+"""`spark.readStream.format("mqstore")`: micro-batches that follow the queues of stores. docs/SPARK.md has the options.
 
-The checkpoint says up to which message each queue was read, and by which log. A query that cannot go on from there fails
-(`failOnDataLoss`): where messages have expired unread, topics were deleted, and offsets were given again.
+The checkpoint has the position of each queue and identifies its log. A query that cannot continue from there fails
+(`failOnDataLoss`): if messages expired unread, a topic was deleted, or queue offsets were assigned again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mqstore.spark._ranges import RangesPart, plan_ranges, read_part
 from mqstore.spark._read import Rows
 from mqstore.spark.stores import plan
 
-# Whether `latestOffset` is told where the batch starts, and how much it may hold.
+# True if Spark passes the start of the batch and its limit to `latestOffset`.
 _GIVES_START = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 
 if TYPE_CHECKING or _GIVES_START:
@@ -36,28 +36,26 @@ if TYPE_CHECKING or _GIVES_START:
         ReadMinRows,
         SupportsTriggerAvailableNow,
     )
-else:  # pyspark 4.0 and 4.1, which take all that is there as one batch
+else:  # pyspark 4.0 and 4.1, which read all messages in one batch
     SupportsTriggerAvailableNow = object
 
 _Offsets = dict[str, Any]
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of a query, in a process of its own that keeps its stores open. What tasks read is read by copies of it
-    that have planned nothing.
-    """
+    """Plans the batches of a query, in a process of its own that keeps its stores open. Tasks read with pickled copies of it."""
 
     def __init__(self, options: StreamOptions, rows: Rows) -> None:
         self._options = options
         self._rows = rows
         self._view: QueueView | None = None
-        # Where each queue ended when it was last there.
+        # The last known end of each queue.
         self._ends: dict[QueueName, int] = {}
-        # Where each queue ends for a query that stops there.
+        # The ends of the queues for trigger(availableNow=True).
         self._until: dict[QueueName, int] | None = None
         self._reached: _Offsets | None = None
         self._batch_at = -math.inf
-        # What was lost last. Spark asks several times about one batch.
+        # The losses that were logged last. Spark plans a batch several times.
         self._reported: frozenset[str] = frozenset()
 
     def initialOffset(self) -> _Offsets:
@@ -68,12 +66,12 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, offset in nexts.items():
             least, most, _ = view.bounds[name]
             if not least <= offset <= most:
-                self._report_loss([f"{name} is to begin at queue offset {offset}, but holds those from {least} to {most}"])
+                self._report_loss([f"{name} is to begin at queue offset {offset}, but has those from {least} to {most}"])
                 nexts[name] = min(max(offset, least), most)
         return view.progress(nexts, {}).to_json()
 
     def latestOffset(self, start: _Offsets | None = None, limit: ReadLimit | None = None) -> _Offsets:
-        # pyspark 4.0 and 4.1 do not say where the batch starts.
+        # pyspark 4.0 and 4.1 do not pass the start of the batch.
         start = self._reached if start is None else start
         begun = Progress({}, {}) if start is None else Progress.from_json(start)
         view = self._now()
@@ -82,7 +80,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {name: self._end(name, begins[name], bounds.end) for name, bounds in view.bounds.items()}
         if limit is not None and not isinstance(limit, ReadAllAvailable):
             ends = self._limited(begins, ends)
-        # A queue of which nothing was read is a new one later, too.
+        # A queue that was not read yet counts as new in the next batch, too.
         ends = {name: end for name, end in ends.items() if start is None or name in begun.queues or end > begins[name]}
         known = {name: position for name, position in begun.queues.items() if name not in lost}
         reached = view.progress(ends, known)
@@ -105,7 +103,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = end
         view = self._now()
         begins, lost_at_start = view.resume(begun)
-        # Also the end: Spark plans a batch again that was not done when the query stopped.
+        # The end, too: Spark plans a batch again that was not finished when the query stopped.
         _, lost_at_end = view.resume(reached)
         gone = self._gone(view, reached if _GIVES_START else begun)
         self._report_loss([*gone, *_messages(lost_at_start | lost_at_end)])
@@ -125,7 +123,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_part(partition, self._options.scan.conditions, self._rows, self._options.scan.read)
 
     def _now(self) -> QueueView:
-        """The stores as they are now."""
+        """Returns the queues of the stores as of now."""
         snapshots = plan(self._options.scan.read.stores)
         marks = {broker: _flushed_mark(snapshot.open()) for broker, snapshot in snapshots.items()}
         if self._view is None or (self._view.snapshots, self._view.marks) != (snapshots, marks):
@@ -134,13 +132,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._view
 
     def _end(self, name: QueueName, begin: int, end: int) -> int:
-        """Up to where a queue may be read."""
+        """Returns the end of a queue for this batch."""
         if self._until is not None:
             end = min(end, self._until.get(name, begin))
         return max(begin, end)
 
     def _limited(self, begins: Mapping[QueueName, int], ends: Mapping[QueueName, int]) -> dict[QueueName, int]:
-        """Where a batch ends that takes no more than `maxOffsetsPerTrigger`: where it begins as long as it waits for more."""
+        """Returns the ends of a batch of at most `maxOffsetsPerTrigger` messages, or its begin while it waits for more."""
         waiting = {name: end - begins[name] for name, end in ends.items()}
         total, least, most = sum(waiting.values()), self._options.min_offsets or 0, self._options.max_offsets
         is_early = time.monotonic() - self._batch_at < self._options.max_delay
@@ -150,21 +148,21 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: begins[name] + taken for name, taken in share(waiting, total if most is None else most).items()}
 
     def _gone(self, view: QueueView, progress: Progress) -> list[str]:
-        """The queues that are not there any more, but for those that were read to their end when they were last there."""
+        """Describes the queues that no longer exist, except those that were read to their last known end."""
         gone = [(name, position.next) for name, position in progress.queues.items() if name not in view.bounds]
         return [
-            f"{name}, which was read up to queue offset {read}, is not there any more: it was deleted, or is not subscribed to"
+            f"{name}, which was read up to queue offset {read}, no longer exists: it was deleted, or is not subscribed to"
             for name, read in gone
             if self._ends.get(name) != read
         ]
 
     def _report_loss(self, lost: Sequence[str]) -> None:
-        """StoreError says what a query may miss; with failOnDataLoss=false a log entry does, once."""
+        """Raises StoreError for losses. With failOnDataLoss=false logs each loss once."""
         if lost and self._options.scan.read.fail_on_data_loss:
             more = f"; and {len(lost) - 3} more queues" if len(lost) > 3 else ""
             raise mqstore.StoreError(
                 f"messages may be missed: {'; '.join(lost[:3])}{more}. Start a query with a new checkpoint, or set "
-                "failOnDataLoss=false: it goes on with what is there"
+                "failOnDataLoss=false to continue with the messages that exist"
             )
         for each in lost:
             if each not in self._reported:
@@ -174,9 +172,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Raises what is wrong with a read where Spark first asks for an offset: if `streamReader` raises it, Spark reports an
-    UnboundLocalError of its own instead.
-    """
+    """A stream that fails at its first offset: for an error of `streamReader` itself Spark reports an UnboundLocalError."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -199,8 +195,8 @@ def _messages(lost: Mapping[QueueName, str]) -> Iterator[str]:
 
 
 def share(waiting: Mapping[QueueName, int], most: int) -> dict[QueueName, int]:
-    """How many messages of each queue are taken, `most` in all: one of each queue if there is room for that, and of the rest as
-    much in proportion as wait.
+    """Shares a limit of `most` messages among queues: one for each queue if the limit allows, and the rest in proportion to their
+    backlogs.
     """
     queues = sum(count > 0 for count in waiting.values())
     least = 1 if most >= queues else 0
