@@ -48,6 +48,7 @@ def test_every_program_of_the_page_runs(spark: SparkSession, tmp_path: Path, mon
         fill(tmp_path / path)
     refs = spark.range(MESSAGES).selectExpr("'orders' topic", "0 queue_id", "id queue_offset", "concat('order-', id) key")
     refs.createOrReplaceTempView("refs")
+    references = spark.range(MESSAGES + 5).selectExpr("'orders' topic", "0 queue_id", "id queue_offset", "id order_id")
     stores = mq.Stores({"broker-a": tmp_path / "mnt/a", "broker-b": tmp_path / "mnt/b"})
     names: dict[str, Any] = {
         "__name__": "page",
@@ -60,21 +61,21 @@ def test_every_program_of_the_page_runs(spark: SparkSession, tmp_path: Path, mon
     names |= {
         "timedelta": timedelta,
         "df": refs,
+        "references": references,
+        "updates": spark.readStream.format("mqstore").options(startingOffsets="earliest").load(f"{tmp_path}/mnt/a"),
         "rdd": refs.rdd,
         "frame": mq.scan(spark, stores),
         "yesterday": datetime.now(UTC) - timedelta(days=1),
     }
     for program in PROGRAM.findall(PAGE.read_text(encoding="utf-8")):
-        if "foreachBatch" in program:
-            names["orders"] = spark.readStream.format("mqstore").options(startingOffsets="earliest").load(f"{tmp_path}/mnt/a")
         exec(re.sub(r'"(/data|/mnt)/', rf'"{tmp_path}\1/', program), names)
         if "query" in names:
             query = names.pop("query")
             query.processAllAvailable()
             query.stop()
     assert spark.read.parquet(str(tmp_path / "data/orders")).count() == MESSAGES + 1
-    # What was there, what the job appended, and what the streaming query did.
-    assert count(tmp_path / "data/store") == 3 * MESSAGES
+    assert count(tmp_path / "data/copy") == 2 * MESSAGES, "rows of the job, and of the streaming query"
     assert names["part"].count() == 5
-    assert names["late"].count() == 3 * MESSAGES / 2
+    assert names["late"].count() == MESSAGES / 2
+    assert names["bodies"].count() == MESSAGES
     assert [count(tmp_path / "data/brokers" / broker) for broker in ("broker-a", "broker-b")] == [MESSAGES, MESSAGES]
