@@ -37,7 +37,7 @@ class Recipe:
         self.names["load"](self.open_table(), "broker-b", "store")
 
     def copies(self) -> Counter[int]:
-        """The numbers of rows that a message has, and how many messages have so many."""
+        """Counts messages by the number of their rows."""
         rows = self.read().select(["topic", "queue_id", "queue_offset"]).to_pylist()
         return Counter(Counter(tuple(row.values()) for row in rows).values())
 

@@ -29,8 +29,8 @@ def test_a_scan_gives_what_its_arguments_ask_for(spark: SparkSession, events_sto
 @pytest.mark.parametrize(
     ("where", "arguments"),
     [
-        ({"queue_ids": 2}, {"queues": 2}),
-        ({"queue_ids": [0, 3]}, {"queues": [0, 3]}),
+        ({"queue_ids": 2}, {"queue_ids": 2}),
+        ({"queue_ids": [0, 3]}, {"queue_ids": [0, 3]}),
         ({"keys": ["7", "1568"]}, {"keys": ["7", "1568"]}),
         ({"properties": {"TAGS": "fix"}}, {"properties": {"TAGS": "fix"}}),
         ({"body_contains": "broker", "body_regex": "[0-9]{4}"}, {"body_contains": "broker", "body_regex": "[0-9]{4}"}),
@@ -47,7 +47,7 @@ def test_each_condition_is_that_of_a_scan_of_the_store(
 
 def test_a_scan_for_no_topic_queue_or_key_gives_nothing(spark: SparkSession, events_store: Path) -> None:
     with mqstore.open(events_store) as store:
-        assert [store.scan(**{name: []}).to_arrow().num_rows for name in ("topics", "queues", "keys")] == [0, 0, 0]
+        assert [store.scan(**{name: []}).to_arrow().num_rows for name in ("topics", "queue_ids", "keys")] == [0, 0, 0]
     assert mq.scan(spark, events_store, where={"keys": []}).count() == 0
     assert mq.scan(spark, events_store, where={"queue_ids": []}).count() == 0
     assert mq.scan(spark, events_store, topics=[]).count() == 0

@@ -255,10 +255,10 @@ def test_conditions_select_what_a_scan_of_the_store_selects(spark: SparkSession,
         middle = times[len(times) // 2]
         for options, arguments in (
             ({"tags": "fix || docs"}, {"tags": "fix || docs"}),
-            ({"queueIds": "1,3", "topics": '["store"]'}, {"queues": [1, 3], "topics": "store"}),
+            ({"queueIds": "1,3", "topics": '["store"]'}, {"queue_ids": [1, 3], "topics": "store"}),
             ({"keys": "1568 7"}, {"keys": ["1568", "7"]}),
-            ({"startingTimestamp": middle.isoformat()}, {"time": (middle, None)}),
-            ({"endingTimestamp": str(int(middle.timestamp() * 1000))}, {"time": (None, middle)}),
+            ({"startingTimestamp": middle.isoformat()}, {"since": middle}),
+            ({"endingTimestamp": str(int(middle.timestamp() * 1000))}, {"until": middle}),
             ({"bodyContains": "broker", "by": "born"}, {"body_contains": "broker"}),
             ({"bodyRegex": "[Nn]ame[Ss]erver"}, {"body_regex": "[Nn]ame[Ss]erver"}),
             ({"properties": '{"TAGS": "fix"}'}, {"properties": {"TAGS": "fix"}}),
