@@ -92,7 +92,7 @@ impl MessageChecker {
         validate_topic(&message.topic, message.version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;
         if !(0..=MAX_QUEUE_ID).contains(&message.queue_id) {
             return Err(Error::illegal(format!(
-                "queue is {}: queues are numbered from 0 to {MAX_QUEUE_ID}",
+                "queue_id is {}: queues are numbered from 0 to {MAX_QUEUE_ID}",
                 message.queue_id
             )));
         }

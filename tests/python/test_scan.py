@@ -136,8 +136,8 @@ def conditions(rng: random.Random, messages: list[Message]) -> tuple[dict[str, A
     chosen = rng.sample(all_of, rng.choice([1, 1, 2, 3]))
     arguments = {name: value for arguments, _ in chosen for name, value in arguments.items()}
     admitted = [admits for arguments, admits in chosen]
-    if sum(len(arguments) for arguments, _ in chosen) > len(arguments):
-        return conditions(rng, messages)  # two of them set the same argument
+    if sum(len(arguments) for arguments, _ in chosen) > len(arguments) or {"since", "by"} <= arguments.keys():
+        return conditions(rng, messages)  # two of them set the same argument, or mean another time by it
     return arguments, lambda m: all(admits(m) for admits in admitted)
 
 

@@ -124,7 +124,7 @@ def test_an_empty_frame_makes_an_empty_store(spark: SparkSession, tmp_path: Path
         ("topic string, body string", {"topic": "orders"}, "give one of the two"),
         ("Topic string, body string", {}, "give one of the two; the columns of the frame are Topic, body"),
         ("topic string, body string, properties struct<a: string>", {"jobId": "a"}, "with a jobId it must be map<string,string>"),
-        ("topic string, body string, broker string", {}, '"broker" is no field of a message'),
+        ("topic string, body string, broker string", {}, '"broker" is not a field of a message'),
     ],
 )
 def test_a_wrong_schema_fails_before_anything_is_written(

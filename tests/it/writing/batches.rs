@@ -308,7 +308,7 @@ fn of_messages_appended_together_that_cannot_be_all_stored_none_is() {
         other => panic!("{other:?}"),
     }
     match append_together(&store, vec![message("t", 0, b"good"), message("t", -1, b"bad")]) {
-        Err(Error::IllegalMessage { what, .. }) => assert!(what.starts_with("message 1: queue is -1"), "{what}"),
+        Err(Error::IllegalMessage { what, .. }) => assert!(what.starts_with("message 1: queue_id is -1"), "{what}"),
         other => panic!("{other:?}"),
     }
     assert_eq!(append_together(&store, Vec::<Message<'_>>::new()).unwrap(), []);
