@@ -28,7 +28,7 @@ _FACTS: dict[type, Sequence[str]] = {
     ),
     mqstore.RecoveryReport: (
         *("complete", "missing", "clean_exit", "scan_start", "log_end", "stop_reason", "undispatched", "refused"),
-        *("queue_entries_ahead", "bytes_cut", "bytes_lost"),
+        *("queue_entries_ahead", "bytes_cut", "messages_cut", "bytes_lost"),
     ),
     mqstore.TopicStats: ("put_message_times_total", "put_message_size_total"),
 }

@@ -209,6 +209,12 @@ class RecoveryReport(_Shown):
         Queue entries that point at or past the end of the log; they are left out.
     bytes_cut : int
         Bytes past the end of the log that a writer removed; 0 for a read-only store.
+    messages_cut : int
+        Whole messages in these bytes: damage ended the log before them, and nothing proves
+        that they were on disk before the crash. `recovery="salvage"` keeps such messages.
+    cut : tuple[tuple[str, int, int, int], ...]
+        Their places: topic, queue id, first queue offset and the one after the last. The
+        first 1,000 ranges.
     lost : tuple[tuple[int, int], ...]
         Damaged stretches inside the log that `recovery="salvage"` passed over in this
         open, as pairs of physical offsets: the first byte, and the byte after the last.
@@ -234,6 +240,8 @@ class RecoveryReport(_Shown):
     refused: int
     queue_entries_ahead: int
     bytes_cut: int
+    messages_cut: int
+    cut: tuple[tuple[str, int, int, int], ...]
     lost: tuple[tuple[int, int], ...]
     missing: str | None
     missing_at: tuple[str, int] | None
@@ -246,7 +254,7 @@ class RecoveryReport(_Shown):
 
     @property
     def complete(self) -> bool:
-        """False if this open lost messages (`lost`), if files of the store show that messages are
+        """False if this open lost or cut messages (`lost`, `cut`), if files of the store show that messages are
         missing in its log (a part of it is missing or damaged), or if the last file of a queue is
         cut short. After a crash queues and times may run ahead of the log, but not past its last
         segment. Beside a live writer only a missing segment between others makes it False, and a
@@ -257,7 +265,7 @@ class RecoveryReport(_Shown):
     def __repr__(self) -> str:
         incomplete = "" if self.missing is None else f"INCOMPLETE ({self.missing}) "
         found = "after a clean exit" if self.clean_exit else "after a crash, or beside a live writer"
-        names = ("undispatched", "refused", "queue_entries_ahead", "bytes_cut", "bytes_lost")
+        names = ("undispatched", "refused", "queue_entries_ahead", "bytes_cut", "messages_cut", "bytes_lost")
         counts = ", ".join(f"{name}={getattr(self, name)}" for name in names)
         return (
             f"<mqstore.RecoveryReport {incomplete}{found}; log read from {self.scan_start} to its end at {self.log_end} "

@@ -132,8 +132,8 @@ fn open_with<'py>(
     let opened = py.detach(|| interruptible_by_signals(|| Ok(()), || Handle::open(path, config, mode, recipe)));
     let handle = opened.map_err(|error| error.after_wait(waited))?;
     let handle = Arc::new(handle);
+    warn_of_missing(py, &handle)?;
     if mode == Mode::Read {
-        warn_of_missing(py, &handle)?;
         Bound::new(py, Store { handle })
     } else {
         warn_of_unlocked_pool(py, &handle)?;

@@ -82,6 +82,8 @@ pub(super) fn recovery_report<'py>(py: Python<'py>, found: &recovery::RecoveryRe
             refused: found.refused,
             queue_entries_ahead: found.queue_entries_ahead,
             bytes_cut: found.bytes_cut,
+            messages_cut: found.cut.count(),
+            cut: queue_ranges(py, &found.cut)?,
             lost: stretches(py, &found.lost)?,
             missing: found.missing.as_ref().map(|missing| &missing.what),
             missing_at: missing_at.map(|(file, byte)| (file.as_os_str(), *byte)),
@@ -152,7 +154,7 @@ fn findings<'py>(py: Python<'py>, findings: &[check::Finding], root: &Path) -> P
                 queue_offset: affected.queue_offset,
                 physical_offset: affected.physical_offset,
                 key: affected.key.as_deref(),
-                lost: lost_offsets(py, finding)?,
+                lost: queue_ranges(py, &finding.lost)?,
                 message: &finding.what,
                 meaning: facts.meaning,
                 known_as: facts.known_as,
@@ -177,8 +179,8 @@ fn fix<'py>(py: Python<'py>, finding: &check::Finding, root: &Path) -> PyResult<
 }
 
 /// Returns a tuple of topic, queue id, and first and next queue offset of each range.
-fn lost_offsets<'py>(py: Python<'py>, finding: &check::Finding) -> PyResult<Bound<'py, PyTuple>> {
-    let ranges = finding.lost.ranges().iter();
+fn queue_ranges<'py>(py: Python<'py>, lost: &recovery::LostOffsets) -> PyResult<Bound<'py, PyTuple>> {
+    let ranges = lost.ranges().iter();
     PyTuple::new(
         py,
         ranges.map(|lost| (lost.topic.as_str(), lost.queue_id, lost.offsets.start, lost.offsets.end)),

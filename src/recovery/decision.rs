@@ -2,9 +2,10 @@
 //! outcomes, in section "Opening a store after a crash".
 
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, Check, FLUSHED_MARK_FILE, has_lost_bytes};
+use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, Check, FLUSHED_MARK_FILE, has_lost_bytes, is_salvage_record};
 use crate::interrupt;
-use crate::log::{LogFiles, LogRecord};
+use crate::log::LogRecord;
+use crate::recovery::lost_offsets::LostOffsets;
 use crate::recovery::plan::{Missing, RecoveryReport};
 use crate::recovery::store_state::StoreState;
 use crate::remedy::Remedy;
@@ -139,7 +140,7 @@ pub fn expect_recoverable(store: &StoreState<'_>, report: &RecoveryReport) -> Re
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_off: Option<CutOff>) -> Result<Option<Missing>> {
+pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_off: Option<&CutOff>) -> Result<Option<Missing>> {
     let lost: i64 = report.lost.iter().map(|lost| lost.end - lost.start).sum();
     let exit = RowExit::of_reader(store);
     let mut rows = OUTCOMES
@@ -151,15 +152,17 @@ pub(super) fn find_missing(store: &StoreState<'_>, report: &RecoveryReport, cut_
         Err(error @ Error::Corrupt { .. }) => Some(error),
         Err(error) => return Err(error),
     };
-    let remedy = remedy_of_reader(cut_off.is_some(), sign.as_ref().and_then(Error::remedy));
-    let at = match (&cut_off, &sign) {
+    // What a writer has removed, no later open reads.
+    let is_removed = cut_off.is_some() && store.is_for_writing();
+    let remedy = remedy_of_reader(cut_off.is_some(), sign.as_ref().and_then(Error::remedy)).filter(|_| !is_removed);
+    let at = match (cut_off, &sign) {
         _ if lost > 0 => None,
         (Some(_), _) => Some(store.log.path_of(report.log_end)),
         (None, Some(Error::Corrupt { path, offset, .. })) => Some((path.clone(), *offset)),
         (None, _) => None,
     };
     let sign = match (cut_off, sign) {
-        (Some(cut_off), sign) => Some(cut_off.describe(store.log, report, sign)),
+        (Some(cut_off), sign) => Some(cut_off.describe(store, report, sign)),
         (None, sign) => sign.map(|sign| sign.text().to_string()),
     };
     let passed_over = (lost > 0).then(|| format!("{lost} bytes inside the log are damaged, and were passed over"));
@@ -254,19 +257,30 @@ fn is_stale(store: &StoreState<'_>, report: &RecoveryReport) -> bool {
 }
 
 /// Whole messages after the end of the log of a crashed store. Only a salvage reads them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct CutOff {
     /// The start of the first of them.
     first: i64,
     /// The end of the last bytes that were written after it.
     written_until: i64,
+    /// All of them, for a writer, which removes them.
+    pub(super) messages: LostOffsets,
 }
 
 impl CutOff {
     /// Says where the log ends and what follows, with another sign of missing messages.
-    fn describe(self, log: &LogFiles, report: &RecoveryReport, sign: Option<Error>) -> String {
+    fn describe(&self, store: &StoreState<'_>, report: &RecoveryReport, sign: Option<Error>) -> String {
+        let log = store.log;
+        let (fate, removed) = if let Some(places) = self.messages.describe() {
+            (format!("this open removes them: {places}"), "")
+        } else {
+            (
+                "they are not read".to_owned(),
+                ", and the next start of a writer removes them",
+            )
+        };
         let follow = format!(
-            "whole messages follow in {} bytes, the first at {}: they are not read",
+            "whole messages follow in {} bytes, the first at {}: {fate}",
             self.written_until - self.first,
             self.first
         );
@@ -275,7 +289,7 @@ impl CutOff {
             log.corrupt(report.log_end, reason).text().to_string()
         };
         let Some(sign) = sign else {
-            return end_of_log(", and the next start of a writer removes them");
+            return end_of_log(removed);
         };
         let end = log.path_of(report.log_end);
         let is_at_end = matches!(&sign, Error::Corrupt { path, offset, .. } if *path == end.0 && *offset == end.1);
@@ -288,7 +302,8 @@ impl CutOff {
 }
 
 /// Finds the whole messages after the end of the log of a crashed store. A record that is torn at the end of the log, as a crash leaves it,
-/// is followed by none. Beside a live writer the log only grows.
+/// is followed by none. Beside a live writer the log only grows. Call it before the queues drop their entries past the end: they show
+/// where records start.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::Corrupt`] as [`RecordStarts::next_record`](crate::log::RecordStarts::next_record).
@@ -310,7 +325,38 @@ pub(super) fn find_cut_off(store: &StoreState<'_>, report: &RecoveryReport) -> R
         return Ok(None);
     }
     let written_until = log.written_until(first)?;
-    Ok(Some(CutOff { first, written_until }))
+    let messages = if store.is_for_writing() {
+        find_whole_messages(store, report, first)?
+    } else {
+        LostOffsets::default()
+    };
+    Ok(Some(CutOff {
+        first,
+        written_until,
+        messages,
+    }))
+}
+
+/// Finds the places of all whole messages from `first` on, which lies after the end of the log.
+fn find_whole_messages(store: &StoreState<'_>, report: &RecoveryReport, first: i64) -> Result<LostOffsets> {
+    let mut messages = LostOffsets::default();
+    let mut next = Some(first);
+    while let Some(start) = next {
+        let mut scan = store.log.scan(start, store.log.files_end(), store.check);
+        for message in scan.by_ref() {
+            interrupt::check()?;
+            let message = message?;
+            let view = message.view();
+            if !is_salvage_record(&view) {
+                messages.add(&view.topic(), view.queue_id(), view.queue_offset());
+            }
+        }
+        let at = scan.position();
+        next = store
+            .record_starts()
+            .next_record(at, at.saturating_add(1), report.last_store_time)?;
+    }
+    Ok(messages)
 }
 
 /// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open

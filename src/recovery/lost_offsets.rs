@@ -32,6 +32,12 @@ impl LostOffsets {
         &self.ranges
     }
 
+    /// Returns the number of messages.
+    pub fn count(&self) -> i64 {
+        let lengths = self.ranges.iter().map(|range| range.offsets.end - range.offsets.start);
+        lengths.sum::<i64>() + self.further
+    }
+
     /// Adds a message.
     pub(crate) fn add(&mut self, topic: &str, queue_id: i32, offset: i64) {
         let added = (topic, queue_id, offset);
@@ -62,8 +68,7 @@ impl LostOffsets {
 
     /// Returns the number of messages and their places in words; `None` without a message.
     pub(crate) fn describe(&self) -> Option<String> {
-        let lengths = self.ranges.iter().map(|range| range.offsets.end - range.offsets.start);
-        let messages = lengths.sum::<i64>() + self.further;
+        let messages = self.count();
         let mut listed: Vec<String> = self.ranges.iter().take(LISTED).map(QueueRange::describe).collect();
         if self.ranges.len() > LISTED || self.further > 0 {
             listed.push("and others".to_owned());

@@ -92,7 +92,7 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
     let cut_off = find_cut_off(&store, &plan.report)?;
     let mut report = plan.apply_in_memory(&store)?;
     (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
-    report.missing = find_missing(&store, &report, cut_off)?;
+    report.missing = find_missing(&store, &report, cut_off.as_ref())?;
     if report.clean_exit {
         files.log.set_immutable_until(report.log_end);
     }
@@ -149,12 +149,15 @@ pub(crate) fn open_for_writing(
     let store = StoreState::new(files.families(), records, Opener::Writer, intent, config);
     let (plan, index_start) = plan_with_index(&files, &store, sizes.index)?;
     let unsynced_from = plan.unsynced_from;
+    let cut_off = find_cut_off(&store, &plan.report)?;
     let mut report = plan.apply_in_memory(&store)?;
     files.queues.expect_directories()?;
     expect_recoverable(&store, &report)?;
-    report.missing = find_missing(&store, &report, None)?;
+    report.missing = find_missing(&store, &report, cut_off.as_ref())?;
+    report.cut = cut_off.map(|cut_off| cut_off.messages).unwrap_or_default();
     let written_until = files.log.written_until(report.log_end)?;
     report.bytes_cut = (written_until - report.log_end) as u64;
+    let now = env.now_ms();
     let plan = WritePlan::new(&Facts {
         records,
         intent,

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::format::{Check, CqUnit, MIN_RECORD_SIZE, MessageView, has_lost_bytes, is_light_queue, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, LogScan, StoredMessage};
+use crate::recovery::lost_offsets::LostOffsets;
 use crate::recovery::scan_start::{last_stamped, last_unit, scan_start};
 use crate::recovery::store_state::StoreState;
 use crate::recovery::undispatched::{QueueRanges, QueueTails, Undispatched, leads, leads_to_salvage_record};
@@ -48,6 +49,8 @@ pub struct RecoveryReport {
     pub queue_entries_past_segments: u64,
     /// Written bytes past the end of the log that were overwritten with zeros or removed. 0 for a reader.
     pub bytes_cut: u64,
+    /// The whole messages in these bytes. Nothing proves that they were on disk before the crash. None for a reader.
+    pub cut: LostOffsets,
     /// Damaged stretches inside the log that were passed over, by physical offset: only with
     /// [`Recovery::Salvage`](crate::config::Recovery::Salvage).
     pub lost: Vec<Range<i64>>,

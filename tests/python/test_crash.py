@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import struct
 import subprocess
@@ -18,6 +19,7 @@ from encoder import Encoder
 from test_golden import by_queue, expected, listed, with_our_hosts
 
 import mqstore
+import mqstore.aio
 
 IMAGE = "491_crash_image"
 
@@ -167,6 +169,32 @@ def test_a_crashed_store_that_is_damaged_below_what_was_flushed_is_refused_and_r
         segment.write(b"?")
     with mqstore.open(path, "a") as store:
         assert store.recovery.log_end == offsets[1]
+
+
+def test_a_writer_warns_of_the_whole_messages_that_it_cuts(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x", flush_interval_commit_log=100_000) as store:
+        offsets = [store.append("orders", b"body %d" % number).physical_offset for number in range(10)]
+        shutil.copytree(tmp_path / "store", tmp_path / "crashed", ignore=UNFINISHED)
+    path = tmp_path / "crashed"
+    with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
+        segment.seek(offsets[4] + 88)
+        segment.write(b"?")
+    shutil.copytree(path, tmp_path / "other")
+    told = rf"the first at {offsets[5]}: this open removes them: 5 \(orders/0@5-9\)"
+    with pytest.warns(RuntimeWarning, match=f"crashed is INCOMPLETE: .*{told}"):
+        store = mqstore.open(path, "a")
+    with store:
+        report = store.recovery
+        assert (report.complete, report.log_end, report.remedy) == (False, offsets[4], None)
+        assert (report.messages_cut, report.cut) == (5, (("orders", 0, 5, 10),))
+        assert "messages_cut=5" in repr(report)
+    with pytest.warns(RuntimeWarning, match="other is INCOMPLETE"):
+        asyncio.run(_open_and_close(tmp_path / "other"))
+
+
+async def _open_and_close(path: Path) -> None:
+    async with mqstore.aio.open(path, "a"):
+        pass
 
 
 def test_messages_that_no_queue_can_have_are_counted_as_refused(tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ def recovery_section(store: mqstore.Store) -> Section:
     legend = [("rest", "trusted"), ("c0", "read by recovery"), *([("bad", "lost")] if found.lost else [])]
     names = (
         *("clean_exit", "complete", "missing", "scan_start", "log_end", "stop_reason", "undispatched", "refused"),
-        *("queue_entries_ahead", "bytes_cut", "bytes_lost", "lost"),
+        *("queue_entries_ahead", "bytes_cut", "messages_cut", "bytes_lost", "lost"),
     )
     rows = [(name, getattr(found, name)) for name in names]
     return Section("recovery", "What recovery decided", text, figure, legend, Table(("fact", "value"), rows))

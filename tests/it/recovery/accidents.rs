@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::format::{Message, encode_lock_file, encode_properties};
 use mqstore::read::{Filled, MessageReader, OnDamage, Scan, ScanRequest};
+use mqstore::recovery::Missing;
 use tempfile::TempDir;
 
 use super::{Crashed, SEGMENT, contents, names, real};
@@ -135,6 +136,31 @@ fn queues_three_entries_ahead_or_short_of_the_log_agree_with_it_after_the_open()
         let again = store.recover();
         assert!(again.clean_exit && again.undispatched == 0 && again.queue_entries_ahead == 0);
     }
+}
+
+#[test]
+fn a_writer_reports_the_whole_messages_that_it_cuts_and_no_torn_end() {
+    let store = Crashed::new(300, false);
+    for n in [100, 200] {
+        store.damage(n);
+    }
+    let read = store.reader().recovery().missing.clone().unwrap().what;
+    let report = store.recover();
+    let Missing { what, remedy } = report.missing.unwrap();
+    let first = store.offsets[101];
+    let (read, _) = read.split_once("they are not read").unwrap();
+    let told = "this open removes them: 198 (orders/0@51-99, orders/0@101-149, orders/1@50-149)";
+    assert_eq!(what, format!("{read}{told}"));
+    assert!(read.ends_with(&format!("the first at {first}: ")), "{read}");
+    assert_eq!((report.log_end, report.cut.count(), remedy), (store.offsets[100], 198, None));
+    store.expect_messages(100);
+    // They are gone: the next open has nothing to report.
+    assert_eq!(store.recover().missing, None);
+
+    let torn = Crashed::new(300, false);
+    torn.damage(299);
+    let report = torn.recover();
+    assert!(report.bytes_cut > 0 && report.missing.is_none() && report.cut.count() == 0);
 }
 
 #[test]
