@@ -244,6 +244,44 @@ fn a_query_raises_at_a_damaged_message_that_could_match_or_skips_and_counts_it()
     }
 }
 
+/// The first byte of the queue id, of the queue offset and of the topic in the record of `body 120`.
+const PLACE: [(&str, usize); 3] = [("queue id", 12), ("queue offset", 20), ("topic", 97)];
+
+#[test]
+fn a_query_raises_at_a_message_that_names_another_place_than_its_entry() {
+    for (field, at) in PLACE {
+        let store = Damaged::new(&[]);
+        store.edit(120, |record| record[at] ^= 1);
+        let reader = open(store.path());
+        let read = reader.message_in_queue("orders", 0, 120).unwrap_err();
+        let (path, offset, remedy) = damage(asked(&reader, "k120", Errors::Raise));
+        assert_eq!(remedy, Some(Remedy::SkipOrSalvage), "{field}");
+        assert_eq!(damage(Err(read)), (path, offset, remedy), "{field}");
+        let result = query(&reader, "k120");
+        assert_eq!((result.hits.len(), result.complete, result.skipped), (0, false, 1), "{field}");
+        // Of its tag, too, for which the log is walked: but for the topic, whose messages alone are compared there.
+        if field != "topic" {
+            let tagged = QueryRequest {
+                by: QueryBy::Tag("tag".to_owned()),
+                ..by_key("orders", "")
+            };
+            reader.query(&tagged).unwrap_err();
+        }
+        for n in [0, 119, 121, 699] {
+            let result = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
+            assert_eq!((result.hits.len(), result.complete), (1, true), "{field}, k{n}");
+        }
+    }
+}
+
+#[test]
+fn a_query_without_the_queue_of_a_message_believes_the_message() {
+    let store = Damaged::new(&[]);
+    fs::remove_dir_all(store.path().join("consumequeue")).unwrap();
+    let result = asked(&open(store.path()), "k120", Errors::Raise).unwrap();
+    assert_eq!((result.hits.len(), result.complete), (1, true));
+}
+
 #[test]
 fn a_query_without_an_index_raises_at_lengths_that_cannot_be_right_and_is_led_past_them_by_the_queues() {
     let store = Damaged::new(&[]);

@@ -80,10 +80,15 @@ impl Damaged {
 
     /// Gives the record of a message another length.
     pub fn put_length(&self, n: usize, length: i32) {
+        self.edit(n, |record| record[..4].copy_from_slice(&length.to_be_bytes()));
+    }
+
+    /// Edits the record of a message, and what follows it in its segment.
+    pub fn edit(&self, n: usize, change: impl FnOnce(&mut [u8])) {
         let (start, at) = (self.offsets[n] / SEGMENT * SEGMENT, self.offsets[n] % SEGMENT);
         let path = self.path().join("commitlog").join(segment_name(start as u64));
         let mut bytes = fs::read(&path).unwrap();
-        bytes[at as usize..at as usize + 4].copy_from_slice(&length.to_be_bytes());
+        change(&mut bytes[at as usize..]);
         fs::write(path, bytes).unwrap();
     }
 

@@ -229,11 +229,12 @@ impl<'a> KeySearch<'a> {
             return if is_salvage_record(&view) {
                 self.note(at, Unreadable::Lost).map(|()| true)
             } else {
-                Ok(self.has_hash(candidate, &view))
+                Ok(self.has_hash(candidate, &view) || self.note_wrong_place(candidate, &view)?)
             };
         }
         self.found.wait_for_blocked();
         match message.intact() {
+            Ok(()) if self.unread.is_some() && self.note_wrong_place(candidate, &view)? => {}
             Ok(()) => self.found.push(candidate.key, KeyHit::of(&view)),
             Err(lost) => self.note(at, Unreadable::Damaged(lost))?,
         }
@@ -254,7 +255,7 @@ impl<'a> KeySearch<'a> {
         };
         self.found.wait_for_blocked();
         let before = self.found.len();
-        if !self.add(&view, of_record) {
+        if !self.add(&view, of_record)? {
             return Ok(false);
         }
         if let Err(lost) = cursor.check_intact() {
@@ -276,17 +277,30 @@ impl<'a> KeySearch<'a> {
         self.note(at, why).map(|()| true)
     }
 
-    /// Adds a message to the hits of the keys that it has. Returns false if it does not even have the hash of a candidate.
+    /// Adds a message to the hits of the keys that it has. Returns false if it does not even have the hash of a candidate, and no queue
+    /// shows that this is damage of the message.
     #[inline]
-    fn add(&mut self, view: &MessageView<'_>, of_record: &[Candidate]) -> bool {
+    fn add(&mut self, view: &MessageView<'_>, of_record: &[Candidate]) -> Result<bool> {
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, view) {
-                self.found.push(candidate.key, KeyHit::of(view));
-            } else if !self.has_hash(*candidate, view) {
-                return false;
+                if self.unread.is_none() || !self.note_wrong_place(*candidate, view)? {
+                    self.found.push(candidate.key, KeyHit::of(view));
+                }
+            } else if !self.has_hash(*candidate, view) && !self.note_wrong_place(*candidate, view)? {
+                return Ok(false);
             }
         }
-        true
+        Ok(true)
+    }
+
+    /// Takes account of a record that names another place than the entry of the wanted topic that leads to it. Returns false if none does.
+    fn note_wrong_place(&mut self, candidate: Candidate, view: &MessageView<'_>) -> Result<bool> {
+        let damage = self.reader.find_wrong_place(self.wanted.topic(candidate.key), view)?;
+        let is_damaged = damage.is_some();
+        if let Some(damage) = damage {
+            self.note(view.physical_offset(), Unreadable::Damaged(damage))?;
+        }
+        Ok(is_damaged)
     }
 
     /// Returns true if the message has a key with the hash of the candidate.

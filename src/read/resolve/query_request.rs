@@ -100,6 +100,14 @@ impl<'a> Wanted<'a> {
         }
     }
 
+    /// Returns the topic of the key.
+    pub(super) fn topic(self, number: usize) -> &'a str {
+        match self {
+            Self::Query(request) => &request.topic,
+            Self::Keys(_) | Self::UniqueKeys(..) => self.get(number).map_or("", |(topic, _)| topic),
+        }
+    }
+
     /// Returns the hash of the key in the index.
     pub(super) fn hash(self, number: usize) -> i32 {
         match self {
