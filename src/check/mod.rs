@@ -19,6 +19,8 @@ mod index_items;
 mod index_files;
 /// Index beside the log.
 mod index;
+/// Store times that are out of order.
+mod store_times;
 /// Sections of the log, compared with queues and index by several threads.
 mod sections;
 /// The whole verification, in one pass over the log.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
 use crate::check::index_items::{KeyFile, KeyItems};
+use crate::check::store_times::FAR;
 use crate::error::Result;
 use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_salvage_record};
 use crate::log::{ConsumeQueue, EntryCursor, LogFiles, QueueHandle, QueueTable, SequentialRead};
@@ -22,7 +23,7 @@ pub(super) struct Agreed {
     /// From the start of its first record to the start of the record after its last one.
     pub(super) stretch: Range<i64>,
     pub(super) messages: u64,
-    /// Store times of the first and the last message. They do not fall.
+    /// Store times of the first and the last message. They do not fall, and none is far from the one before it.
     pub(super) store_times: Option<(i64, i64)>,
     /// The queue offsets of its messages, without a gap in each queue.
     pub(super) queues: Vec<(QueueHandle, Range<i64>)>,
@@ -130,7 +131,7 @@ impl<'a> SectionReader<'a> {
     fn agrees(&mut self, view: &MessageView<'_>, items: &mut KeyItems<'_>) -> Result<bool> {
         let time = view.store_time();
         let (first, last) = self.agreed.store_times.unwrap_or((time, time));
-        if time < last || is_salvage_record(view) {
+        if time < last || time > last.saturating_add(FAR) || is_salvage_record(view) {
             return Ok(false);
         }
         self.agreed.store_times = Some((first, time));

@@ -1,6 +1,7 @@
 //! One pass over the log, and the other files beside it.
 
 use std::collections::BTreeSet;
+use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::check::sections::{Agreed, ComparedSections, SectionReader};
 use crate::check::small_files::{
     look_at_checkpoint, look_at_names, look_at_settings, look_at_types, look_past_end, note_kept_elsewhere,
 };
+use crate::check::store_times::{OutOfOrder, StoreTimes};
 use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, CHECKPOINT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
 use crate::log::{ConsumeQueueStore, EntryCursor, IndexService, LogRecord, load_checkpoint};
@@ -200,13 +202,15 @@ fn look(
         progress,
         paused_at: reader.physical_bounds().start,
         messages: 0,
-        last_store_time: None,
+        store_times: StoreTimes::default(),
     };
     let section_reader = || SectionReader::new(log, check, &levels, &file_queues, at_once, &files);
     ComparedSections::run(log, &bounds, request.section_bytes, threads, section_reader, |sections| {
         pass.run(sections)
     })?;
-    let (mut context, messages, last_store_time) = (pass.context, pass.messages, pass.last_store_time);
+    let (last_store_time, out_of_order) = mem::take(&mut pass.store_times).finish(env.now_ms());
+    pass.add_out_of_order(out_of_order);
+    let (mut context, messages) = (pass.context, pass.messages);
     let queue_entries = pass.queues.finish(&mut context)?;
     let index_items = pass.keys.finish(&mut context)?;
     look_past_end(&mut context)?;
@@ -295,8 +299,7 @@ struct Pass<'a, T> {
     progress: T,
     paused_at: i64,
     messages: u64,
-    /// Of the last message.
-    last_store_time: Option<i64>,
+    store_times: StoreTimes,
 }
 
 impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
@@ -322,13 +325,13 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         let Some((first, last)) = agreed.store_times else {
             return Ok(false);
         };
-        let agrees = self.last_store_time <= Some(first)
+        let agrees = self.store_times.are_followed_by(first)
             && self.queues.are_next(&agreed.queues)
             && self.keys.take_agreed(&agreed.items, agreed.stretch.end, &mut self.context)?;
         if agrees {
             self.queues.take_agreed(&agreed.queues);
             self.messages += agreed.messages;
-            self.last_store_time = Some(last);
+            self.store_times.take_agreed(last);
         }
         Ok(agrees)
     }
@@ -380,13 +383,8 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
             return Ok(());
         }
         self.messages += 1;
-        if let Some(before) = self.last_store_time
-            && view.store_time() < before
-        {
-            let what = format!("stored at {}, the message before at {before}", view.store_time());
-            self.add_at(FindingId::LogStoreTimeFalls, view.physical_offset(), what, Affected::of(view));
-        }
-        self.last_store_time = self.last_store_time.max(Some(view.store_time()));
+        let out_of_order = self.store_times.take(view);
+        self.add_out_of_order(out_of_order);
         let dispatched = DispatchRequest::of(view);
         self.queues.compare(view, &dispatched, &mut self.context)?;
         self.keys.compare(view, &dispatched, &mut self.context)
@@ -457,9 +455,10 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         self.context.add_damaged(view.physical_offset()..view.end(), finding);
     }
 
-    #[cold]
-    fn add_at(&mut self, id: FindingId, at: i64, what: String, affected: Affected) {
-        let (path, position) = self.context.log.path_of(at);
-        self.context.add(Finding::new(id, &path, position, what).of(affected));
+    fn add_out_of_order(&mut self, found: impl IntoIterator<Item = OutOfOrder>) {
+        for OutOfOrder { id, at, what, affected } in found {
+            let (path, position) = self.context.log.path_of(at);
+            self.context.add(Finding::new(id, &path, position, what).of(affected));
+        }
     }
 }

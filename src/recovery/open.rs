@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::config::{Sizes, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::IndexGeometry;
-use crate::log::{KeptIndex, LastWriter};
+use crate::log::{KeptIndex, LastWriter, LogFiles};
 use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
 use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
@@ -88,7 +88,6 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
     } else {
         count_lost_by_brokers(&files, &plan)?
     };
-    // The plan leaves out the queue entries past the end, which show where records start.
     let cut_off = find_cut_off(&store, &plan.report)?;
     let mut report = plan.apply_in_memory(&store)?;
     (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
@@ -166,7 +165,8 @@ pub(crate) fn open_for_writing(
         written_until,
         unsynced_from,
         stamps: files.state.checkpoint,
-        now: env.now_ms(),
+        now,
+        last_store_time: last_store_time(&files.log, &report, now)?,
         kept_index: index_start.kept,
         is_index_cut: files.index.is_changed_by(index_start.kept),
         index_from: index_start.from,
@@ -179,6 +179,22 @@ pub(crate) fn open_for_writing(
         plan,
         sizes,
     })
+}
+
+/// A last message that is so many ms in the future, in a segment that began before now, has a damaged store time, or one of a wrong clock.
+const MOST_AHEAD: i64 = 86_400_000;
+
+/// Returns the store time that no later message precedes. It is that of the last message, so that store times do not fall where the clock
+/// does. If that one is wrong, it is the time `now`, which a broker takes for every message: otherwise all later messages would have the wrong
+/// time. No checksum covers a store time.
+fn last_store_time(log: &LogFiles, report: &RecoveryReport, now: i64) -> Result<i64> {
+    let last = report.last_store_time;
+    if last <= now.saturating_add(MOST_AHEAD) {
+        return Ok(last);
+    }
+    let segment = log.starts().rev().find(|start| *start <= report.last_offset);
+    let began = segment.map(|start| log.claimed_store_time(start)).transpose()?.flatten();
+    Ok(if began.is_some_and(|began| began <= now) { now } else { last })
 }
 
 /// Plans the recovery for a writer, whose scan starts early enough for every key that is missing in the index.

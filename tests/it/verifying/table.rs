@@ -197,7 +197,16 @@ pub(crate) const ROWS: &[Row] = &[
             .unwrap();
     }),
     (FindingId::LogStoreTimeFalls, &[], |store| {
+        store.edit_record(4, "store time", |time| {
+            let fallen = i64::from_be_bytes((&*time).try_into().unwrap()) - 10_000;
+            time.copy_from_slice(&fallen.to_be_bytes());
+        });
+    }),
+    (FindingId::LogStoreTimeWrong, &[], |store| {
         store.edit_record(4, "store time", |time| time[2] ^= 1);
+    }),
+    (FindingId::LogStoreTimeWrong, &[FindingId::IndexItemWrong], |store| {
+        store.edit_record(4, "store time", |time| time[1] ^= 1);
     }),
     (FindingId::LogTopicName, &[], |store| {
         let env: std::sync::Arc<dyn Env> = std::sync::Arc::new(RealEnv::new());
