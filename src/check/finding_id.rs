@@ -217,7 +217,7 @@ finding_ids! {
         "no index file has an item that shows its sizes: a writer asks for them, a broker knows them from its configuration";
     IndexForeignFile: "index.foreign_file", Warning, Fix::SetAside, "",
         "a file that is no index file: a broker may not start";
-    CheckpointMissing: "checkpoint.missing", Note, Fix::Rebuild, "",
+    CheckpointMissing: "checkpoint.missing", Note, Fix::Open, "",
         "there is no checkpoint, or half of one: the next open after a crash takes longer";
     CheckpointAhead: "checkpoint.ahead_of_log", Error, Fix::Rebuild, "#678, #10073",
         "a stamp is later than the last message: a part of the log is missing, or the clock of the store was set back";

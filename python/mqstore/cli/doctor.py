@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 import mqstore
@@ -30,7 +32,8 @@ def doctor(store: mqstore.Store, out: Output) -> None:
         out.object({"ok": ok, "findings": found, "do_next": do_next(found)})
     else:
         print_findings(out, found)
-        out.line("nothing is wrong; verify also compares bodies with their checksums" if ok else "something is wrong")
+        unread = f"bodies are not checked: mqstore verify {visible(shlex.quote(store.path))}"
+        out.line(f"nothing is wrong in what was read; {unread}" if ok else "something is wrong")
         if (line := next_line(found)) is not None:
             out.line(visible(line))
     if not ok:
