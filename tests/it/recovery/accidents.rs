@@ -146,11 +146,11 @@ fn a_writer_reports_the_whole_messages_that_it_cuts_and_no_torn_end() {
     }
     let read = store.reader().recovery().missing.clone().unwrap().what;
     let report = store.recover();
-    let Missing { what, remedy } = report.missing.unwrap();
+    let Missing { what, remedy, .. } = report.missing.unwrap();
     let first = store.offsets[101];
     let (read, _) = read.split_once("they are not read").unwrap();
-    let told = "this open removes them: 198 (orders/0@51-99, orders/0@101-149, orders/1@50-149)";
-    assert_eq!(what, format!("{read}{told}"));
+    let removed = "this open removes them: 198 (orders/0@51-99, orders/0@101-149, orders/1@50-149)";
+    assert_eq!(what, format!("{read}{removed}"));
     assert!(read.ends_with(&format!("the first at {first}: ")), "{read}");
     assert_eq!((report.log_end, report.cut.count(), remedy), (store.offsets[100], 198, None));
     store.expect_messages(100);
