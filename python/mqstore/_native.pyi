@@ -460,14 +460,15 @@ class Store:
         `resolve_keys` finds where the messages of many keys lie, in a fraction of the time for each.
 
         `since` and `until` bound the store time, the first inclusive and the second exclusive: a datetime with a timezone,
-        an int of ms since 1970, or None for open. A bound between two ms is rounded up. An int that is a time between 1980
-        and 2200 in another unit, such as seconds, is refused. `limit` is the most messages in the answer, the newest ones;
-        None, the default, for all. `complete` of the answer says whether these are all that match. The answer holds places
-        and reads each message when it is asked for. `errors`, "raise" or "skip", says what to do where a message that could
-        match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not
-        complete. Where no index serves, the log is walked, and any damage in it counts; the index serves for tags only if
-        the store is open with `index_tags=True`. An item of the index has no checksum: where its hash is damaged, its
-        message is not found, and `complete` does not show it; `verify` does.
+        an int of ms since 1970, or None for open. Between two ms, since store times are whole ms, `since` is rounded down
+        and `until` up. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is
+        the most messages in the answer, the newest ones; None, the default, for all. `complete` of the answer says whether
+        these are all that match. The answer holds places and reads each message when it is asked for. `errors`, "raise" or
+        "skip", says what to do where a message that could match is damaged; by default as in `open`. Where
+        recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log is walked,
+        and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`. An item of
+        the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not show it;
+        `verify` does.
 
         Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `since`
         after `until` and a tag with `||`, `CorruptError` as `errors` says.
@@ -556,9 +557,10 @@ class Store:
         || refund"). `start` is "latest" (the messages that come from now on, the default), "earliest" (those that are
         there, too), or a mapping of (topic, queue id) to the queue offset to begin with: no other queues are followed then.
         `since` begins with the messages stored then or later instead, and `until` ends before the first wanted message
-        stored then or later: a datetime with a timezone, or an int of ms since 1970. Until such a message comes, only
-        `timeout` ends the iteration. Half and rolled-back messages are left out. What expires before it is read is passed
-        over; `errors` as in `get`.
+        stored then or later: a datetime with a timezone, or an int of ms since 1970. Store times are whole ms: with `since`
+        between two ms, the messages of that ms are returned, too, because some may have been stored after it. Until a
+        message of `until` comes, only `timeout` ends the iteration. Half and rolled-back messages are left out. What
+        expires before it is read is passed over; `errors` as in `get`.
 
         A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that of its next message; a
         queue that is not there yet has only 0. One below `min_offset` has expired, and the pass starts at `min_offset`.

@@ -207,9 +207,11 @@ impl Store {
     /// the default), "earliest" (those that are there, too), or a mapping of (topic, queue id) to
     /// the queue offset to begin with: no other queues are followed then. `since` begins with the
     /// messages stored then or later instead, and `until` ends before the first wanted message
-    /// stored then or later: a datetime with a timezone, or an int of ms since 1970. Until such a
-    /// message comes, only `timeout` ends the iteration. Half and rolled-back messages are left
-    /// out. What expires before it is read is passed over; `errors` as in `get`.
+    /// stored then or later: a datetime with a timezone, or an int of ms since 1970. Store times are
+    /// whole ms: with `since` between two ms, the messages of that ms are returned, too, because some
+    /// may have been stored after it. Until a message of `until` comes, only `timeout` ends the
+    /// iteration. Half and rolled-back messages are left out. What expires before it is read is passed
+    /// over; `errors` as in `get`.
     ///
     /// A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that
     /// of its next message; a queue that is not there yet has only 0. One below `min_offset` has
@@ -329,7 +331,7 @@ fn beginning<'py>(
 ) -> PyResult<FollowFrom> {
     let start = match (start, since) {
         (Some(_), Some(_)) => return Err(PyTypeError::new_err("give start or since, not both")),
-        (None, Some(since)) => return Ok(FollowFrom::Time(time(since, "since")?)),
+        (None, Some(since)) => return Ok(FollowFrom::Time(time(since, "since", Round::Down)?)),
         (None, None) => return Ok(FollowFrom::Latest),
         (Some(start), None) => start,
     };
@@ -354,14 +356,14 @@ fn unknown_start(start: &Bound<'_, PyAny>, offsets: &str) -> PyResult<PyErr> {
 
 /// Converts the time before which a pass ends; `None` for no end.
 fn end_of_pass(until: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
-    until.map_or(Ok(i64::MAX), |until| time(until, "until"))
+    until.map_or(Ok(i64::MAX), |until| time(until, "until", Round::Up))
 }
 
 /// Converts a time. It refuses a negative number of ms, because -1 is the end of a partition in Kafka.
-fn time(given: &Bound<'_, PyAny>, name: &str) -> PyResult<i64> {
+fn time(given: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResult<i64> {
     expect_no_truth(given, name)?;
     let is_number = given.hasattr("__index__")?;
-    match to_ms(given, name, Round::Up)? {
+    match to_ms(given, name, round)? {
         ms if ms < 0 && is_number => Err(PyValueError::new_err(format!(
             "{name} is {ms}: as a time an int is 0 or more ms since 1970; start=\"latest\" and \"earliest\" are the ends of the store"
         ))),

@@ -119,14 +119,19 @@ class OptionReader:
         return value
 
     def time(self, option: str, default: int) -> int:
-        """Returns a time in ms since 1970, rounded up. The text is that, or ISO 8601 with a timezone."""
+        """Returns a time in ms since 1970. The text is that, or ISO 8601 with a timezone.
+
+        Store times are whole ms. Between two ms, a starting time is rounded down, so that no message of that ms is missed, and an
+        ending time is rounded up.
+        """
         text = self.get(option)
         if text is None:
             return default
         if text.lstrip("-").isdigit():
             return expect_ms(option, int(text))
         try:
-            return -((_EPOCH - datetime.fromisoformat(text)) // timedelta(milliseconds=1))
+            since, ms = datetime.fromisoformat(text) - _EPOCH, timedelta(milliseconds=1)
+            return since // ms if option.startswith("starting") else -(-since // ms)
         except (ValueError, TypeError):
             raise ValueError(
                 f"option {option} is a number of ms since 1970, or a time with a timezone, as 2026-11-23T05:00:00Z, not {text!r}"
