@@ -159,7 +159,7 @@ finding_ids! {
         "messages were lost here, and a recovery has put a salvage record in their place";
     LogStoreTimeFalls: "log.store_time_falls", Note, Fix::Nothing, "",
         "the message was stored before the one before it: a clock was set back, or the field is damaged; lookups by time are not exact";
-    LogStoreTimeWrong: "log.store_time_wrong", Warning, NO_TIME, "",
+    LogStoreTimeWrong: "log.store_time_wrong", Note, NO_TIME, "",
         "the store time is far from those of the messages before and after it, or in the future: the field is damaged, or a clock was wrong; lookups by time are not exact";
     LogTopicName: "log.topic_name", Note, Fix::Nothing, "#1637, #6747",
         "a broker accepts no such topic: it has other characters than ASCII letters, digits, percent, bar, hyphen and underscore";

@@ -96,6 +96,13 @@ pub struct VerifyReport {
     pub(super) contradictions: Decided,
 }
 
+impl VerifyRequest {
+    /// Returns the part of a record that is compared.
+    fn check(self) -> Check {
+        if self.deep { Check::Whole } else { Check::Structure }
+    }
+}
+
 impl VerifyReport {
     /// Returns true if all findings are notes.
     pub fn is_ok(&self) -> bool {
@@ -177,8 +184,7 @@ fn look(
     look_at_types(env.as_ref(), &queues, &mut context)?;
     note_kept_elsewhere(env.as_ref(), &queues, &mut context)?;
     look_at_settings(env.as_ref(), reader, &queues, &mut context)?;
-    let levels = config.delay_levels()?;
-    let check = if request.deep { Check::Whole } else { Check::Structure };
+    let (levels, check) = (config.delay_levels()?, request.check());
     let file_queues = queues.file_queues();
     let at_once = (MOST_ENTRIES / file_queues.len().max(1)).clamp(1, EntryCursor::MAX_AT_ONCE as usize) as i64;
     let compared = Queues::new(&queues, at_once, levels.clone(), &mut context);
@@ -190,7 +196,6 @@ fn look(
     let files = keys.files();
     look_at_dropped_keys(&files, &checkpoint, &mut context)?;
     let threads = count_threads(request, file_queues.len());
-    let bounds = context.bounds.clone();
     let mut pass = Pass {
         queues: compared,
         keys,
@@ -205,11 +210,11 @@ fn look(
         store_times: StoreTimes::default(),
     };
     let section_reader = || SectionReader::new(log, check, &levels, &file_queues, at_once, &files);
+    let bounds = pass.context.bounds.clone();
     ComparedSections::run(log, &bounds, request.section_bytes, threads, section_reader, |sections| {
         pass.run(sections)
     })?;
-    let (last_store_time, out_of_order) = mem::take(&mut pass.store_times).finish(env.now_ms());
-    pass.add_out_of_order(out_of_order);
+    let last_store_time = pass.finish_store_times(env.now_ms());
     let (mut context, messages) = (pass.context, pass.messages);
     let queue_entries = pass.queues.finish(&mut context)?;
     let index_items = pass.keys.finish(&mut context)?;
@@ -453,6 +458,13 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
         let what = format!("a salvage record of {} bytes", view.size());
         let finding = Finding::new(FindingId::LogLostMessages, &path, position, what);
         self.context.add_damaged(view.physical_offset()..view.end(), finding);
+    }
+
+    /// Compares the last store time with the clock. Returns the latest store time.
+    fn finish_store_times(&mut self, now: i64) -> Option<i64> {
+        let (latest, out_of_order) = mem::take(&mut self.store_times).finish(now);
+        self.add_out_of_order(out_of_order);
+        latest
     }
 
     fn add_out_of_order(&mut self, found: impl IntoIterator<Item = OutOfOrder>) {

@@ -49,21 +49,21 @@ fn names_that_are_numbers_need_no_quotes_and_texts_may_look_like_them() {
 #[test]
 fn a_broken_file_says_at_which_byte() {
     for (json, at, why) in [
-        (r#"{"offsetTable":{"t@g":{0:12,1:3"#, 31, "no JSON: EOF"),
-        (r#"{"offsetTable":{"t@g":{0:12,1:x}}}"#, 30, "no JSON: expected value"),
+        (r#"{"offsetTable":{"t@g":{0:12,1:3"#, 31, "not JSON: EOF"),
+        (r#"{"offsetTable":{"t@g":{0:12,1:x}}}"#, 30, "not JSON: expected value"),
         (
             "{\n\t\"offsetTable\":{\n\t\t\"t@g\":{0:12,\n\t\t1:34]\n",
             40,
-            "no JSON: expected `,` or `}`",
+            "not JSON: expected `,` or `}`",
         ),
-        ("{\"offsetTable\":{\"t\u{1}@g\":{}}}", 18, "no JSON: control character"),
+        ("{\"offsetTable\":{\"t\u{1}@g\":{}}}", 18, "not JSON: control character"),
         ("[1]", 0, "the file is an array, not an object"),
         (
             "{\"topicConfigTable\":{}}",
             0,
             "there is no field \"offsetTable\": this is another file",
         ),
-        (r#"{"offsetTable":{"t@g":{a:1}}}"#, 23, "no JSON: key must be a string"),
+        (r#"{"offsetTable":{"t@g":{a:1}}}"#, 23, "not JSON: key must be a string"),
         (
             r#"{"offsetTable":{"t@g":{"a":1}}}"#,
             0,
@@ -193,7 +193,7 @@ fn the_file_before_is_read_where_a_broker_reads_it_and_that_is_said() {
     assert_eq!(read(Some(TWO), None), (2, Vec::new()));
     assert_eq!(read(Some(TWO), Some("{")), (2, Vec::new()));
     for (file, why) in [
-        (Some("{"), "consumerOffset.json at byte 1: no JSON"),
+        (Some("{"), "consumerOffset.json at byte 1: not JSON"),
         (Some(""), "consumerOffset.json at byte 0: the file is empty"),
         (Some("\0\0\0"), "the file is empty"),
         (None, "consumerOffset.json is missing"),
@@ -215,7 +215,7 @@ fn where_neither_file_can_be_used_the_error_is_about_both() {
         (Some("{"), Some(""), "the file is empty"),
         (Some("{"), None, "there is no .bak"),
         (Some(""), None, "there is no .bak"),
-        (None, Some("{"), "no JSON"),
+        (None, Some("{"), "not JSON"),
     ] {
         let error = load(file, backup, false).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
