@@ -3,31 +3,31 @@
 >>> import mqstore, tempfile
 >>> path = tempfile.mkdtemp()                           # a directory of yours
 
-Write with mode "a": the store is made if it is missing. By default what `append` returned for survives the process.
+Write with mode "a", which creates the store if it is missing. By default a message survives the process once `append` returns.
 
 >>> with mqstore.open(path, mode="a") as store:
 ...     done = store.append("orders", b"two shirts", tags="paid", keys=["o-1"])
 ...     offsets = store.append_batch([b"one", b"two"], topic="orders")
-...     store.wait_durable()                            # all of it survives a power cut now
-...     store.topics["orders"].queues[0][-1].body       # and is read at once
+...     store.wait_durable()                            # everything survives a power failure now
+...     store.topics["orders"].queues[0][-1].body       # a read sees every append
 b'two'
 
-Read with mode "r", the default: it changes nothing, and a broker may go on writing. A queue is a sequence by queue offset.
+Read with mode "r", the default: it changes nothing, and a broker may continue to write. A queue is a sequence by queue offset.
 
 >>> with mqstore.open(path) as store:
 ...     queue = store.topics["orders"].queues[0]
 ...     [message.body for message in queue[0:2]], len(queue)
 ...     [(hit.tags, hit.keys) for hit in store.query("orders", key="o-1")]
 ...     store.get("orders", 0, 0, tags="paid").next_begin_offset
-...     store.recovery.complete, store.recovery.lost    # whether anything is missing, whoever wrote it
+...     store.recovery.complete, store.recovery.lost    # is anything missing?
 ([b'two shirts', b'one'], 3)
 [('paid', ['o-1'])]
 3
 (True, ())
 
-In bulk messages go to and come from pyarrow, polars, duckdb and pandas as Arrow: `queue[0:1000].batches()`, `Store.fetch`,
+Bulk data is exchanged with pyarrow, polars, duckdb and pandas as Arrow: `queue[0:1000].batches()`, `Store.fetch`,
 `Store.resolve_keys`, `Writer.append_batch`. None of these packages is needed otherwise. `help(mqstore.StoreConfig)` lists the
-options, `help(mqstore.Store)` the calls, `mqstore.errors` what is raised.
+options, `help(mqstore.Store)` the calls, `help(mqstore.errors)` the exceptions.
 
 Not affiliated with the Apache Software Foundation.
 """

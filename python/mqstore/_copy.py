@@ -12,7 +12,7 @@ from mqstore._native import Store, open
 from mqstore.files import Copied
 
 SIZES = {"mapped_file_size_commit_log", "mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num"}
-#: Arguments of `scan` by which messages would change, or their order.
+#: Arguments of `scan` that would change messages or their order.
 NOT_FOR_COPIES = {"columns", "batch_bytes", "decode_body", "order", "reverse", "transactions"}
 
 
@@ -29,10 +29,10 @@ def copy_to(
     if refused := sorted(NOT_FOR_COPIES & conditions.keys()):
         raise TypeError(f"copy_to() takes no argument {refused[0]!r}: help(mqstore.Store.copy_to) says what is copied")
     target, options = absolute(path), store._options_of_copy() | _sizes(geometry)
-    # A message that is in a store is not too large for another one, if it fits into a segment.
+    # A stored message may be larger than the default limit. The copy refuses only a message larger than a segment.
     options |= {"max_message_size": 2**31 - 1, "wait_time_out": 600_000}
     if keep_store_time:
-        # What is appended after a stamp gets a later time than what the stamp covers.
+        # A message after a checkpoint gets a later store time than the checkpoint, so the copy writes none before its close.
         options["checkpoint_interval"] = 2**63 - 1
     batches = store.scan(**conditions)
     with whole(target) as part, open(part, "x", **{name: value for name, value in options.items() if value is not None}) as new:
@@ -44,7 +44,7 @@ def copy_to(
 
 
 def _sizes(geometry: str | Mapping[str, int] | None) -> dict[str, Any]:
-    """The options of sizes that are not those of the store."""
+    """Returns the sizes that `geometry` states, as options of `open`."""
     if geometry is None:
         return {}
     own: dict[str, Any] = dict.fromkeys(SIZES)

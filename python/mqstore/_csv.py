@@ -1,4 +1,4 @@
-"""CSV files by RFC 4180."""
+"""CSV files as RFC 4180 defines them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class CsvFile:
-    """A CSV file that is open for writing: rows as JSON Lines has them, a cell a value."""
+    """A CSV file that is open for writing. A cell has the value that JSON Lines has."""
 
     def __init__(self, path: Path, body_as: str, spreadsheet: bool) -> None:
         self._file = path.open("x", encoding="utf-8", newline="")
@@ -26,7 +26,7 @@ class CsvFile:
         self._names: list[str] | None = None
 
     def write(self, rows: Any) -> int:
-        """Writes rows that speak Arrow, after the header if they are the first ones; returns their number."""
+        """Writes rows of any Arrow object, after the header if they are the first ones, and returns their number."""
         names, text = _named_json_lines(rows, self._body_as)
         if self._names is None:
             self._names = names
@@ -57,5 +57,5 @@ def _cell(value: Any) -> str:
 
 
 def _inert(cell: str) -> str:
-    """Returns the cell as text for a spreadsheet, which otherwise runs it if it begins as a formula does."""
+    """Returns a cell that no spreadsheet runs as a formula: a `'` comes before a first character of `FORMULA`."""
     return f"'{cell}" if cell.startswith(FORMULA) else cell

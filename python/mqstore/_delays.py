@@ -1,4 +1,4 @@
-"""Delayed messages: which of them a broker has delivered."""
+"""Delayed messages, and the progress of their delivery."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Delivery(NamedTuple):
 
 
 def delivery_of(store: mqstore.Store) -> Delivery:
-    """Reads how far a broker has delivered delayed messages. In a store that no broker has written, none of them is delivered."""
+    """Returns the progress of the delivery of delayed messages. In a store that no broker has written, nothing was delivered."""
     try:
         return Delivery({row["level"]: row["offset"] for row in rows_of(store.broker.delay_offsets())})
     except mqstore.CorruptError as error:
@@ -37,7 +37,7 @@ def delivery_of(store: mqstore.Store) -> Delivery:
 
 
 def undelivered(store: mqstore.Store, delivery: Delivery) -> dict[int, mqstore.QueueSlice]:
-    """Returns by level the messages that wait for their delivery, or that may wait where the progress is unknown."""
+    """Returns by level the messages that wait for their delivery. Where the progress is unknown, these are all messages."""
     if SCHEDULE_TOPIC not in store.topics:
         return {}
     topic = store.topics[SCHEDULE_TOPIC]

@@ -23,17 +23,17 @@ _PyArrowRecordBatch: TypeAlias = Any
 
 #: Bytes of a batch: a row group of Parquet.
 BATCH_BYTES = 32 << 20
-#: Files of partitions that are open at the same time. A partition that comes back after its file was closed gets another file.
+#: Most files of partitions that are open at the same time. A partition whose file was closed gets another file.
 MOST_OPEN = 64
-#: What Hive and Spark escape in the names of partitions; and the first character of a topic that is called as they call null.
+#: Characters that Hive and Spark escape in the names of partitions, and the first one of a topic with their name for null.
 ESCAPED = re.compile(rf"[\x00-\x1f\"#%'*/:=?\\\x7f{{\[\]^]|^_(?={NULL[1:]}$)")
 
 
 class _File(Protocol):
-    """A file that is written."""
+    """A file that is open for writing."""
 
     def write(self, rows: Any) -> int:
-        """Writes rows that speak Arrow; gives how many."""
+        """Writes rows of any Arrow object and returns their number."""
         ...
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class _File(Protocol):
 
 
 class _Lines:
-    """JSON Lines, without pyarrow."""
+    """A file of JSON Lines, which needs no pyarrow."""
 
     def __init__(self, path: Path, body_as: str) -> None:
         self._file = path.open("xb")
@@ -57,7 +57,7 @@ class _Lines:
 
 
 class _Table:
-    """Parquet or Arrow IPC. The first rows tell the columns."""
+    """A file of Parquet or Arrow IPC. The first rows determine its columns."""
 
     def __init__(self, path: Path, writer: Callable[[Path, _PyArrowSchema], Any]) -> None:
         self._path = path
@@ -99,7 +99,7 @@ def _begin(format: str, body_as: str, spreadsheet: bool, path: Path) -> _File:
 
 
 class _Files:
-    """The files of an export, by partition. Without partitions there is one, at the path itself."""
+    """The files of an export, by partition. Without partitions the path itself is the only file."""
 
     def __init__(self, path: Path, keys: Sequence[str], suffix: str, begin: Callable[[Path], _File]) -> None:
         self._path = path
@@ -142,17 +142,17 @@ class _Files:
         if kind is None:
             return self.close()
         while self._open:
-            # What is in the files does not count any more.
+            # The export has failed and its files are removed: another error of theirs would hide the first one.
             with suppress(Exception):
                 self.close()
         return None
 
 
 def _split(rows: Any, keys: Sequence[str]) -> Iterator[tuple[Path, _PyArrowRecordBatch]]:
-    """The rows of each partition, and its folder."""
+    """Yields the folder of each partition and its rows."""
     import pyarrow as pa
 
-    pc: Any = importlib.import_module("pyarrow.compute")  # its functions are made at run time, so that no type checker finds them
+    pc: Any = importlib.import_module("pyarrow.compute")  # it defines its functions at run time, unknown to type checkers
     table = pa.table(rows)
     for column in ("topic" if key == "topic" else "store_time" for key in keys):
         if column not in table.column_names:
@@ -227,7 +227,7 @@ def export(
         if keys:
             part.mkdir()
         with _Files(part, keys, chosen, partial(_begin, chosen, body_as, spreadsheet)) as files:
-            # The columns of an empty file are those of no messages.
+            # A file without messages still has the columns.
             first = None
             for first in batches:
                 files.write(first if rewrite is None else rewrite(first))

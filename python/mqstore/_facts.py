@@ -1,4 +1,4 @@
-"""What a store is, in a few facts."""
+"""Facts about a store: sizes, bounds, counts and the outcome of recovery."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mqstore._rows import json_time, rows_of
 
 
 def facts_of(store: mqstore.Store) -> dict[str, Any]:
-    """What the store holds, and what opening it found, as JSON has it."""
+    """Returns the content of a store and the findings of its open, as values of JSON."""
     segments = rows_of(store.inspect.segments())
     queues = [queue for _, queue in file_queues(store)]
     filled = [queue for queue in queues if len(queue)]
     last = [time for queue in filled if (time := _last_time(queue)) is not None]
     recovery = store.recovery
-    # What recovery passed over, and where a segment is missing or cut short before others.
+    # The stretches that recovery skipped, and the gaps where a segment before others is missing or cut short.
     ends = [row["segment"] + row["bytes"] for row in segments]
     gaps = [(end, row["segment"]) for end, row in zip(ends, segments[1:], strict=False) if end < row["segment"]]
     lost = [*recovery.lost, *gaps]
     messages_lost = sum(_led_to(store, *stretch) for stretch in lost)
-    # A queue in RocksDB is not counted. Some may be in files all the same.
+    # Queues in RocksDB are not counted. The store may have other queues in files.
     is_uncounted = not queues and bool(parts_elsewhere(store, "queues"))
     return {
         "path": store.path,
@@ -57,7 +57,7 @@ def kept_elsewhere(store: mqstore.Store) -> list[str]:
 
 
 def parts_elsewhere(store: mqstore.Store, part: str) -> list[str]:
-    """Returns the sentences on such files of a part, each with its directory."""
+    """Returns a sentence for each directory with files of another format that belong to this part."""
     return [f"{row['path']}: {row['message']}" for row in rows_of(store.inspect.kept_elsewhere()) if row["part"] == part]
 
 
@@ -72,7 +72,7 @@ _FIELDS = {
 def disk_of(path: str) -> dict[str, int]:
     """Returns the bytes that the files of a store take on disk, by family, and the free bytes of the log's file system.
 
-    A file that is written in part takes less than its length: the system stores no zeros that nobody wrote.
+    A sparse file takes less than its length.
     """
     sizes: dict[str, int] = dict.fromkeys(("log_bytes", "queue_bytes", "index_bytes", "other_bytes"), 0)
     for name in os.listdir(path):
@@ -88,7 +88,7 @@ def disk_of(path: str) -> dict[str, int]:
 
 
 def file_queues(store: mqstore.Store, only: str | None = None) -> Iterator[tuple[str, mqstore.Queue]]:
-    """Every queue that is a file of this format, with its topic; or those of a topic."""
+    """Yields the queues that are files of this format, each with the name of its topic: all, or those of one topic."""
     for topic in store.topics.values() if only is None else [store.topics[only]]:
         with suppress(mqstore.UnsupportedFormatError):
             queues = topic.queues
@@ -96,7 +96,7 @@ def file_queues(store: mqstore.Store, only: str | None = None) -> Iterator[tuple
 
 
 def _led_to(store: mqstore.Store, begin: int, end: int) -> int:
-    """How many messages the queues have in a stretch of the log that was lost."""
+    """Returns the number of messages to which queue entries lead in a lost stretch of the log."""
     batches = store.scan(physical=(begin, end), order="queue", columns=["queue_offset"], errors="skip")
     for _ in batches:
         pass
@@ -104,7 +104,7 @@ def _led_to(store: mqstore.Store, begin: int, end: int) -> int:
 
 
 def _last_time(queue: mqstore.Queue) -> str | None:
-    """When its last message was stored, if that can be read."""
+    """Returns the store time of the last message, or None if it cannot be read."""
     with suppress(mqstore.StoreError, OverflowError):
         return json_time(queue[-1].store_time)
     return None

@@ -1,4 +1,4 @@
-"""Files that are there only when they are whole, and what they are in."""
+"""Files that appear under their name only when they are complete, and their formats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIXES: dict[str, str] = {
     ".ndjson": "jsonl",
     ".csv": "csv",
 }
-#: What partitions are called where the value is null: Hive's name.
+#: The name of the partition of null values, as Hive has it.
 NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -36,15 +36,15 @@ def format_of(path: Path) -> str:
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
-    """The path, also where the working directory changes meanwhile."""
+    """Returns the absolute path, which a later change of the working directory does not affect."""
     return Path(os.path.abspath(os.fspath(path)))
 
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A path that gets the name `target` at the end of the block, with everything that was written there.
+    """Yields a temporary path, and renames it to `target` at the end of the block, after it has synced everything there.
 
-    If the block raises, nothing is left. A process that is killed leaves the directory in which that path lies.
+    If the block raises, nothing remains. A killed process does not remove the temporary directory.
     """
     _expect_free(target)
     _expect_outside(target)
@@ -61,7 +61,7 @@ def whole(target: Path) -> Iterator[Path]:
         _expect_free(target)
         part.rename(target)
     finally:
-        # In a fork it is the parent's, which goes on.
+        # A forked child leaves it to the parent, which still writes to it.
         if os.getpid() == maker:
             rmtree(scratch)
     _sync(target.parent)
@@ -73,7 +73,7 @@ def _expect_free(target: Path) -> None:
 
 
 def _make_directory(path: Path) -> None:
-    """Makes it, and what is missing above it, durably."""
+    """Creates a directory and its missing parents, durably."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(parents=True, exist_ok=True)
     _sync(*(each.parent for each in missing))

@@ -1,4 +1,4 @@
-"""The findings about a store in one list: what `verify` finds, what a crash has left, and what waits for consumers."""
+"""The findings about a store in one list: those of `verify`, the traces of a crash, and messages that wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mqstore._transactions import open_halves
 Row: TypeAlias = dict[str, Any]
 
 SEVERITIES = ("error", "warning", "note")
-#: Fields of what `verify` finds that other findings may leave out.
+#: Fields of findings of `verify` that other findings may leave out.
 UNKNOWN: Row = {**dict.fromkeys(("topic", "queue_id", "queue_offset", "physical_offset", "key")), "lost": ()}
 #: The fix of all that is wrong where the log has no segment, or only empty ones.
 _LOG_GONE = words(
@@ -41,7 +41,7 @@ def findings_of(store: mqstore.Store, found: mqstore.VerifyReport) -> list[Row]:
     """
     rows = rows_of_findings(found.findings, store.path)
     if cut := list(_of_crash(store)):
-        # It says the same with its place.
+        # The findings after a crash report the same with the place.
         rows = [*cut, *(row for row in rows if row["id"] != "log.ends_early")]
     verified = list(rows)
     rows += _of_settings(store)
@@ -49,7 +49,7 @@ def findings_of(store: mqstore.Store, found: mqstore.VerifyReport) -> list[Row]:
     rows += [row for row in consumers if row["id"] != "consumer.lag"]
     rows += [*_of_dead(store), *_of_transactions(store, verified), *_of_delayed(store, verified), *_of_timers(store, verified)]
     rows += [row for row in consumers if row["id"] == "consumer.lag"]
-    # A finding about what a file of settings counts says what the damage means.
+    # The findings `*.not_read` explain the damage of a file of settings.
     known = {row["file"] for row in rows if row["id"].endswith(".not_read")}
     rows = [row for row in rows if row["id"] != "config.unreadable" or row["file"] not in known]
     return sorted(_beside_writer(rows, store.path), key=lambda row: SEVERITIES.index(row["severity"]))

@@ -1,4 +1,4 @@
-"""What sets findings right: words, with a command and its condition as data."""
+"""Fixes of findings: a sentence, with the command and its condition as data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHANGING = ("repair", "rebuild", "copy")
 
 
 class Fix(str):
-    """What sets a finding right, as a sentence, with its parts; empty if nothing has to be done."""
+    """The fix of a finding: a sentence and its parts; empty if nothing has to be done."""
 
     before: str = ""
     """The words before the condition and the command."""
@@ -69,7 +69,7 @@ def _with_target(command: tuple[str, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Finding:
-    """What the words for a fix of `verify` are made of."""
+    """The values in the words for a fix of `verify`."""
 
     path: str
     """The store."""

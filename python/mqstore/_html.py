@@ -1,4 +1,4 @@
-"""What a notebook shows of an object: its line, and a table of bounded size."""
+"""The HTML that notebooks show for an object: its `repr` and a table of bounded size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FACTS: dict[type, Sequence[str]] = {
 
 
 def shown(value: object) -> str:
-    """The object as HTML. What cannot be read is named in its place."""
+    """Returns the object as HTML. An error of a read is shown in place of the rows."""
     head = repr(value).partition("\n")[0] if isinstance(value, mqstore.RecordBatch) else repr(value)
     lines = [f'<caption style="text-align:left">{_text(head, 1000)}</caption>']
     try:
@@ -123,7 +123,7 @@ def _lengths(topic: mqstore.Topic) -> tuple[object, object]:
 
 
 def _columns(batches: mqstore.Batches) -> Iterable[_Row]:
-    """The columns, and none of the messages: they may be found at the end of a long search only."""
+    """Returns the names and types of the columns. Messages are not read, because a scan may read the whole log to find one."""
     try:
         from pyarrow import schema
     except ImportError:
@@ -141,7 +141,7 @@ def _read(value: object, name: str) -> object:
 def _body(message: mqstore.Message) -> str:
     first = bytes(message.body_view[: TEXT + 1])
     text = first.decode("utf-8", "replace")
-    # The cut may go through one character. Bytes that are no text have many such places.
+    # The cut may split one character. Binary data has many invalid sequences.
     return text if text.count("\N{REPLACEMENT CHARACTER}") <= 1 else repr(first)
 
 

@@ -20,7 +20,7 @@ from mqstore._native import Writer
 from mqstore._rows import members
 from mqstore.files import Imported
 
-#: Bytes that are appended at once, about.
+#: About the number of bytes that one batch appends.
 BATCH_BYTES = 16 << 20
 TIMES = ("born_time", "store_time")
 
@@ -51,7 +51,7 @@ def _without_repeated_keys(batch: Any) -> Any:
     """
     import pyarrow as pa
 
-    # It makes its functions when it is imported: type checkers know none of them.
+    # It defines its functions at run time, unknown to type checkers.
     pc: Any = import_module("pyarrow.compute")
     at, of_properties = (batch.schema.get_field_index(name) for name in ("keys", "properties"))
     exported = [pa.list_(pa.string()), pa.map_(pa.string(), pa.string())]
@@ -93,14 +93,14 @@ def _row(line: str, body_as: str) -> dict[str, Any]:
             row[name] = datetime.fromisoformat(row[name])
     properties = row.get("properties")
     spaced = properties.get("KEYS") if isinstance(properties, dict) else None
-    # See _without_repeated_keys.
+    # As in _without_repeated_keys.
     if isinstance(spaced, str) and row.get("keys") == [key for key in spaced.split(" ") if key]:
         del row["keys"]
     return row
 
 
 def _refuse(constant: str) -> NoReturn:
-    """Python reads NaN and infinities, too."""
+    """Refuses NaN and infinities, which Python accepts in JSON."""
     raise ValueError(f"{constant} is no JSON")
 
 
@@ -119,7 +119,7 @@ READERS: dict[str, Callable[[Path, str], Iterator[Any]]] = {"parquet": _parquet,
 
 
 def _found(source: Any, format: str | None) -> Iterator[tuple[Path, str | None]]:
-    """The files, and for each the topic that its folder names."""
+    """Yields the files of a source, each with the topic that its folder names."""
     if not isinstance(source, (str, os.PathLike)):
         for each in source:
             yield from _found(each, format)
@@ -174,7 +174,7 @@ def import_from(
             for batch in READERS[chosen](path, body_as):
                 rows += len(store.append_batch(batch, told or topic))
         except BaseException as error:
-            # What a handler of a signal raises may be of a class that takes no attribute.
+            # A signal handler may raise an exception of a class without attributes.
             with suppress(Exception):
                 stored = rows + getattr(error, "stored", 0)
                 error.stored = stored  # type: ignore[attr-defined]

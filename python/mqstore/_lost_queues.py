@@ -1,4 +1,4 @@
-"""Queues without a file whose messages are in the log, by what the settings of the broker say of them."""
+"""Lost queues: the settings of the broker name them and the log has their messages, but they have no file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def lost_queues(
     progress: Callable[[int, int], object] | None = None,
     **conditions: Any,
 ) -> Counter[tuple[str, int]]:
-    """Returns how many messages the log has of each queue that was used and has no file, of the topics that `is_wanted` accepts.
+    """Returns the number of messages in the log of each lost queue, for the topics that `is_wanted` accepts.
 
     A queue was used if a group has consumed from it, if it is a delay level of `config/delayOffset.json`, if `timerlog/` has a
-    file, or if the topic is one of dead letters, which a broker creates for the first of them. The log is read once if such a
-    queue has no file, and not at all otherwise. Messages of a deleted topic do not count: `config/topics.json` does not name it.
-    `conditions` are those of `Store.scan` for the messages.
+    file, or if the topic is one of dead letters, which a broker creates for the first dead letter. A used queue without a file
+    is lost. The log is read once if there is such a queue, and not at all otherwise. Messages of a deleted topic do not count:
+    `config/topics.json` does not name it. `conditions` are those of `Store.scan` for the messages.
     """
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         missing = {place for place in _used_queues(store, is_wanted) if not has_queue(store, *place)}
@@ -46,8 +46,8 @@ def lost_queues(
 def lost_in_scan(
     store: mqstore.Store, conditions: Mapping[str, Any], progress: Callable[[int, int], object] | None = None
 ) -> Counter[tuple[str, int]]:
-    """Returns how many messages with these conditions `Store.scan` does not return, because their queues are lost. Messages of a
-    topic without any queue are not among them: the scan takes those from the log.
+    """Returns by queue the number of messages that meet the conditions and that `Store.scan` omits, because the queue is lost.
+    The scan takes messages of a topic without any queue from the log: they do not count.
     """
     more = dict(conditions)
     names, queue_id, transactions = more.pop("topics", None), more.pop("queue_ids", None), more.pop("transactions", None)
@@ -61,7 +61,7 @@ def lost_in_scan(
 def empty_lost(
     store: mqstore.Store, rows: Iterable[dict[str, Any]], progress: Callable[[int, int], object] | None = None
 ) -> Counter[tuple[str, int]]:
-    """Sets bounds and lag of the rows of `Store.broker.lag` to None where the queue is lost, and returns the `lost_queues`."""
+    """Sets bounds and lag to None in the rows of `Store.broker.lag` whose queue is lost, and returns `lost_queues`."""
     consumed = list(rows)
     topics = {row["topic"] for row in consumed}
     lost = lost_queues(store, lambda topic: topic in topics, progress)
@@ -72,7 +72,7 @@ def empty_lost(
 
 
 def lost_in_words(store: mqstore.Store, lost: Counter[tuple[str, int]]) -> str | None:
-    """Returns the sentence that an answer from queues does not count these messages, with the commands that help, or None."""
+    """Returns the sentence that messages of lost queues are missing in an answer, with commands that help; None without any."""
     if not lost:
         return None
     path, topics = shlex.quote(store.path), Counter[str]()
@@ -94,7 +94,7 @@ def has_queue(store: mqstore.Store, topic: str, queue_id: int) -> bool:
 
 
 def _used_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> set[tuple[str, int]]:
-    """Returns the topic and id of each queue that had a message, by the settings of the broker, of the topics that are wanted."""
+    """Returns topic and id of each queue that was used according to the settings of the broker, for the wanted topics."""
     used: set[tuple[str, int]] = set()
     queues: dict[str, int] | None = None
     with suppress(*_NOT_READ):
@@ -102,7 +102,7 @@ def _used_queues(store: mqstore.Store, is_wanted: Callable[[str], bool]) -> set[
         used.update((topic, each) for topic, number in queues.items() if topic.startswith(DEAD) for each in range(number))
     with suppress(*_NOT_READ):
         rows = store.broker.consumer_offsets()
-        # There may be many: 1,000 groups with 1,000 queues.
+        # A store can have a million rows: 1,000 groups with 1,000 queues.
         used.update((topic, each) for _, topic, each, offset in rows if offset and (queues is None or topic in queues))
     with suppress(*_NOT_READ):
         used.update((SCHEDULE_TOPIC, row.level - 1) for row in store.broker.delay_offsets())

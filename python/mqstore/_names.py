@@ -1,4 +1,4 @@
-"""Names that were asked for and are not there, with those that are like them."""
+"""Hints for misspelled names: the closest ones that exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def there_is(name: str, names: Iterable[str]) -> str:
 
 
 def not_there_yet(path: str, topics: Iterable[str], names: Iterable[str]) -> str:
-    """Warns of topics that a pass is to follow and that are not among the names of the store's topics."""
+    """Returns the warning for followed topics that are not among the topics of the store."""
     known = set(names)
     absent = ", and ".join(f'"{visible(topic)}"{there_is(topic, known)}' for topic in topics)
     return f"{visible(path)} has no topic {absent}: it is followed once its first message is stored"

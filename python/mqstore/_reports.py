@@ -1,6 +1,6 @@
-"""Results that are plain data: frozen dataclasses, which the native module makes (`src/bindings/reports.rs`).
+"""Results that are plain data: frozen dataclasses, which the native module creates (`src/bindings/reports.rs`).
 
-Imported when a call first returns one, because `dataclasses` takes as long to import as the rest of the package.
+The module is imported when a call first returns one, because `dataclasses` takes as long to import as the rest of the package.
 """
 
 import os
@@ -14,7 +14,7 @@ __all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", 
 
 
 class _Shown:
-    """A result that notebooks show as a table. Its class is one of `mqstore` for `help` and pickles."""
+    """A result that notebooks show as a table. `help` and pickles name its class as one of `mqstore`."""
 
     def __init_subclass__(cls) -> None:
         cls.__module__ = "mqstore"
@@ -97,7 +97,7 @@ class StoreStats(_Shown):
         Appends that waited until they were durable; an `append_batch` is one. Divided
         by `group_commits`, this is the number of appends that shared a sync.
     segments_begun : int
-        Segments of the log that were allocated and begun.
+        Segments of the log that were started.
     segments_made_ahead : int
         Segments of `segments_begun` that were ready before an append needed them.
     segments_locked : int
@@ -107,7 +107,7 @@ class StoreStats(_Shown):
     segment_waits : int
         Appends that had to wait for a segment. The first append to a new store is one.
     dispatch_behind_bytes : int
-        Bytes at the end of the log that are not in their queues and in the index yet.
+        Bytes at the end of the log that are not dispatched to queues and index yet.
     mapping_faults : int
         Pages of mapped files, of any store of this process, that could not be read or
         written since the open: a file was cut short, or the device failed. A read of
@@ -282,11 +282,11 @@ class Finding(_Shown):
     Attributes
     ----------
     id : str
-        The kind of finding, such as `queue.entry_missing`. These names stay.
+        The kind of finding, such as `queue.entry_missing`. These names are stable.
     severity : Literal['error', 'warning', 'note']
-        "error": messages are lost or not found, or a broker will do harm. "warning": it
-        costs time, the next open corrects it, or a broker may refuse the store. "note":
-        nothing has to be done.
+        "error": messages are lost or not found, or a broker would destroy data.
+        "warning": it costs time, the next open corrects it, or a broker may refuse the
+        store. "note": nothing has to be done.
     file : str
         The file, or the directory if the file is missing.
     offset : int

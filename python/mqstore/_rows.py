@@ -1,4 +1,4 @@
-"""Rows of tables, and text, in the forms of people and of text files."""
+"""Rows of tables as JSON and named tuples, and text that is safe in a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from mqstore._native import RecordBatch, _json_lines
 
-#: What would move the cursor of a terminal, change how it writes, or end a line; JSON itself escapes what is before the space.
+#: Characters that would move the cursor, change the direction of text or end a line. JSON itself escapes those below U+0020.
 CONTROLS = {code: f"\\u{code:04x}" for code in chain(range(0x7F, 0xA0), range(0x2028, 0x202F), range(0x2066, 0x206A))}
 _CONTROLS_OF_TEXT = CONTROLS | {code: f"\\x{code:02x}" for code in range(0x20)}
 _CONTROLS_OF_TEXT |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
@@ -35,12 +35,12 @@ def row_class(names: tuple[str, ...]) -> type[tuple[Any, ...]]:
 
 
 def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Makes a row that was pickled."""
+    """Restores a pickled row."""
     return row_class(names)(*values)
 
 
 def first_rows(batch: RecordBatch, most: int) -> list[Sequence[object]]:
-    """Returns the first rows, at most `most`. If one holds a time that no datetime can hold, all are as in JSON."""
+    """Returns the first rows, at most `most`. If a time is outside the range of datetime, the values are those of JSON."""
     try:
         return list(islice(batch, most))
     except OverflowError:
@@ -48,12 +48,12 @@ def first_rows(batch: RecordBatch, most: int) -> list[Sequence[object]]:
 
 
 def each_row(batch: RecordBatch) -> Iterator[dict[str, Any]]:
-    """The rows of a batch as they are in JSON, one after the other."""
+    """Returns an iterator over the rows of a batch, with the values of JSON."""
     return map(json.loads, _json_lines(batch, "base64").splitlines())
 
 
 def rows_of(batch: RecordBatch) -> list[dict[str, Any]]:
-    """The rows of a batch as they are in JSON."""
+    """Returns the rows of a batch, with the values of JSON."""
     return list(each_row(batch))
 
 
@@ -62,7 +62,7 @@ _DECODER = json.JSONDecoder()
 
 
 def members(line: str) -> Iterator[tuple[str, str]]:
-    """Yields the names of a valid JSON object, with their values as they are written: a number of Python has fewer digits."""
+    """Yields the names and the source text of the values of a valid JSON object: as a Python number a value could lose digits."""
 
     def past_space(place: int) -> int:
         return _SPACE.match(line, place).end()  # type: ignore[union-attr]
@@ -79,10 +79,10 @@ def members(line: str) -> Iterator[tuple[str, str]]:
 
 
 def visible(text: str) -> str:
-    """The text without what would do something to a terminal, in one line."""
+    """Returns the text in one line, with control characters escaped."""
     return text.translate(_CONTROLS_OF_TEXT)
 
 
 def json_time(time: datetime) -> str:
-    """A time as the core writes it in JSON: `2026-11-20T19:55:54.848Z`."""
+    """Returns a time as the core writes it in JSON: `2026-11-20T19:55:54.848Z`."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

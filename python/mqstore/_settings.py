@@ -1,4 +1,4 @@
-"""Files in `config` that a broker writes and that are missing."""
+"""Missing files of `config` that a broker writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mqstore
 
-#: Files of a broker, and those that it writes besides. With them, the file has been there.
+#: Files of a broker, each with others that it writes at the same time: if these exist, the file has existed, too.
 _WRITTEN_WITH = {
     "topics.json": ("consumerOffset.json", "delayOffset.json"),
     "consumerOffset.json": ("topics.json",),
@@ -26,6 +26,6 @@ def why_missing(store: mqstore.Store, name: str) -> str | None:
 
 
 def missing_settings(store: mqstore.Store) -> dict[str, str]:
-    """Returns the names of all such files, each with the reason."""
+    """Returns the names of all missing files, each with the reason."""
     names = {*_WRITTEN_WITH, *(file.name for file in Path(store.path).glob("mqstore-backup-*/config/*.json"))}
     return {name: why for name in sorted(names) if (why := why_missing(store, name)) is not None}

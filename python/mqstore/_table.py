@@ -1,4 +1,4 @@
-"""The representation of a `RecordBatch`: a table of text, bounded in rows and in width."""
+"""The `repr` of a `RecordBatch`: a text table of bounded size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _column(name: str, values: Sequence[object]) -> list[str]:
 
 
 def _fitting(columns: Sequence[Sequence[str]]) -> int:
-    """Returns how many columns fit into a row, at least one."""
+    """Returns the number of columns that fit into a row, at least 1."""
     width = -len(_BETWEEN)
     for at, column in enumerate(columns):
         width += len(_BETWEEN) + len(column[0])

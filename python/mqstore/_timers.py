@@ -11,10 +11,10 @@ from mqstore._transactions import Counting
 
 
 def count_timers(store: mqstore.Store, counting: Counting) -> int:
-    """Returns how many timers are due after the last message of the store, which a broker has not delivered.
+    """Returns the number of timers that are due after the last message of the store, which a broker has not delivered.
 
-    Neither the timer wheel nor the RocksDB database of timers is read. Damaged timers are skipped, whatever the store was opened
-    with. `counting` gets the read that counts them.
+    Neither the timer wheel nor the RocksDB database of timers is read. Damaged timers are skipped, also in a store that was
+    opened with `errors="raise"`. The read is passed to `counting`, which registers it: its `skipped` has their number.
     """
     if TIMER_TOPIC not in store.topics:
         return 0
@@ -23,6 +23,6 @@ def count_timers(store: mqstore.Store, counting: Counting) -> int:
     for batch in counting(store.scan(topics=TIMER_TOPIC, columns=["properties"], order="queue", errors="skip")):
         for (properties,) in batch:
             due = properties.get("TIMER_OUT_MS", "")
-            # A broker stores a timer that is due in some days again each two days.
+            # A broker stores a timer that is due later again every two days.
             number += due.isdecimal() and int(due) > stored and "TIMER_ROLL_TIMES" not in properties
     return number

@@ -15,7 +15,7 @@ from mqstore._rows import each_row, rows_of, visible
 #: The bits of `sys_flag` with the type of a transaction message, and two of the types.
 TYPE, COMMIT, ROLLBACK = 0xC, 0x8, 0xC
 
-#: Registers a read, whose skipped messages the caller counts.
+#: Registers a read, whose skipped messages the caller reports.
 Counting: TypeAlias = Callable[[Any], Any]
 if TYPE_CHECKING:  # stubtest does not compare an alias of literals
     _State: TypeAlias = Literal["open", "committed", "rolled_back", "given_up", "ended", "unknown"]
@@ -29,7 +29,7 @@ class Fate:
     text: str
 
 
-#: Columns of a half message that say which transaction it is, and who has it open.
+#: Columns that identify a half message, its transaction and its producer group.
 _COLUMNS = ("topic", "queue_offset", "physical_offset", "store_time", "born_time", "unique_key", "tags", "keys", "properties")
 
 
@@ -37,7 +37,8 @@ def open_halves(store: mqstore.Store, counting: Counting) -> Iterator[dict[str, 
     """Yields the half messages whose transactions are open, as JSON has them: those of files first, in the order in which they
     were stored.
 
-    Damaged half and op messages are skipped, whatever the store was opened with. `counting` gets the reads that count them.
+    Damaged half and op messages are skipped, also in a store that was opened with `errors="raise"`. Each read is passed to
+    `counting`.
     """
     yield from _open_in_files(store, counting)
     if ROCKSDB_HALF_TOPIC in store.topics:
@@ -55,7 +56,7 @@ def _open_in_files(store: mqstore.Store, counting: Counting) -> Iterator[dict[st
         begin = max(begins.get(queue_id, 0), queue.min_offset)
         listed, _ = _ended(store, HALF_TOPIC, queue_id, counting)
         ended = {offset for offset in listed if offset >= begin}
-        # When the broker asks, it stores the half message again, and the last copy counts.
+        # At each check the broker stores the half message again. The last copy counts.
         latest: dict[str | int, dict[str, Any]] = {}
         for batch in counting(queue[begin:].batches(_COLUMNS, errors="skip")):
             for half in each_row(batch):
@@ -92,8 +93,8 @@ _UNKNOWN = "a half message, and how its transaction ended is not known"
 
 
 def _progress(store: mqstore.Store) -> dict[int, int]:
-    """Returns by queue id the offset of the first half message that the broker is not done with."""
-    # Without the progress every half message counts that no op message lists.
+    """Returns by queue id the offset of the first half message that the broker still has to process."""
+    # Without the progress, every half message that no op message lists counts as open.
     with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
         rows = rows_of(store.broker.consumer_offsets())
         return {row["queue_id"]: row["offset"] for row in rows if (row["group"], row["topic"]) == (TRANSACTION_GROUP, HALF_TOPIC)}
@@ -101,9 +102,9 @@ def _progress(store: mqstore.Store) -> dict[int, int]:
 
 
 def _ended(store: mqstore.Store, half_topic: str, queue_id: int | None, counting: Counting) -> tuple[set[int], bool]:
-    """Returns the places of half messages that have ended, which op messages list, and whether no op message is lost.
+    """Returns the places of ended half messages, which op messages list, and whether all op messages could be read.
 
-    Op messages of files have the queue id of their half messages. With None those of all queues are read.
+    An op message of files has the queue id of its half messages. With None the op messages of all queues are read.
     """
     topic = _OPS[half_topic]
     if topic not in store.topics or (queue_id is not None and queue_id not in store.topics[topic].queue_ids):
@@ -115,15 +116,13 @@ def _ended(store: mqstore.Store, half_topic: str, queue_id: int | None, counting
 
 
 def _listed(topic: str, op: Any) -> Iterator[int]:
-    """Yields the places of the half messages that an op message of a topic lists: in files queue offsets, otherwise the physical
-    offset of one.
-    """
+    """Yields the places of the half messages that an op message lists: queue offsets in files, one physical offset in RocksDB."""
     text = op.properties.get("TRANS_OFFSET", "").encode() if topic == ROCKSDB_OP_TOPIC else op.body
     return (int(place) for place in text.split(b",") if place.strip().isdigit())
 
 
 def _fate_of_prepared(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> Fate:
-    """Returns the fate of a half message in its own topic: no op message lists it, but its end names its place."""
+    """Returns the fate of a half message in its own topic. Its commit or rollback names its physical offset."""
     end, is_complete = _end_of(store, half.topic, {half.physical_offset}, counting)
     if end is None and not is_complete:
         return Fate("unknown", f"{_UNKNOWN}: messages after it were lost or are damaged, and one of them may end it")
@@ -151,7 +150,7 @@ def _fate_of_half(store: mqstore.Store, half: mqstore.Message, counting: Countin
         return Fate("unknown", f"{_UNKNOWN}: messages of {ops} were lost or are damaged, and one of them may list it")
     begins: dict[int, int] = {}
     with suppress(mqstore.CorruptError):
-        # The progress is of the topic of files.
+        # Only half messages in files have this progress.
         begins = _progress(store) if is_in_files else {}
     if last.queue_offset >= begins.get(last.queue_id, 0):
         topic = visible(half.properties.get("REAL_TOPIC", "-"))
@@ -196,7 +195,7 @@ def _committed(place: str) -> Fate:
 
 
 def _commit_of(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> tuple[list[mqstore.Message], str | None, bool]:
-    """Returns the copies of a half message, the place of the committed message, and whether nothing that could be it is lost."""
+    """Returns the copies of a half message, the place of the committed message, and whether the search for it was complete."""
     topic, key = half.properties.get("REAL_TOPIC"), half.unique_key
     copies = [half] if key is None else [*counting(store.query(half.topic, key, limit=None, errors="skip"))] or [half]
     places = {copy.physical_offset for copy in copies}
@@ -211,7 +210,7 @@ def _commit_of(store: mqstore.Store, half: mqstore.Message, counting: Counting) 
 
 
 def _end_of(store: mqstore.Store, topic: str, halves: Iterable[int], counting: Counting) -> tuple[tuple[int, str] | None, bool]:
-    """Returns the type and place of the message that ends a transaction, and whether none that could do so is lost: it reads the
+    """Returns the type and place of the message that ends a transaction, and whether the search for it was complete. It scans the
     log after the half message.
     """
     columns = ["topic", "queue_id", "queue_offset", "sys_flag", "prepared_transaction_offset"]

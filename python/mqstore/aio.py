@@ -13,27 +13,26 @@
 >>> asyncio.run(main(tempfile.mkdtemp()))
 (10, 499500)
 
-Thousands of tasks may append at the same time: one sync is for all that were there, and there is no thread for each. What reads
-files does so in a thread of the event loop's pool, without the interpreter, so that the other tasks run: the calls of `Store`
-below, and `async for` over a topic, a queue, a slice of one, the answer to a query and `Batches`. A plain `for` over these reads
-in the event loop. If a task is cancelled meanwhile, the thread ends what it has begun, which is a call, at most 64 messages or a
-batch.
+Thousands of tasks may append at the same time: they share syncs, and none of them needs a thread. A call that reads files runs
+in a thread of the event loop's pool and releases the interpreter, so that other tasks run: the calls of `Store` below, and
+`async for` over a topic, a queue, a slice, the answer to a query and `Batches`. A plain `for` over these reads in the event loop.
+If the task is cancelled, the thread finishes its current step: one call, at most 64 messages, or one batch.
 
-A task that waits for messages (`async for message in store.follow()`, or over what `Queue.tail` gives) keeps no thread: it looks
-for them every 0.5 ms at first and every 20 ms at last. If it is cancelled, the next `async for` over the same iterator yields
-what has come since then. With `start="latest"`, the default, and with `on_missing="latest"` the call of `follow` itself takes the
-position, and blocks the event loop while it reads what another process has appended since the store was opened or refreshed:
-where that is much, `await store.refresh()` first.
+A task that waits for messages (`async for message in store.follow()`, or over the result of `Queue.tail`) occupies no thread: it
+polls every 0.5 ms at first, and up to every 20 ms while no message comes. After a cancellation, the next `async for` over the
+same iterator yields the messages that have come since. With `start="latest"`, the default, and with `on_missing="latest"`, the
+call of `follow` itself determines the position, and blocks the event loop while it reads what another process has appended since
+the store was opened or refreshed: after many appends, `await store.refresh()` first.
 
-The plain `mqstore.Store` is `store.store`. A read of one message, such as `queue[-1]`, takes microseconds where memory holds it,
-and may be called as it is; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
+The plain `mqstore.Store` is `store.store`. A read of one message that is in memory, such as `queue[-1]`, takes microseconds and
+can be called directly; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-# The threads of an event loop need it, which imports it when it starts the first one: too late where no descriptor is left then.
+# An event loop imports it when it starts its first thread, which fails if no file descriptor is free then.
 import concurrent.futures.thread  # noqa: F401
 import inspect
 import os
@@ -74,7 +73,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def _with_signature_of(call: Callable[..., object]) -> Callable[[_Function], _Function]:
-    """Returns a decorator: the function shows the signature of `call`."""
+    """Returns a decorator that gives a function the signature of `call`."""
 
     def shown(function: _Function) -> _Function:
         function.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
@@ -90,7 +89,7 @@ class _Twin(Protocol):
 
 
 def _in_a_thread(call: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[_Twin, _P], Coroutine[Any, Any, _T]]:
-    """Returns the method of the plain object, run in a thread: it takes, returns and raises the same."""
+    """Returns a method that runs the method of the plain object in a thread, with the same arguments, result and exceptions."""
 
     @wraps(call)
     async def run(self: _Twin, /, *args: _P.args, **options: _P.kwargs) -> _T:
@@ -103,26 +102,26 @@ _Items = TypeVar("_Items", bound=AsyncIterable[Any])
 
 
 def _once(begin: Callable[[], Coroutine[Any, Any, _Items]], name: str) -> Callable[[], Coroutine[Any, Any, _Items]]:
-    """Returns a coroutine function that waits for `begin`, which runs once, also where a task that waits for it is cancelled."""
+    """Returns a coroutine function that waits for `begin`, which runs once even if a waiting task is cancelled."""
     begun: asyncio.Task[_Items] | None = None
 
     async def wait() -> _Items:
         nonlocal begun
         if begun is None:
             begun = asyncio.create_task(begin())
-            # A task that was cancelled leaves the error to the next await, which may never come.
+            # After a cancellation the error waits for the next await, which may never come: this marks it as retrieved.
             begun.add_done_callback(lambda begun: begun.cancelled() or begun.exception())
         return await asyncio.shield(begun)
 
-    # Python warns by this name of a pass that nobody awaits.
+    # The name in Python's warning about a coroutine that was never awaited.
     wait.__qualname__ = name
     return wait
 
 
 class _Pass(Coroutine[Any, Any, _Items], Generic[_Items, _T]):
-    """A coroutine that returns the messages or batches of a pass; `async for` over it awaits it first.
+    """A coroutine that returns an iterable of messages or batches; `async for` over the coroutine awaits it first.
 
-    It may be awaited again, also after a task that awaited it was cancelled.
+    It may be awaited several times, also after a waiting task was cancelled.
     """
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, _Items]], name: str) -> None:
@@ -130,7 +129,7 @@ class _Pass(Coroutine[Any, Any, _Items], Generic[_Items, _T]):
         self._coroutine = self._wait()
 
     def _unfinished(self) -> Coroutine[Any, Any, _Items]:
-        """Returns the coroutine, or a new one where it has ended."""
+        """Returns the coroutine, or a new one if it has ended."""
         if inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CLOSED:
             self._coroutine = self._wait()
         return self._coroutine
@@ -142,7 +141,7 @@ class _Pass(Coroutine[Any, Any, _Items], Generic[_Items, _T]):
         async for item in await self:
             yield item
 
-    # `asyncio.create_task` takes a coroutine alone.
+    # `asyncio.create_task` requires a coroutine.
     def send(self, value: Any, /) -> Any:
         return self._unfinished().send(value)
 
@@ -156,7 +155,7 @@ class _Pass(Coroutine[Any, Any, _Items], Generic[_Items, _T]):
 def _begins(
     call: Callable[Concatenate[mqstore.Store, _P], _Items], _item: type[_T]
 ) -> Callable[Concatenate[Store, _P], _Pass[_Items, _T]]:
-    """Returns the method of the plain store, run in a thread, as one whose result `async for` takes, too."""
+    """Returns a method that runs the method of the plain store in a thread. `async for` also accepts its result directly."""
     begin = _in_a_thread(call)
 
     @wraps(call)
@@ -169,7 +168,7 @@ def _begins(
 def _follows(
     call: Callable[Concatenate[mqstore.Store, _P], mqstore.MessageIterator],
 ) -> Callable[Concatenate[Store, _P], _Pass[mqstore.MessageIterator, mqstore.Message]]:
-    """Returns `follow`, which takes a position that depends on the moment in the call: in a thread it would come later."""
+    """Returns `follow`. It determines a position at the end within the call: a thread would do so only later."""
     begin = _begins(call, mqstore.Message)
 
     @wraps(call)
@@ -188,7 +187,7 @@ def _follows(
 
 
 class _Fields(TypedDict, total=False):
-    """The arguments that `mqstore.Writer.append` takes by name."""
+    """The keyword arguments of `mqstore.Writer.append`."""
 
     tags: str | None
     keys: str | Iterable[str] | None
@@ -207,7 +206,7 @@ class _Fields(TypedDict, total=False):
 
 
 class Inspect:
-    """The calls of a `mqstore.Inspect`, each in a thread; `Store.inspect` is one."""
+    """The methods of `mqstore.Inspect`, each in a thread; `Store.inspect` returns one."""
 
     def __init__(self, plain: mqstore.Inspect) -> None:
         self._plain = plain
@@ -221,7 +220,7 @@ class Inspect:
 
 
 class BrokerState:
-    """The calls of a `mqstore.BrokerState`, each in a thread; `Store.broker` is one."""
+    """The methods of `mqstore.BrokerState`, each in a thread; `Store.broker` returns one."""
 
     def __init__(self, plain: mqstore.BrokerState) -> None:
         self._plain = plain
@@ -233,13 +232,13 @@ class BrokerState:
 
 
 class Store:
-    """An open store for the tasks of an event loop; `mqstore.aio.open` makes one.
+    """An open store for the tasks of an event loop; `mqstore.aio.open` returns one.
 
-    It may also be made of an open `mqstore.Store`, which the caller then closes.
+    `Store(store)` wraps an open `mqstore.Store`, which the caller then closes.
     """
 
     store: mqstore.Store
-    """The plain store: it says what recovery found, and reads without asyncio."""
+    """The plain store: its `recovery` report, and reads without asyncio."""
 
     def __init__(self, store: mqstore.Store) -> None:
         self.store = self._plain = store
@@ -254,12 +253,12 @@ class Store:
     resolve_ids = _in_a_thread(mqstore.Store.resolve_ids)
     refresh = _in_a_thread(mqstore.Store.refresh)
 
-    # `async for` over what these return awaits it first.
+    # `async for` over the results of these awaits them first.
     fetch = _begins(mqstore.Store.fetch, mqstore.RecordBatch)
     scan = _begins(mqstore.Store.scan, mqstore.RecordBatch)
     follow = _follows(mqstore.Store.follow)
 
-    # Callables are called in the thread.
+    # These call their callables in the thread.
     export = _in_a_thread(mqstore.Store.export)
     copy_to = _in_a_thread(mqstore.Store.copy_to)
 
@@ -273,7 +272,7 @@ class Store:
 
     @property
     def broker(self) -> BrokerState:
-        """The settings and positions that the broker of the store keeps, as `mqstore.Store.broker`."""
+        """The settings and offsets that the broker of the store keeps, as `mqstore.Store.broker`."""
         return BrokerState(self.store.broker)
 
     @property
@@ -283,26 +282,26 @@ class Store:
 
 
 class Writer(Store):
-    """An open store for the tasks of an event loop that is open for writing, too.
+    """A store that is open for writing, for the tasks of an event loop.
 
-    It may also be made of an open `mqstore.Writer`, which the caller then closes.
+    `Writer(store)` wraps an open `mqstore.Writer`, which the caller then closes.
     """
 
     store: mqstore.Writer  # pyright: ignore[reportIncompatibleVariableOverride]
-    """The plain store: it says what is flushed and what recovery found, and appends and reads without asyncio."""
+    """The plain store: its offsets and `recovery` report, and appends and reads without asyncio."""
 
     def __init__(self, store: mqstore.Writer) -> None:
         super().__init__(store)
         self._in_loops = store._in_loops(asyncio.get_running_loop)
 
     async def append(self, topic: str, body: Buffer, **fields: Unpack[_Fields]) -> mqstore.AppendResult:
-        """Append a message; gives where it went. Takes and raises what `mqstore.Writer.append` does, and returns when that would.
+        """Appends one message and returns its `AppendResult`, as `mqstore.Writer.append` does, without blocking the event loop.
 
-        The message is stored before the first wait: messages are stored in the order in which the tasks run. Where nothing is
-        waited for, no other task gets a turn. If the task is cancelled in the wait, the message stays.
+        The message is stored before the first wait, so that messages are stored in the order in which the tasks run. Without a
+        wait no other task runs in between. If the task is cancelled during the wait, the message remains stored.
 
-        At the end of a segment the call blocks the event loop until the disk has made the next one, and where the transient
-        store pool is full until it has room: at most `wait_time_out`.
+        The call blocks the event loop for at most `wait_time_out` in two cases: the segment is full and the next one is not
+        ready, or the transient store pool is full.
         """
         appended = self._in_loops.append_nowait(topic, body, **fields)
         return appended if isinstance(appended, mqstore.AppendResult) else await appended
@@ -312,7 +311,7 @@ class Writer(Store):
     ) -> None:
         """Waits until the message at a physical offset is durable, by default until everything appended so far is.
 
-        Takes, does and raises what `mqstore.Writer.wait_durable` does.
+        Arguments and exceptions are those of `mqstore.Writer.wait_durable`.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         if seconds is not None and not seconds >= 0:
@@ -323,10 +322,10 @@ class Writer(Store):
                 while not await future:
                     offset, future = self._in_loops._durable(offset)
         except (TimeoutError, mqstore.StoreError):
-            # As the plain store has it: the time is up, or why the message cannot become durable.
+            # The plain store raises the error: a timeout, or the reason why the message cannot become durable.
             self.store.wait_durable(offset, 0)
 
-    # A thread that has begun finishes if the task is cancelled: its rows are stored.
+    # If the task is cancelled, a running thread continues, and its rows are stored.
     append_batch = _in_a_thread(mqstore.Writer.append_batch)
     append_producer_batch = _in_a_thread(mqstore.Writer.append_producer_batch)
     commit = _in_a_thread(mqstore.Writer.commit)
@@ -335,12 +334,12 @@ class Writer(Store):
     import_from = _in_a_thread(mqstore.Writer.import_from)
 
 
-#: Bytes that a thread reads at most before the tasks get what it has read, and what a message counts at least.
+#: The most bytes that a thread reads before it hands over messages, and the least that a message counts as.
 _BLOCK, _LEAST = 1 << 20, 1 << 14
 
 
 async def _each(items: Iterable[_T]) -> AsyncIterator[_T]:
-    """What iterating gives, read in blocks in a thread: `__aiter__` of a queue, a slice of one and `Batches`."""
+    """Yields the items of an iterable, which a thread reads in blocks: `__aiter__` of a queue, a slice and `Batches`."""
     iterator = iter(items)
     error = None
     while error is None:
@@ -353,15 +352,16 @@ async def _each(items: Iterable[_T]) -> AsyncIterator[_T]:
         raise error
 
 
-#: The shortest and the longest time between two looks for messages, in seconds, and how many times as long nothing has come.
+#: The shortest and the longest interval between two polls, in seconds. An interval is the time without a message divided by the
+#: third value, within these bounds.
 _SHORTEST, _LONGEST, _PATIENCE = 0.0005, 0.02, 128
 
 
 async def _as_they_come(messages: mqstore.MessageIterator) -> AsyncIterator[mqstore.Message]:
-    """What an iterator gives that may wait for the next one: `__aiter__` of what `follow` and `tail` give.
+    """Yields the messages of an iterator that waits for more: `__aiter__` of the results of `follow` and `tail`.
 
-    The task waits, and takes the messages. A thread that did so would keep its place in the pool while it waits, and take a
-    message along once the task is cancelled.
+    The task itself waits and takes the messages. A waiting thread would occupy the pool, and would lose a message if the task
+    was cancelled.
     """
     begun = monotonic()
     while True:
@@ -379,7 +379,7 @@ async def _as_they_come(messages: mqstore.MessageIterator) -> AsyncIterator[mqst
 
 
 def _read_block(items: Iterator[_T]) -> tuple[list[_T], Exception | None]:
-    """The next items, none at the end, and what was raised after them."""
+    """Reads a block of items; returns them, none at the end, and the exception that was raised after them."""
     block: list[_T] = []
     size = 0
     try:
@@ -411,11 +411,11 @@ def open(
 @_with_signature_of(mqstore.open)
 @asynccontextmanager
 async def open(*args: Any, **options: Any) -> AsyncIterator[Any]:
-    """Open a message store for `async with`, in a thread; takes and raises what `mqstore.open` does.
+    """Opens a message store for `async with`, in a thread, with the arguments and exceptions of `mqstore.open`.
 
-    At the end of the block the store is closed, in a thread: what was appended is then durable, and no `append` waits any more. A
-    task that waits for the lock of another writer (`lock_timeout`) keeps no thread, and ends at once if it is cancelled. A task
-    that is cancelled while its store is opened or closed waits until the store is closed.
+    At the end of the block a thread closes the store: every appended message is durable then, and every `append` has returned. A
+    task that waits for the lock of another writer (`lock_timeout`) occupies no thread, and ends at once if it is cancelled. A
+    task that is cancelled while its store is being opened or closed waits until the store is closed.
     """
 
     def attempt(waited: float) -> asyncio.Task[mqstore.Store | None]:
@@ -424,7 +424,7 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Any]:
     begun = monotonic()
     opening = attempt(0)
     try:
-        # A thread that waited would keep its place in the pool, which the other writer may need to close.
+        # A waiting thread would occupy the pool, which the other writer may need for its close.
         while (store := await asyncio.shield(opening)) is None:
             await asyncio.sleep(_LONGEST)
             opening = attempt(monotonic() - begun)
@@ -439,7 +439,7 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Any]:
 
 
 async def _close(opening: asyncio.Future[mqstore.Store | None]) -> None:
-    """Closes the store, if it was opened. A thread that opens it cannot be cancelled."""
+    """Closes the store, once the thread that opens it has ended: a running thread cannot be cancelled."""
     await asyncio.wait([opening])
     if not opening.cancelled() and opening.exception() is None and (store := opening.result()) is not None:
         await asyncio.to_thread(store.close)

@@ -1,6 +1,6 @@
-"""What mqstore raises. Each also subclasses the built-in exception that a Python user expects.
+"""The exceptions of mqstore. Each is also a subclass of the built-in exception that fits it.
 
-Arguments that cannot be right raise ValueError or TypeError themselves.
+An invalid argument raises a plain ValueError or TypeError.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ Remedy: TypeAlias = (
         "copy-whole",
     ]
 )
-"""The stable names of remedies: what helps after an error.
+"""Remedies after an error, by stable names.
 
 For a reader:
 
-- "skip": read with `errors="skip"`, which passes over messages that were lost or are damaged, and counts them.
-- "skip-or-salvage", "skip-or-put-back": the same; below is what a writer or an operator can do.
+- "skip": read with `errors="skip"`, which skips and counts messages that were lost or are damaged.
+- "skip-or-salvage", "skip-or-put-back": as "skip"; a writer or an operator has another choice, below.
 - "salvage-past-end", "salvage-or-put-back": open with `recovery="salvage"`, which also reads the whole messages after the end of
   the log.
 - "read-only": open with mode "r", which writes nothing and takes no lock.
@@ -82,18 +82,18 @@ For an operator:
 - "put-back": put back the part of the log that is missing; if it is lost, `mqstore.repair` with `into`.
 - "repair": `mqstore.repair`, which keeps every whole message.
 - "repair-copy": `mqstore.repair` with `into`, which leaves the store as it is.
-- "rebuild": copy the file again, or `mqstore.rebuild`, which makes it again from the log.
-- "copy-whole": `Store.copy_to` with `errors="skip"`, which takes over what is whole under new queue offsets.
+- "rebuild": copy the file again, or `mqstore.rebuild`, which creates it again from the log.
+- "copy-whole": `Store.copy_to` with `errors="skip"`, which copies every whole message to new queue offsets.
 """
 
 
 class StoreError(Exception):
-    """Base of every exception of mqstore."""
+    """The base class of all exceptions of mqstore."""
 
     remedy: Remedy | None = None
     """The remedy, where one is known."""
     advice: str | None = None
-    """The remedy in words, with which the text ends."""
+    """The remedy in words; the text of the exception ends with them."""
 
     def __str__(self) -> str:
         return self._advising(super().__str__())
@@ -102,27 +102,27 @@ class StoreError(Exception):
         return text if self.advice is None else f"{text}; {self.advice}"
 
     status: str | None = None
-    """RocketMQ's PutMessageStatus for a message that was not stored, where it has one."""
+    """RocketMQ's PutMessageStatus for an append that failed; None where RocketMQ has none."""
     stored: int = 0
-    """How many rows of `append_batch`, from the first, were stored before it failed."""
+    """The number of rows of `append_batch`, from the first, that were stored before it failed."""
 
 
 class NotAStoreError(StoreError, FileNotFoundError):
-    """No message store is there: no such directory, or one that holds something else; the text says what was expected and found.
+    """The path has no message store: the directory is missing or holds something else. The text says what was expected and found.
 
     `errno` is ENOENT, `filename` the directory.
     """
 
 
 class CorruptError(StoreError, ValueError):
-    """Bytes on disk contradict the format, or the device failed to deliver them."""
+    """A file is damaged: its bytes contradict the format, or the device failed to read them."""
 
     path: str
     """The file."""
     offset: int
-    """Byte position in that file."""
+    """The byte in that file."""
     reason: str
-    """The contradiction, in words."""
+    """The damage, in words."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(path, offset, reason)
@@ -135,24 +135,24 @@ class CorruptError(StoreError, ValueError):
 
 
 class UnsupportedFormatError(StoreError, NotImplementedError):
-    """A valid store in a form that this call does not read; the text says which calls work on it."""
+    """The store has a valid format that this call does not read. The text names the calls that do."""
 
 
 class NotFoundError(StoreError, LookupError):
-    """No such message; the text says what was looked for and within which bounds."""
+    """There is no such message. The text names what was searched for, and the bounds."""
 
 
 class ClosedError(StoreError, ValueError):
-    """The store was closed before, or the process that this one was forked from opened it for writing or began this pass."""
+    """The store is closed; or this process is a fork, and its parent opened the store for writing or began the iteration."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
 
 class StoreIOError(StoreError, OSError):
-    """The operating system refused; `errno`, `strerror` and `filename` are set.
+    """A system call failed; `errno`, `strerror` and `filename` are set.
 
-    As an OSError is, it is a FileNotFoundError (`StoreFileNotFoundError`) or a PermissionError (`StorePermissionError`) where
-    `errno` says so.
+    As with OSError, `errno` selects the subclass: `StoreFileNotFoundError`, a FileNotFoundError, or `StorePermissionError`, a
+    PermissionError.
     """
 
     def __new__(cls, *args: object) -> Self:
@@ -166,19 +166,19 @@ class StoreFileNotFoundError(StoreIOError, FileNotFoundError):
 
 
 class StorePermissionError(StoreIOError, PermissionError):
-    """The system does not permit it."""
+    """The process does not have the permission."""
 
 
 class StoreExistsError(StoreError, FileExistsError):
-    """A new store wants a missing or an empty directory: mode "x" of `open`, and `into` of `repair`."""
+    """The directory of a new store is not empty: mode "x" of `open`, or `into` of `repair`."""
 
 
 class LockedError(StoreError, BlockingIOError):
-    """Another store or a broker writes here; `errno` is EAGAIN, `filename` the lock file. Reading needs no lock."""
+    """Another writer, or a broker, has the store; `errno` is EAGAIN, `filename` the lock file. A reader needs no lock."""
 
 
 class IllegalMessageError(StoreError, ValueError):
-    """A message that no store would take; nothing was stored. `status` is MESSAGE_ILLEGAL or PROPERTIES_SIZE_EXCEEDED."""
+    """The message is invalid, and nothing was stored. `status` is MESSAGE_ILLEGAL or PROPERTIES_SIZE_EXCEEDED."""
 
     def __init__(self, text: str, status: str = "MESSAGE_ILLEGAL") -> None:
         super().__init__(text)
@@ -186,13 +186,13 @@ class IllegalMessageError(StoreError, ValueError):
 
 
 class DiskFullError(StoreError, OSError):
-    """No room for a file; `errno` is ENOSPC. The store is whole, and what was refused works again when there is room."""
+    """The disk is full; `errno` is ENOSPC. The store is intact, and the call can be repeated when there is space."""
 
     status = "SERVICE_NOT_AVAILABLE"
 
 
 class BusyError(StoreError, BlockingIOError):
-    """The disk or the machine stalls, and an append would wait for another one; nothing was stored, and a later append may work.
+    """The disk or the machine stalls: another append holds the append lock for too long. Nothing was stored; try again later.
 
     `errno` is EAGAIN.
     """
@@ -201,11 +201,11 @@ class BusyError(StoreError, BlockingIOError):
 
 
 class PoisonedError(StoreError, OSError):
-    """A write or sync failed, now or before, and the store takes no more; `__cause__` says which. Close it and open it again."""
+    """A write or sync has failed, and the store refuses further writes. `__cause__` is the failure. Close it, then reopen it."""
 
     status = "SERVICE_NOT_AVAILABLE"
     flushed_offset: int
-    """Physical offset up to which the log is durable all the same: what starts below it survives."""
+    """The physical offset up to which the log is durable: messages that start below it survive."""
 
     def __init__(self, number: int, text: str, flushed_offset: int = 0) -> None:
         super().__init__(number, text)
@@ -213,4 +213,4 @@ class PoisonedError(StoreError, OSError):
 
 
 class WaitTimeoutError(StoreError, TimeoutError):
-    """The time was up first."""
+    """The timeout of a wait has passed."""

@@ -11,12 +11,12 @@ __all__ = ["Copied", "Exported", "Imported"]
 
 @dataclass(frozen=True)
 class Exported:
-    """What `Store.export` wrote."""
+    """The result of `Store.export`."""
 
     path: Path
     """The file, or the directory of the files."""
     files: tuple[Path, ...]
-    """The files, in the order in which they were begun."""
+    """The files, in the order in which they were created."""
     rows: int
     """Rows in them: messages, unless `rewrite` dropped or added some."""
     bytes: int
@@ -24,11 +24,11 @@ class Exported:
     skipped: int
     """Messages that were left out because they were lost or are damaged: always 0 with `errors="raise"`."""
     complete: bool
-    """Whether these are all messages that were asked for, as `Batches.complete` has it."""
+    """True if all messages that were asked for are there, as in `Batches.complete`."""
     covers: tuple[int, int] | None
-    """The physical offsets that were looked at, from the first up to the second."""
+    """The range of physical offsets that was read, end exclusive."""
     absent_topics: tuple[str, ...]
-    """Topics that were asked for by name and are not there, as `Batches.absent_topics` has it."""
+    """Topics that were asked for by name and do not exist, as in `Batches.absent_topics`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Imported:
 
 @dataclass(frozen=True)
 class Copied:
-    """What `Store.copy_to` copied."""
+    """The result of `Store.copy_to`."""
 
     path: Path
     """The new store."""
@@ -52,16 +52,16 @@ class Copied:
     bytes: int
     """Bytes of their records."""
     topics: Mapping[str, int]
-    """Messages by topic, as the copy calls it."""
+    """The number of messages by topic, under its name in the copy."""
     left_out: Mapping[str, int]
-    """Messages of a broker's own topics of transactions, which are not copied."""
+    """The number of messages by topic in a broker's own topics of transactions, which are not copied."""
     raised: int
-    """Messages with a later store time than they had, because times in a log do not fall; 0 with `keep_store_time=False`."""
+    """Messages whose store time was raised, because store times of a log do not fall; 0 with `keep_store_time=False`."""
     skipped: int
     """Messages that were left out because they were lost or are damaged: always 0 with `errors="raise"`."""
     complete: bool
-    """Whether these are all messages that were asked for, as `Batches.complete` has it."""
+    """True if all messages that were asked for are there, as in `Batches.complete`."""
     covers: tuple[int, int] | None
-    """The physical offsets that were looked at, from the first up to the second."""
+    """The range of physical offsets that was read, end exclusive."""
     absent_topics: tuple[str, ...]
-    """Topics that were asked for by name and are not there, as `Batches.absent_topics` has it."""
+    """Topics that were asked for by name and do not exist, as in `Batches.absent_topics`."""

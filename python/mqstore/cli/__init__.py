@@ -1,7 +1,7 @@
 """The command line, `mqstore COMMAND STORE` or `python -m mqstore`. It needs the extra `cli`.
 
-Each command stands in a file of its own, or in that of a family, and asks the Python API. Files that begin with `_` are what
-the commands share. Only the file of the command that runs is imported.
+Each command is in its own file, or in that of its group, and calls the Python API. Commands share the files that begin with `_`.
+Only the file of the command that runs is imported.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 
-#: The commands, in the order of the help, and where each stands.
+#: The commands in the order of the help, each with its module and function.
 COMMANDS = {
     "info": "info:info",
     "topics": "topics:topics",
@@ -43,7 +43,7 @@ COMMANDS = {
 
 def main() -> None:
     """Runs the command of `sys.argv`, and ends the process with its exit code."""
-    # What imports make stays: the collector would look at all of it again and again, and once more at the end.
+    # Objects of imports live until the exit: the garbage collector need not examine them again and again.
     gc.disable()
     try:
         from mqstore.cli._main import run

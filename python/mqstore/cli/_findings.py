@@ -1,4 +1,4 @@
-"""Findings, and how they are printed for people."""
+"""The output of findings for people."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from mqstore._rows import visible
 from mqstore.cli._output import Output, Row
 
-#: What findings of one kind have in common.
+#: The fields that all findings of one kind share.
 SHARED = ("severity", "id", "meaning", "known_as", "fix")
-#: Findings of one kind that people see.
+#: The number of findings of one kind that are printed.
 SHOWN = 3
 
 
 def print_findings(out: Output, findings: Iterable[Row]) -> None:
-    """Prints those of one kind together: how bad each is and where, and what was found; what they mean, what sets them right."""
+    """Prints findings by kind: severity, place and text of each, then the meaning and the fix of the kind."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for finding in findings:
         kinds.setdefault(tuple(finding[name] for name in SHARED), []).append(finding)

@@ -1,4 +1,4 @@
-"""The group of the commands, and how a process ends."""
+"""The group of commands, and the errors and exit codes of a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import mqstore
 from mqstore.cli import COMMANDS
 from mqstore.cli._words import of_argument, of_damage, text_without_advice, ways_of
 
-#: Exit codes: the answer is not whole, or something is wrong with the store; the command line is wrong; the store cannot be read.
+#: Exit codes: the answer is incomplete or the store has a fault; the command line is wrong; the store cannot be read.
 FINDINGS, USAGE, CANNOT_OPEN = 1, 2, 3
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -35,13 +35,13 @@ class Failure(click.ClickException):
 
 
 class Misuse(Failure):
-    """The command line asks for what cannot be."""
+    """The command line is invalid."""
 
     exit_code = USAGE
 
 
 class CannotOpen(Failure):
-    """There is no store that can be read."""
+    """The store cannot be read."""
 
     exit_code = CANNOT_OPEN
 
@@ -54,7 +54,7 @@ class Command(click.Command):
         self.examples = examples
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Returns the option that prints the help, which does not list it: its reader has found it."""
+        """Returns the option that prints the help. The help does not list it, because its reader knows it."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.hidden = True
@@ -67,7 +67,7 @@ class Command(click.Command):
                 formatter.write(f"  mqstore {example}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs it, and says in a line why it cannot go on."""
+        """Runs the command, and reports an error of the library in one line."""
         path = ctx.params.get("path")
         try:
             result = super().invoke(ctx)
@@ -86,14 +86,14 @@ class Command(click.Command):
 
 
 class Commands(click.Group):
-    """Imports a command when it is asked for."""
+    """The group of commands. It imports a command at its first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the help."""
+        """Returns the names, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
+        """Returns the command of that name, or None."""
         if (place := COMMANDS.get(cmd_name)) is None:
             return None
         module, _, name = place.partition(":")
@@ -101,7 +101,7 @@ class Commands(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command, and ends the process as other tools do."""
+        """Runs the command. Ctrl-C and a closed pipe end the process by their signal, as with other tools."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -112,7 +112,7 @@ class Commands(click.Group):
 
 @contextmanager
 def from_the_command_line() -> Iterator[None]:
-    """Calls the library with arguments of the command line: what it refuses was asked wrongly."""
+    """Turns the refusal of an argument by the library into an error of the command line."""
     try:
         yield
     except (mqstore.StoreError, OSError):
@@ -122,12 +122,12 @@ def from_the_command_line() -> Iterator[None]:
 
 
 def text_of(error: Exception, path: str | None) -> str:
-    """What is wrong, where, and what to do about it in the store."""
+    """Returns what is wrong, where, and what helps."""
     return "; ".join([_reason(error, path), *_notes(error)])
 
 
 def _notes(error: Exception) -> list[str]:
-    # The binding notes the name of an argument, with which the sentence begins.
+    # The bindings add a note with the name of the argument. The sentence begins with that name already.
     return [note for note in getattr(error, "__notes__", []) if not note.startswith("while processing ")]
 
 
@@ -141,7 +141,7 @@ def _reason(error: Exception, path: str | None) -> str:
 
 
 def _die_of(name: str) -> NoReturn:
-    """Ends the process so that its parent sees which signal ended it."""
+    """Ends the process by a signal, which its parent sees."""
     import signal
 
     number = signal.Signals[name]
@@ -151,7 +151,7 @@ def _die_of(name: str) -> NoReturn:
 
 
 def command(*, examples: tuple[str, ...] | str, name: str | None = None) -> Callable[[Callable[..., None]], Command]:
-    """Makes a command of a function, whose docstring is the help."""
+    """Returns a decorator that turns a function into a command. Its docstring is the help."""
     shown = (examples,) if isinstance(examples, str) else examples
     return click.command(name, cls=Command, context_settings=SETTINGS, examples=shown)
 
@@ -162,19 +162,19 @@ def commands() -> None:
     """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
 
     STORE is the directory of a store. If something may be wrong with it, begin with doctor, which names the next command.
-    Only import, copy, repair, rebuild and demo write a store. Exit codes: 0 the answer is whole; 1 it is not: nothing was
-    found, a name is not there, messages were skipped, a queue is lost, the store is incomplete, or something is wrong with it;
-    2 usage; 3 the store cannot be read.
+    Only import, copy, repair, rebuild and demo write a store. Exit codes: 0 the answer is complete; 1 it is not: nothing was
+    found, a name does not exist, messages were skipped, a queue is lost, the store is incomplete, or something is wrong with
+    it; 2 usage; 3 the store cannot be read.
     """
 
 
 def run() -> None:
     """Runs the command of `sys.argv`."""
     for name in ("stdout", "stderr"):
-        # Python has no stream where the process that started it has closed one.
+        # The parent process may have closed a stream: Python sets it to None.
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  (until the process ends)
     for stream in (sys.stdout, sys.stderr):
-        # A topic may have a name that the terminal cannot show.
+        # The name of a topic may contain characters that the terminal cannot encode.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     commands(prog_name="mqstore")

@@ -1,4 +1,4 @@
-"""Messages: which ones a command is asked for, and how it prints them."""
+"""Messages: the options that select them, and their output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mqstore.cli._main import Failure, from_the_command_line
 from mqstore.cli._output import Output, Row
 from mqstore.cli._times import shown_time, time_of
 
-#: The options by which messages are chosen, with the arguments of `Store.scan` that they are.
+#: The options that select messages, by the arguments of `Store.scan`.
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "topics": click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of this topic; may be repeated."),
     "tags": click.option("--tag", "tags", metavar="TAG", help="With this tag, or one of some: 'paid || refund'."),
@@ -42,7 +42,7 @@ _COMPRESSION = 0x701
 
 
 def chosen_by(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command options by which messages are chosen, in the argument `conditions` as `Store.scan` takes them."""
+    """Adds options that select messages to a command, which gets them in `conditions`, as arguments of `Store.scan`."""
 
     def give(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -58,7 +58,7 @@ def chosen_by(*names: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def _conditions(given: dict[str, Any]) -> dict[str, Any]:
-    """Those that were given."""
+    """Converts the given options into arguments of `Store.scan`."""
     since, until = given.pop("since", None), given.pop("until", None)
     if since is not None and until is not None and until < since:
         raise click.BadParameter("it is before --since", param_hint="--until")
@@ -80,11 +80,11 @@ def _expect_some(_context: click.Context, _option: click.Parameter, number: int 
     return number
 
 
-#: How many messages: the first ones, or the last ones.
+#: The option for the number of messages, the first or the last ones.
 count = click.option(
     "-n", "number", type=int, callback=_expect_some, metavar="N", help="The first N messages, or with -N the last N."
 )
-#: How bodies are printed.
+#: The option for the form of bodies.
 body_as = click.option(
     "--body-as",
     type=click.Choice(["text", "json", "base64"]),
@@ -95,7 +95,7 @@ body_as = click.option(
 
 
 def place(store: mqstore.Store, text: str) -> tuple[str, int | None, int | None]:
-    """The topic, queue id and queue offset of `TOPIC[/QUEUE][@OFFSET]`. The name of a topic may have an `@` in it."""
+    """Splits `TOPIC[/QUEUE][@OFFSET]` into topic, queue id and queue offset. The name of a topic may contain an `@`."""
     topic, slash, rest = text.partition("/")
     if slash:
         found = re.fullmatch(r"(\d+)(?:@(\d+))?", rest)
@@ -112,13 +112,13 @@ def place(store: mqstore.Store, text: str) -> tuple[str, int | None, int | None]
 
 
 def no_message_of(store: mqstore.Store, topic: str) -> str:
-    """That nothing was found of a topic, and which topics have a name like it."""
+    """Returns the sentence that no message of a topic was found, with topics of similar names."""
     text = f"no message of {visible(topic)} is found"
     return text if topic in store.topics else f"{text}: it is no topic of {store.path}{there_is(topic, store.topics)}"
 
 
 def expect_none_absent(store: mqstore.Store, topics: Iterable[str]) -> None:
-    """Fails if topics were named that are not there."""
+    """Fails if there are absent topics."""
     if absent := [no_message_of(store, topic) for topic in topics]:
         raise Failure("; ".join(absent))
 
@@ -130,7 +130,7 @@ def expect_topic(store: mqstore.Store, topic: str) -> None:
 
 
 def expect_queue(store: mqstore.Store, topic: str, queue_id: int) -> None:
-    """Fails if the topic has queues, and the ids of all are lower."""
+    """Fails if the topic has queues and the id is higher than all of theirs."""
     if topic in store.topics:
         with suppress(mqstore.UnsupportedFormatError):
             _ = store.topics[topic].queues[queue_id]
@@ -143,8 +143,8 @@ def scanned(
     wanted: Callable[[Row], bool] | None = None,
     **conditions: Any,
 ) -> Iterator[Row]:
-    """Yields the messages that are wanted and meet the conditions of `Store.scan`, in the order of the log: all, the first or the
-    last ones.
+    """Yields the wanted messages that meet the conditions of `Store.scan`, in the order of the log: all, the first or the last
+    ones.
     """
     from base64 import b64decode
 
@@ -172,7 +172,7 @@ def scanned(
 
 
 def note_elsewhere(store: mqstore.Store, out: Output, part: str) -> bool:
-    """Says on stderr where the broker keeps a part of the store that is not read, and returns whether it does."""
+    """Names on stderr the directories in which the broker keeps this part in a format that is not read; True if there are any."""
     sentences = parts_elsewhere(store, part)
     for sentence in sentences:
         out.note(sentence)
@@ -180,7 +180,7 @@ def note_elsewhere(store: mqstore.Store, out: Output, part: str) -> bool:
 
 
 def row_of(message: mqstore.Message) -> Row:
-    """Returns the columns of one message, as a scan that decompresses bodies has them."""
+    """Returns the columns of one message, as a scan with decompressed bodies does."""
     row = message.to_dict()
     for name in ("store_time", "born_time"):
         row[name] = json_time(row[name])
@@ -188,18 +188,18 @@ def row_of(message: mqstore.Message) -> Row:
         row["body"] = message.decoded_body
         row["sys_flag"] &= ~_COMPRESSION
     except (mqstore.CorruptError, ValueError):
-        # It does not decompress: what is stored tells more than nothing.
+        # The body does not decompress: show it as it is stored.
         row["body"] = message.body
     return row
 
 
 def whole_number(text: str | None) -> int | None:
-    """The number that a property holds, if it is one."""
+    """Converts the text of a property to an int; None if it is no number."""
     return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text) else None
 
 
 def print_message(out: Output, row: Row, body_as: str) -> None:
-    """Prints a message in a line."""
+    """Prints a message in one line."""
     if out.as_json:
         return out.object({**row, "body": json_body(row["body"], body_as)})
     time, where = shown_time(row["store_time"], out.utc), f"{row['topic']}/{row['queue_id']}@{row['queue_offset']}"
@@ -216,7 +216,7 @@ def print_message(out: Output, row: Row, body_as: str) -> None:
 
 
 def print_messages(out: Output, rows: Iterator[Row], body_as: str, nothing: Callable[[], str]) -> None:
-    """Prints messages, a line each. Without any the command fails with the sentence that `nothing` returns."""
+    """Prints each message in one line. Without messages the command fails with the sentence of `nothing`."""
     found = False
     for row in rows:
         found = True
@@ -226,7 +226,7 @@ def print_messages(out: Output, rows: Iterator[Row], body_as: str, nothing: Call
 
 
 def shown_body(body: bytes | None) -> str:
-    """A body for people, in a line: text, or the bytes as Python writes them."""
+    """Returns a body in one line for people: text, or the bytes in Python's notation."""
     if body is None:
         return "-"
     try:
@@ -236,7 +236,7 @@ def shown_body(body: bytes | None) -> str:
 
 
 def json_body(body: bytes | None, body_as: str) -> Any:
-    """A body as a value of JSON: text, with U+FFFD where it is no UTF-8; base64; or the JSON that it is, else text."""
+    """Returns a body as a value of JSON: text, with U+FFFD for invalid UTF-8; base64; or its JSON, with text for other bodies."""
     if body is None:
         return None
     if body_as == "base64":

@@ -1,4 +1,4 @@
-"""What commands print: tables and facts for people, columns in a pipe, JSON for programs."""
+"""The output of commands: tables for people, columns in a pipe, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mqstore.cli._times import shown_time
 if TYPE_CHECKING:
     from mqstore.cli._progress import Progress
 
-#: Named values as JSON has them.
+#: Values of JSON by name.
 Row: TypeAlias = Mapping[str, Any]
 
-#: Rows that are laid out together.
+#: The number of rows whose columns are aligned together.
 ROWS = 1000
 
 
 class Counts(Protocol):
-    """A read that passes over messages."""
+    """A read that can skip messages."""
 
     @property
     def skipped(self) -> int:
-        """How many were lost or are damaged."""
+        """The number of messages that were lost or are damaged."""
         ...
 
 
@@ -36,14 +36,14 @@ Reads = TypeVar("Reads", bound=Counts)
 
 
 class Output:
-    """Where a command prints, and in which form."""
+    """The output of a command, in the form that its options ask for."""
 
     def __init__(self, as_json: bool, utc: bool) -> None:
         self.as_json = as_json
         self.utc = utc
         self.is_terminal = sys.stdout.isatty()
         self.in_color = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        #: Whether the answer lacks nothing.
+        #: False once a part of the answer is missing.
         self.is_whole = True
         self._reads: list[Counts] = []
         self.progress: Progress | None = None
@@ -53,7 +53,7 @@ class Output:
             self.progress = Progress()
 
     def end_progress(self) -> None:
-        """Shows no more progress."""
+        """Stops to show progress."""
         if self.progress is not None:
             self.progress.end()
             self.progress = None
@@ -75,27 +75,27 @@ class Output:
         print(f"mqstore: {' '.join(text.split())}", file=sys.stderr)
 
     def lack(self, text: str) -> None:
-        """Says on stderr what the answer lacks."""
+        """Names on stderr a part that is missing in the answer."""
         self.is_whole = False
         self.note(text)
 
     def counting(self, read: Reads) -> Reads:
-        """A read, whose skipped messages are counted on stderr in the end."""
+        """Registers a read and returns it. The end of the command reports the number of its skipped messages."""
         self._reads.append(read)
         return read
 
     def covers_all(self) -> bool:
-        """Returns whether each read that was counted has looked at everything it was asked for."""
+        """Returns True if every registered read was complete."""
         return all(getattr(read, "complete", True) for read in self._reads)
 
     def end(self) -> None:
-        """Says how many messages were skipped."""
+        """Ends the output: reports the number of skipped messages, if any."""
         self.end_progress()
         if skipped := sum(read.skipped for read in self._reads):
             self.lack(skipped_in_words(skipped))
 
     def document(self, row: Row) -> None:
-        """Prints one object, for people a line a name."""
+        """Prints one object; for people each name on its own line."""
         if self.as_json:
             return self.object(row)
         width = max(map(len, row))
@@ -105,8 +105,8 @@ class Output:
     def table(
         self, rows: Iterable[Row], nothing: str, columns: Sequence[str] | None = None, *, missing: str | None = None
     ) -> None:
-        """Prints rows, all with the same names; for people only the columns named. At the end it says what is
-        missing, if anything. Without rows the command fails, and its reason is `missing`, or else `nothing`.
+        """Prints rows, all with the same names; for people only `columns`. At the end it names what is missing.
+        Without rows the command fails, with `missing` as its reason, or else `nothing`.
         """
         left = iter(rows)
         is_first = True
@@ -134,7 +134,7 @@ class Output:
             _print_plain([names, *cells] if with_names else cells, right)
 
     def shown(self, name: str, value: Any) -> str:
-        """A value for people."""
+        """Returns a value as text for people."""
         match value:
             case None:
                 return "-"

@@ -1,16 +1,16 @@
-"""How far a long command has come."""
+"""The progress of a long command."""
 
 from __future__ import annotations
 
 import sys
 import threading
 
-#: Seconds before anything is shown, and between two changes of it.
+#: Seconds until the line is shown, and between two updates.
 FIRST, NEXT = 1.0, 0.2
 
 
 class Progress:
-    """A line on stderr, from a second on. Called with what is done, and of how much."""
+    """A progress line on stderr, shown after one second. It is called with the amount that is done and the total."""
 
     def __init__(self) -> None:
         self._done = ""
@@ -21,17 +21,17 @@ class Progress:
         self._thread.start()
 
     def __call__(self, done: int, total: int) -> None:
-        """What is done so far."""
+        """Sets the progress."""
         self._done = f"{done * 100 // total} %" if total else ""
 
     def end(self) -> None:
-        """Takes the line away."""
+        """Removes the line for good."""
         self._ended.set()
         self._thread.join()
         self.clear()
 
     def clear(self) -> None:
-        """Takes the line away until its next change, before something else is written."""
+        """Removes the line until its next update, so that other output can be written."""
         if self._is_shown:
             with self._lock:
                 self._is_shown = False

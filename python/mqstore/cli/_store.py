@@ -1,4 +1,4 @@
-"""Opening the store that a command names."""
+"""Opens the store of a command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mqstore.cli._main import FINDINGS, CannotOpen, text_of
 from mqstore.cli._output import Output
 from mqstore.cli._words import of_damage
 
-#: Commands whose answer says what an incomplete store lacks.
+#: Commands whose output names what is missing in an incomplete store.
 ANSWERS_WITH_MISSING = ("info", "doctor")
 
 
 @contextmanager
 def printing(as_json: bool, utc: bool) -> Iterator[Output]:
-    """Where to print. What the library warns of meanwhile is a line on stderr. An answer that is not whole has an exit code."""
+    """Yields the output of a command. Warnings of the library go to stderr; an incomplete answer sets the exit code."""
     out = Output(as_json, utc)
     try:
         with warnings.catch_warnings():
@@ -37,7 +37,7 @@ def printing(as_json: bool, utc: bool) -> Iterator[Output]:
 
 @contextmanager
 def opening(path: str) -> Iterator[None]:
-    """Ends the command where the store cannot be opened."""
+    """Ends the command if the store cannot be opened."""
     try:
         yield
     except mqstore.NotAStoreError as error:
@@ -45,7 +45,7 @@ def opening(path: str) -> Iterator[None]:
         hint = f"; there is a store in {below}" if os.path.isdir(os.path.join(below, "commitlog")) else ""
         raise CannotOpen(f"cannot open the store: {text_of(error, path)}{hint}") from None
     except mqstore.StoreExistsError:
-        # The target is there already.
+        # The error is about the target, not about the store.
         raise
     except (mqstore.StoreError, OSError) as error:
         raise CannotOpen(f"cannot open the store: {text_of(error, path)}") from None
@@ -57,7 +57,7 @@ def opened(path: str, out: Output, mode: Literal["r"] = "r", **options: Any) -> 
 def opened(path: str, out: Output, mode: Literal["a"], **options: Any) -> AbstractContextManager[mqstore.Writer]: ...
 @contextmanager
 def opened(path: str, out: Output, mode: str = "r", **options: Any) -> Iterator[Any]:
-    """The store, open. If it lacks messages, that is said."""
+    """Opens a store, and reports on stderr if messages are missing in it."""
     with opening(path), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         store = mqstore.open(path, mode, **options)
     with store:
@@ -74,13 +74,13 @@ def _recovery_of(_context: click.Context, _option: click.Parameter, is_salvage: 
     return "salvage" if is_salvage else "heal"
 
 
-#: How the log of a crashed store is read: as its next writer would cut it, or past damage.
+#: The option for the log of a crashed store: up to the end that its next writer would cut it to, or past damage.
 recovery = click.option(
     "--salvage",
     "recovery",
     is_flag=True,
     callback=_recovery_of,
-    help="After a crash, also what is whole after damage.",
+    help="After a crash, reads whole messages after damage, too.",
 )
 
 
@@ -92,22 +92,22 @@ def _options_of(_context: click.Context, _option: click.Parameter, given: tuple[
     return {name: words.get(text, int(text) if text.isdecimal() else text) for name, _, text in pairs}
 
 
-#: Options of `mqstore.open` for what writes: a reader finds the sizes of files out, or needs none.
+#: Options of `mqstore.open` for commands that write. A reader detects the sizes of files.
 options = click.option(
     "--option",
     "options",
     multiple=True,
     callback=_options_of,
     metavar="NAME=VALUE",
-    help="An option of mqstore.open, such as a size of files; may be repeated.",
+    help="An option of mqstore.open, such as a file size; may be repeated.",
 )
 
 
 def prints(function: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of printing, and `out`."""
+    """Adds the options of output to a command, which gets `out`."""
 
     @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: docs/CLI.md lists the fields.")
-    @click.option("--utc", is_flag=True, is_eager=True, help="Times in UTC, in and out, and not in local time.")
+    @click.option("--utc", is_flag=True, is_eager=True, help="Reads and prints times in UTC, not in local time.")
     @functools.wraps(function)
     def call(*, as_json: bool, utc: bool, **arguments: Any) -> None:
         with printing(as_json, utc) as out:
@@ -117,7 +117,7 @@ def prints(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def on_store(function: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command STORE and the options of printing: the open store and `out`. Reading passes over damage, and counts it."""
+    """Adds STORE and the options of output to a command, which gets the open store and `out`. Reads skip and count damage."""
 
     @click.argument("path", metavar="STORE", type=click.Path())
     @prints

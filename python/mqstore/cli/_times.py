@@ -1,4 +1,4 @@
-"""Times in and out."""
+"""Times of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def time_of(ctx: click.Context, _: click.Parameter, text: str | None) -> datetime | None:
-    """A time of the command line: `2026-11-20 10:00` in local time, or in UTC with `--utc`; `-2h`; ms since 1970."""
+    """Converts a time: `2026-11-20 10:00` in local time, or in UTC with `--utc`; `-2h`; ms since 1970."""
     if text is None:
         return None
     try:
@@ -31,7 +31,7 @@ def time_of(ctx: click.Context, _: click.Parameter, text: str | None) -> datetim
 
 
 def shown_time(time: str | int | None, utc: bool) -> str:
-    """A time of JSON for people. Outside the years 1 to 9999 it is a number of ms."""
+    """Returns a time of JSON as text for people. Outside the years 1 to 9999 it is a number of ms."""
     if not isinstance(time, str):
         return "-" if time is None else str(time)
     moment = datetime.fromisoformat(time).astimezone(UTC if utc else None)

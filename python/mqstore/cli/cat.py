@@ -1,4 +1,4 @@
-"""The messages of a topic or queue."""
+"""The command `cat`: the messages of a topic or queue."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from mqstore.cli._store import on_store
 def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_as: str, conditions: dict[str, Any]) -> None:
     """Prints the messages of a topic, or of one queue.
 
-    They are in the order of the log, from OFFSET of the queue on. A line a message: store time, TOPIC/QUEUE@OFFSET, tag,
-    keys, body. With --json every field of each. A topic with several queues has no one offset: name the queue.
+    They are in the order of the log, from OFFSET of the queue on. A line has store time, TOPIC/QUEUE@OFFSET, tag, keys and
+    body; with --json every field. In a topic with several queues, name the queue of the OFFSET.
     """
     topic, queue_id, offset = place(store, where)
     conditions["topics"] = topic
@@ -48,7 +48,7 @@ def cat(store: mqstore.Store, out: Output, where: str, number: int | None, body_
             raise Failure(f"{where} is past the end: the queue has the offsets {queue.min_offset} to {queue.max_offset - 1}")
         first = next(iter(queue[offset:]), None)
         begin = queue.max_offset if first is None else first.queue_offset
-        # The scan counts what it skips from there on.
+        # This counts the skipped messages before the first whole one; the scan counts those after it.
         list(out.counting(iter(queue[offset:begin])))
         if first is None:
             raise Failure(f"no message of {visible(topic)}/{queue_id} from offset {offset} on is whole")

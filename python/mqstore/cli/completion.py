@@ -1,4 +1,4 @@
-"""Completion for shells."""
+"""The command `completion`: completion for shells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mqstore.cli._main import command, commands
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Prints the program that completes words in a shell."""
+    """Prints the completion script for a shell."""
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(shell)

@@ -1,4 +1,4 @@
-"""Messages that consumers failed on."""
+"""The command `dead`: dead letters and retries."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ COLUMNS = ["topic", "queue_id", "queue_offset", "store_time", "properties", "rec
 def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
     """Counts the dead letters and retries of each group.
 
-    Groups are those of consumers, all or GROUP. A consumer failed reconsume_times times on each of these messages of
-    from_topic. Those in %DLQ% were given up: because it failed as often as its group allows, or because it said so. Those in
-    %RETRY% are delivered again; unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send
-    them again: mqstore export STORE dead.jsonl --topic %DLQ%billing --decode-body
+    A row counts the messages of from_topic on which consumers of the group failed reconsume_times times. Messages in %DLQ%
+    were given up: the limit of the group was reached, or a consumer asked for it. Messages in %RETRY% are delivered again;
+    unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send them again: mqstore export STORE
+    dead.jsonl --topic %DLQ%billing --decode-body
 
-    Exit code 1 where nothing is found, and where such a queue is lost.
+    Exit code 1 if nothing is found, and if such a queue is lost.
     """
     topics = [name for name in store.topics if name.startswith((DEAD, RETRY))]
     nothing = "no message was given up, and none was sent back"

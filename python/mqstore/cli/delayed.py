@@ -1,4 +1,4 @@
-"""Messages that wait for their time."""
+"""The command `delayed`: messages that wait for their delivery."""
 
 from __future__ import annotations
 
@@ -23,25 +23,22 @@ from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-#: After every time, for a level that the list lacks.
+#: The key of messages of an unknown level, which sorts after every time.
 UNKNOWN = "~"
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @command(examples=("delayed /data/store", "delayed /data/store -n 5 --json"))
 @on_store
-@click.option(
-    "--levels", default=LEVELS, metavar="LIST", help="messageDelayLevel of the broker, if it is not RocketMQ's default."
-)
-@click.option("-n", "number", type=click.IntRange(min=1), metavar="N", help="The N that are due first.")
+@click.option("--levels", default=LEVELS, metavar="LIST", help="messageDelayLevel of the broker, if it is not the default.")
+@click.option("-n", "number", type=click.IntRange(min=1), metavar="N", help="Prints the N messages that are due first.")
 def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) -> None:
     """Lists the messages that wait for their delivery.
 
-    due_time says until when; the first one that is due comes first. topic and queue_id say where each will go, queue_offset
-    where it waits: in queue level - 1 of SCHEDULE_TOPIC_XXXX. How far the broker has come is in config/delayOffset.json
-    (every 10 s); where that is missing or damaged, all are listed, with exit code 1 in the store of a broker. Messages that
-    consumers failed on wait there, too, for %RETRY%. Timers of 5.x with a time of their own are counted on stderr. Exit code
-    1 also where a queue is lost.
+    They are sorted by due_time. topic and queue_id are the target of a message, queue_offset is its place in queue level - 1
+    of SCHEDULE_TOPIC_XXXX. The broker writes its progress to config/delayOffset.json (every 10 s); if that is missing or
+    damaged, all messages are listed, with exit code 1 in the store of a broker. Messages on which consumers failed wait
+    there for %RETRY%, too. Timers of 5.x are counted on stderr. Exit code 1 also if a queue is lost.
     """
     note_elsewhere(store, out, "timers")
     nothing = "no message waits for its delivery"
@@ -63,7 +60,7 @@ def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) 
 
 
 def _unknown(store: mqstore.Store, delivery: Delivery) -> str | None:
-    """Returns the sentence that some of the messages listed may have been delivered, if that is unknown."""
+    """Returns the sentence that listed messages may have been delivered already; None if the progress is known."""
     if not delivery.is_lost or SCHEDULE_TOPIC not in store.topics:
         return None
     return (

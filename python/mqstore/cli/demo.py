@@ -1,4 +1,4 @@
-"""A store to try the commands on."""
+"""The command `demo`: a store to try the commands on."""
 
 from __future__ import annotations
 

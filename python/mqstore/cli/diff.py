@@ -1,4 +1,4 @@
-"""What two stores do not have in common."""
+"""The command `diff`: compares two stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mqstore.cli._main import FINDINGS, command
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opened, prints
 
-#: A place of a queue, and what is there: nothing to compare where only bounds are.
+#: An offset of a queue and its message; None if only bounds are compared.
 _Place: TypeAlias = tuple[float, mqstore.Message | None]
 PAST_END: _Place = (inf, None)
 
@@ -25,14 +25,14 @@ ONLY_A, ONLY_B, DIFFERS = "only in A", "only in B", "differs"
 @click.argument("a", type=click.Path())
 @click.argument("b", type=click.Path())
 @prints
-@click.option("--bounds-only", is_flag=True, help="Compares which offsets the queues have, and reads no message.")
-@click.option("--renumbered", is_flag=True, help="Counts each queue from its first message: copy and import number them anew.")
+@click.option("--bounds-only", is_flag=True, help="Compares only the offsets of the queues, and reads no message.")
+@click.option("--renumbered", is_flag=True, help="Counts each queue from its first message, for stores made by copy or import.")
 def diff(a: str, b: str, out: Output, bounds_only: bool, renumbered: bool) -> None:
     """Compares two stores, queue by queue.
 
-    It says which messages only A or only B has, and which differ. Messages are compared by body, properties, born time and
-    host, flags and reconsume times. A row is a stretch of queue offsets, end exclusive. Exit code 1 where they differ; no row
-    means no difference.
+    It lists the messages that only A or only B has, and those that differ in body, properties, born time, born host, flags or
+    reconsume times. A row is a range of queue offsets, end exclusive. Exit code 1 if the stores differ; otherwise there is no
+    row.
     """
     with opened(a, out, errors="skip") as store_a, opened(b, out, errors="skip") as store_b:
         queues_a, queues_b = _queues(store_a), _queues(store_b)
@@ -44,7 +44,7 @@ def diff(a: str, b: str, out: Output, bounds_only: bool, renumbered: bool) -> No
                 for what, begin, end in _stretches(*sides):
                     yield {"topic": topic, "queue_id": queue_id, "what": what, "begin": begin, "end": end}
 
-        # A table without rows fails: here that is the good end.
+        # `table` fails without rows, which is success here.
         found = iter(rows())
         first = next(found, None)
         if first is None:
@@ -64,7 +64,7 @@ def _queues(store: mqstore.Store) -> dict[tuple[str, int], mqstore.Queue]:
 
 
 def _places(queue: mqstore.Queue | None, out: Output, bounds_only: bool, renumbered: bool) -> Iterator[_Place]:
-    """The messages of a queue by the number by which they are compared."""
+    """Yields the messages of a queue, each with the number under which it is compared."""
     if queue is None:
         return
     base = queue.min_offset if renumbered else 0
@@ -75,7 +75,7 @@ def _places(queue: mqstore.Queue | None, out: Output, bounds_only: bool, renumbe
 
 
 def _stretches(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[str, int, int]]:
-    """How the sides differ, with the first number and the one after the last."""
+    """Yields each range of numbers with the same difference: the kind, the first number and the one after the last."""
     what, begin, end = "", 0, 0
     for number, how in _differences(a, b):
         if (how, number) != (what, end):
@@ -88,7 +88,7 @@ def _stretches(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[str, 
 
 
 def _differences(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[int, str]]:
-    """Each number at which the sides differ, and how."""
+    """Yields each number at which the sides differ, with the kind of difference."""
     left, right = next(a, PAST_END), next(b, PAST_END)
     while left != PAST_END or right != PAST_END:
         if left[0] < right[0]:
@@ -104,12 +104,12 @@ def _differences(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[int
 
 
 def _equal(a: mqstore.Message | None, b: mqstore.Message | None) -> bool:
-    # Records that are equal byte for byte need no look at their fields.
+    # Equal records need no comparison of their fields.
     return a == b or (a is not None and b is not None and _content(a) == _content(b))
 
 
 def _content(message: mqstore.Message) -> tuple[object, ...]:
-    """What a copy keeps."""
+    """Returns the fields that a copy keeps."""
     properties = {name: text for name, text in message.properties.items() if name != "__CRC32#"}
     fixed = (message.flag, message.sys_flag, message.reconsume_times)
     return message.body, properties, message.born_time, message.born_host, fixed

@@ -1,4 +1,4 @@
-"""The findings about a store, and the next step."""
+"""The command `doctor`: the findings about a store, and the next step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mqstore.cli._store import on_store
 def doctor(store: mqstore.Store, out: Output) -> None:
     """Says what is wrong with a store and what to do next.
 
-    It finds what verify --quick finds, what the next start after a crash would lose, and what waits: messages for consumers,
-    dead letters, transactions, delayed messages. The last line is the next step, and says if it comes before the start of a
-    broker. A command there runs as it is. Then ask again, until the exit code is 0 or the step names what is lost. It reads
-    the log, without the checksums of bodies, and changes nothing. Exit code 1 for an error or a warning.
+    It reports the findings of verify --quick, what the next start after a crash would lose, and what waits: messages for
+    consumers, dead letters, transactions, delayed messages. The last line is the next step, a command to run as it is, and
+    says if it must come before the start of a broker. Repeat until the exit code is 0 or the step names what is lost. It
+    reads the log, without the checksums of bodies, and changes nothing. Exit code 1 for an error or a warning.
     """
     verified = store.verify(deep=False, progress=out.progress)
     found = findings_of(store, verified)

@@ -1,4 +1,4 @@
-"""What takes the room."""
+"""The command `du`: messages and bytes by topic, queue, tag, hour or segment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mqstore.cli._main import command, from_the_command_line
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
-#: What to count by, as operators call it, and the column of `Store.usage`.
+#: The columns of `Store.usage` by the words of the option.
 BY: dict[str, Any] = {"topic": "topic", "queue": "queue_id", "tag": "tags", "hour": "hour", "segment": "segment"}
 BY |= {column: column for column in BY.values()}
 
@@ -21,14 +21,14 @@ BY |= {column: column for column in BY.values()}
 @command(examples=("du /data/store", "du /data/store --by topic,hour --json", "du /data/store --files --json"))
 @on_store
 @click.option("--by", default="topic", show_default=True, metavar="LIST", help="Some of topic,queue,tag,hour,segment.")
-@click.option("-n", "number", type=click.IntRange(min=1), metavar="N", help="The N largest.")
-@click.option("--files", "only_files", is_flag=True, help="Only what the files take on disk, and what is free there.")
+@click.option("-n", "number", type=click.IntRange(min=1), metavar="N", help="Prints the N largest.")
+@click.option("--files", "only_files", is_flag=True, help="Prints only the sizes of files on disk and the free space.")
 def du(store: mqstore.Store, out: Output, by: str, number: int | None, only_files: bool) -> None:
     """Counts messages and bytes by topic, queue, tag or hour.
 
-    One pass over the log: every message counts, also one that is in no queue. bytes are those of its record. The largest come
-    first; with hour or segment they are in the order of time. After the table, without --json: what log, queue, index and
-    other files take on disk, and what is free there.
+    It reads the log once and counts every message, also a message in no queue. bytes are those of the records. The largest
+    rows come first; with hour or segment, rows are in the order of time. Without --json it then prints the sizes of log,
+    queue, index and other files on disk, and the free space.
     """
     if only_files:
         return out.document(disk_of(store.path))

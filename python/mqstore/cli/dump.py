@@ -1,4 +1,4 @@
-"""The bytes of a record, a queue entry and an index chain."""
+"""The command `dump`: the bytes of a record, a queue entry or an index chain."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from mqstore.cli._messages import expect_queue, expect_topic, place
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
-#: Bytes in a line.
+#: Bytes of a line.
 WIDTH = 8
 
 
 @command(examples=("dump /data/store 1048576", "dump /data/store --entry orders/0@17", "dump /data/store --key orders o-1"))
 @on_store
 @click.argument("offset", type=click.IntRange(min=0), required=False)
-@click.option("--entry", "entry", metavar="TOPIC/QUEUE@OFFSET", help="A queue entry, and the record that it leads to.")
-@click.option("--key", "key", nargs=2, metavar="TOPIC KEY", help="The chain of a key in each index file, and its records.")
+@click.option("--entry", "entry", metavar="TOPIC/QUEUE@OFFSET", help="Dumps a queue entry, and its record.")
+@click.option("--key", "key", nargs=2, metavar="TOPIC KEY", help="Dumps the chain of a key in each index file, and its records.")
 @click.option("-n", "number", type=click.IntRange(min=1), default=64, show_default=True, metavar="N", help="With --key: N items.")
 def dump(
     store: mqstore.Store, out: Output, offset: int | None, entry: str | None, key: tuple[str, str] | None, number: int
 ) -> None:
     """Shows bytes, field by field, and what is wrong with them.
 
-    Of the record at OFFSET of the log, whole or damaged; of a queue entry; of an index chain. A line has the byte in the file,
-    the bytes in hex (the first ones of a long field), the field and its value, and after !! what is wrong.
+    It shows the record at OFFSET of the log, whole or damaged, a queue entry, or an index chain. A line has the byte in the
+    file, the bytes in hex (the first ones of a long field), the field, its value, and after !! what is wrong.
     """
     if sum(given is not None for given in (offset, entry, key)) != 1:
         raise click.UsageError("give one of OFFSET, --entry and --key")
@@ -57,7 +57,7 @@ def _print(out: Output, rows: Iterator[Row]) -> None:
             continue
         place, digits = f"{row['offset']}", row["bytes"][: 3 * WIDTH - 1]
         if row["field"].endswith(" record"):
-            # It stands in the log, and belongs to the item before it.
+            # A record of the log that belongs to the item before it.
             place = ""
         elif row["file"] != file:
             file = row["file"]

@@ -1,4 +1,4 @@
-"""The files of a store: segments of the log, and the index."""
+"""The commands `segments` and `index`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mqstore.cli._main import command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
-#: What people see of an index file.
+#: The columns of an index file for people.
 INDEX = ("name", "items", "max_items", "load", "longest_chain", "first_store_time", "last_store_time", "whole", "used")
 
 
@@ -17,8 +17,8 @@ INDEX = ("name", "items", "max_items", "load", "longest_chain", "first_store_tim
 def segments(store: mqstore.Store, out: Output) -> None:
     """Lists the segments of the log.
 
-    segment is the physical offset at which it starts, which is the name of its file in commitlog/. sealed: the log goes on in
-    a later one. What lies in each: mqstore du --by segment,topic.
+    segment is the physical offset at which it starts, and the name of its file in commitlog/. sealed: the log continues in a
+    later segment. For the topics in each: mqstore du --by segment,topic.
     """
     out.table(rows_of(store.inspect.segments()), f"{store.path} has no segment")
 
@@ -26,10 +26,10 @@ def segments(store: mqstore.Store, out: Output) -> None:
 @command(examples=("index /data/store", "index /data/store --json"))
 @on_store
 def index(store: mqstore.Store, out: Output) -> None:
-    """Lists the index files, and how well they serve.
+    """Lists the index files, with their load.
 
-    They tell why a search by key is slow, or reads the log. load: keys a slot. longest_chain: keys that a search reads in the
-    worst case. whole: every key can be reached. used: searches use the file, and do not read the log for what it covers. It
-    reads the files whole. --json has more fields.
+    The columns explain why a search by key is slow, or reads the log. load: keys per slot. longest_chain: the most keys that a
+    search reads. whole: every key can be reached. used: searches use the file, and do not read the log for its messages. It
+    reads every index file completely. --json has more fields.
     """
     out.table(rows_of(store.inspect.index_files()), f"{store.path} has no index file: a search by key reads the log", INDEX)

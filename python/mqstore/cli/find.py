@@ -1,4 +1,4 @@
-"""Messages by what is in them."""
+"""The command `find`: messages by key, id, property, body, tag or time."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from mqstore.cli._words import text_without_advice
 
 @command(examples="find /data/store --topic orders --key o-1 --since -2h --json")
 @on_store
-@click.option("--key", metavar="KEY", help="With this key or unique key, half messages too; fast with --topic.")
-@click.option("--id", "message_id", metavar="ID", help="With this offset id or unique key, half messages too.")
+@click.option("--key", metavar="KEY", help="With this key or unique key; half messages too. Fast with --topic.")
+@click.option("--id", "message_id", metavar="ID", help="With this offset id or unique key; half messages too.")
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
 @count
 @body_as
@@ -39,10 +39,10 @@ def find(
     conditions: dict[str, Any],
 ) -> None:
     """Finds messages by key, id, property, body, tag or time.
-    The log is read in one pass, unless a key, a topic or a time helps.
+    It reads the log once, unless a key, a topic or a time narrows the search.
     """
     if message_id is not None:
-        # An id is looked for everywhere: --all changes nothing.
+        # A search by id covers all messages: --all changes nothing.
         conditions.pop("transactions", None)
         if key is not None or conditions:
             raise click.UsageError("--id goes without other conditions: an id names one message")
@@ -59,7 +59,7 @@ def find(
 
 
 def _by_id(store: mqstore.Store, out: Output, message_id: str) -> Iterator[Row]:
-    """By an offset id or the index, and else by reading the log."""
+    """Finds a message by its offset id, by the index, or by a scan of the log."""
     message = None
     with suppress(mqstore.NotFoundError), from_the_command_line():
         message = store.message(message_id)
@@ -75,9 +75,9 @@ def _with_fates(store: mqstore.Store, out: Output, rows: Iterable[Row]) -> Itera
 
 
 def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Message) -> Row:
-    """Returns the row with the state of its transaction, and says on stderr what that means.
+    """Returns the row with the state of its transaction, and explains the state on stderr.
 
-    Also says on stderr that consumers do not get a message because its queue does not have it.
+    It also reports on stderr that consumers do not get a message that is not in its queue.
     """
     fate, place = None, f"the message at physical offset {message.physical_offset}"
     try:
@@ -92,10 +92,10 @@ def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Mes
 
 
 def _is_in_queue(store: mqstore.Store, message: mqstore.Message) -> bool:
-    """Returns whether the entry at the queue offset of a message leads to it; True where the queues are not read."""
+    """Returns True if the queue entry at the offset of a message leads to it, or if the queues are in another format."""
     if message.topic not in store.topics:
         return False
-    # A lost queue holds no queue offset.
+    # A lost queue has no offsets.
     with suppress(mqstore.NotFoundError, mqstore.CorruptError, IndexError):
         try:
             found = store.topics[message.topic].queues[message.queue_id][message.queue_offset]
@@ -106,7 +106,7 @@ def _is_in_queue(store: mqstore.Store, message: mqstore.Message) -> bool:
 
 
 def _looked_at(store: mqstore.Store, out: Output, conditions: dict[str, Any], everything: bool) -> str:
-    """Returns how many messages a search has looked at, and when the first and the last of them were stored."""
+    """Returns the number of messages that a search has examined, and the times of the first and the last one."""
     facts, since, until = facts_of(store), conditions.get("since"), conditions.get("until")
     if facts["first_store_time"] is None:
         return "the log has no message"
@@ -131,10 +131,10 @@ def _offset_at(queue: mqstore.Queue, time: datetime | None, otherwise: int) -> i
 
 
 def _by_key(store: mqstore.Store, out: Output, key: str, number: int | None, conditions: dict[str, Any]) -> Iterator[Row]:
-    """By the index where a topic is given. Further conditions are for what is between the first and the last such message.
+    """Finds messages by key: by the index if a topic is given. Other conditions need a scan from the first to the last hit.
 
-    Each way finds what has the key in the log, also where no queue leads to it. The index has no key of rolled-back messages:
-    only --all finds these.
+    Both ways find messages with the key that are in no queue. The index has no keys of rolled-back messages: only --all finds
+    these.
     """
     topics, since, until = conditions.get("topics", ()), conditions.get("since"), conditions.get("until")
     wanted = None if "transactions" in conditions else _is_not_rolled_back

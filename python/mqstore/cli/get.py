@@ -1,4 +1,4 @@
-"""One message, whole."""
+"""The command `get`: one message with every field."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mqstore.cli._store import on_store
 @command(examples=("get /data/store orders/0@17", "get /data/store 1048576 --body-only > body"))
 @on_store
 @click.argument("where", metavar="OFFSET|TOPIC/QUEUE@OFFSET")
-@click.option("--body-only", is_flag=True, help="The bytes of the body and nothing else.")
+@click.option("--body-only", is_flag=True, help="Prints only the bytes of the body.")
 @body_as
 def get(store: mqstore.Store, out: Output, where: str, body_only: bool, body_as: str) -> None:
     """Prints the message at an offset, with every field.
 
-    OFFSET is a physical one: a place in the log. The body is decompressed where its producer compressed it.
+    OFFSET is a physical offset, a byte in the log. A compressed body is decompressed.
     """
     message = store.message_at(int(where)) if where.isdigit() else _in_queue(store, out, where)
     if body_only:

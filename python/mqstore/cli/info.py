@@ -1,4 +1,4 @@
-"""What a store is, in a few lines."""
+"""The command `info`: facts about a store."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mqstore.cli._store import on_store
 @command(examples="info /data/store")
 @on_store
 def info(store: mqstore.Store, out: Output) -> None:
-    """Shows what a store holds, and what opening it found.
+    """Shows the content of a store, and the findings of its open.
 
-    The log is what lies in commitlog/, from log_begin to log_end in bytes. queues and messages are those of the consume
-    queues, where a message that an earlier repair could not keep still counts; verify lists it, and du leaves it out. complete
-    is no where the store's own files name messages that are not in its log: missing then says which. messages_lost and
-    bytes_lost were in a segment that is missing or cut short, or with --salvage where the log is damaged.
+    The log, in commitlog/, reaches from log_begin to log_end in bytes. queues and messages are those of the consume queues,
+    where messages that an earlier repair could not keep still count; verify lists these, and du leaves them out. complete is
+    no if files of the store name messages that are not in its log: missing says which. messages_lost and bytes_lost were in a
+    segment that is missing or cut short, or with --salvage in a damaged part of the log.
     """
     lost = lost_in_words(store, lost_queues(store, lambda _: True, out.progress))
     out.document(facts_of(store))

@@ -1,4 +1,4 @@
-"""How far consumers have come."""
+"""The command `lag`: the progress of consumer groups."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mqstore.cli._store import on_store
 @on_store
 @click.argument("group", required=False)
 def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
-    """Shows what is left for each group of consumers.
+    """Shows the lag of each consumer group.
 
-    A row a queue, of all groups or of GROUP. offset is what the group gets next, as the broker wrote it to
-    config/consumerOffset.json (every 5 s). An offset below min_offset: messages expired unread. One above max_offset: it
-    comes from another store, or messages were lost. Without bounds and lag: the queue is lost, and the exit code is 1.
+    A row is a queue of a group: of all groups, or of GROUP. offset is the next message of the group, as the broker wrote it
+    to config/consumerOffset.json (every 5 s). Below min_offset, messages expired before they were read. Above max_offset, the
+    file is of another store, or messages were lost. Without bounds and lag the queue is lost, and the exit code is 1.
     """
     rows = rows_of(store.broker.lag())
     nothing = "no group has consumed from this store"

@@ -1,4 +1,4 @@
-"""The bounds of a store, for programs that cannot see its files."""
+"""The command `manifest`: the bounds of a store, for programs that cannot read its files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mqstore.cli._store import on_store
 def manifest(store: mqstore.Store, out: Output) -> None:
     """Prints the bounds of a store as one JSON object.
 
-    landmarks are physical offset and checksum of the first and the last record: another store has others. With it a program
-    plans the reading of a store that it cannot see, as Spark's driver that of a store on its workers:
-    mqstore.spark.Stores(..., manifests=). The commands segments and queues print what these hold.
+    landmarks are physical offset and checksum of the first and the last record, which identify the store. With the manifest a
+    program plans reads of a store that only others can read, as Spark's driver does for a store on its workers:
+    mqstore.spark.Stores(..., manifests=). The commands segments and queues list the content.
     """
     from mqstore._native import _landmarks
 

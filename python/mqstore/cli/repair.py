@@ -1,4 +1,4 @@
-"""Mending a store."""
+"""The commands `repair` and `rebuild`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ store_path = click.argument("path", metavar="STORE", type=click.Path())
 @command(examples=("repair /data/store", "repair /data/store --yes", "repair /data/store --into /data/repaired --yes"))
 @store_path
 @prints
-@click.option("--into", metavar="NEW", type=click.Path(), help="Repairs a copy in this directory; STORE stays as it is.")
-@click.option("--yes", is_flag=True, help="Makes the changes; without it they are listed only.")
+@click.option("--into", metavar="NEW", type=click.Path(), help="Repairs a copy in this directory; STORE is not changed.")
+@click.option("--yes", is_flag=True, help="Makes the changes; without it they are only listed.")
 @options
 def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[str, Any]) -> None:
-    """Mends what verify finds, or lists what it would change.
+    """Repairs what verify finds, or lists the changes.
 
-    Queues, index and checkpoint are rebuilt from the log. What is no part of a store is moved into a backup in STORE. Records
-    that are not whole are lost; the others keep their offsets. No writer may have the store open. Exit code 1 while something
-    is wrong.
+    Queues, index and checkpoint are rebuilt from the log. Foreign files are moved into a backup in STORE. Damaged records are
+    lost; all other messages keep their offsets. No writer may have the store open. Exit code 1 if something is still wrong.
     """
     with opening(path), from_the_command_line():
         report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress, **options)
@@ -40,14 +39,14 @@ def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[st
 @command(examples="rebuild /data/store --yes")
 @store_path
 @prints
-@click.option("--yes", is_flag=True, help="Makes the changes; without it they are listed only.")
+@click.option("--yes", is_flag=True, help="Makes the changes; without it they are only listed.")
 @options
 def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
-    """Makes queues, index and checkpoint anew from the log.
+    """Rebuilds queues, index and checkpoint from the log.
 
-    Queues keep their offsets. A damaged log is refused, repair mends that; and one of which a part is missing: queue offsets
-    would be given again. No writer may have the store open. Where all queues or index files are gone, --option gives the sizes
-    of new ones, if not a broker's defaults. Exit code 1 while something is wrong.
+    Queues keep their offsets. A damaged log is refused: use repair. So is a log of which a part is missing, because queue
+    offsets would be assigned twice. No writer may have the store open. If all queues or index files are missing, --option
+    sets the sizes of the new ones; the default is a broker's. Exit code 1 if something is still wrong.
     """
     with opening(path), from_the_command_line():
         report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress, **options)

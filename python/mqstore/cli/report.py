@@ -1,4 +1,4 @@
-"""A page on a store."""
+"""The command `report`: an HTML page about a store."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from mqstore.cli._store import on_store
 @command(examples="report /data/store -o page.html")
 @on_store
 @click.option("-o", "target", required=True, type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="The page.")
-@click.option("--quick", is_flag=True, help="As in verify: no checksums of bodies, no links of the index.")
+@click.option("--quick", is_flag=True, help="Skips the checksums of bodies and the links of the index.")
 def report(store: mqstore.Store, out: Output, target: str, quick: bool) -> None:
-    """Writes a page on a store, with figures and their numbers.
+    """Writes a page about a store, with figures and their numbers.
 
-    One file of HTML that needs no network, to read and to mail: what is wrong, what lies in each segment, topics by bytes and
-    by hour, lag by group, load of the index, what recovery decided. It reads the log twice and changes nothing. Times in the
-    page are in UTC. It needs matplotlib: run pip install '.[report]' in a
-    checkout of mqstore.
+    The page is one file of HTML that needs no network: findings, the content of each segment, topics by bytes and by hour, lag
+    by group, load of the index, and the decisions of recovery. It reads the log twice and changes nothing. Times in the page
+    are in UTC. It needs matplotlib: run pip install '.[report]' in a checkout of mqstore.
     """
     from mqstore._native import _expect_outside
     from mqstore.report import report as report_on

@@ -1,4 +1,4 @@
-"""The last messages, and those that come."""
+"""The command `tail`: the last messages, and new ones."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def tail(
     body_as: str,
     conditions: dict[str, Any],
 ) -> None:
-    """Prints the last messages, and with -f those that come.
+    """Prints the last messages, and with -f new ones.
 
-    They are those of the store, a topic or a queue. It reads beside a running broker. Topics that come later are followed,
-    too, where none is named.
+    It prints those of the whole store, of a topic or of a queue. A broker may run. If no topic is named, new topics are
+    followed, too.
     """
     if number == 0 and not follow:
         raise click.BadParameter("0 asks for no message: expected N, or -f", param_hint="-n")
@@ -59,7 +59,7 @@ def tail(
             conditions["queue_ids"] = queue_id
     coming = None
     if follow:
-        # It refreshes the store and begins there: no message is missed between the last ones and the first that comes.
+        # Begun before the scan: it refreshes the store, and no message is missed between the last ones and the new ones.
         coming = store.follow(topic, tags=conditions.get("tags"))
     is_absent = follow and topic is not None and topic not in store.topics
     last = scanned(store, out, -number, **conditions) if number and not is_absent else iter(())

@@ -1,4 +1,4 @@
-"""The topics of a store, and their queues."""
+"""The commands `topics` and `queues`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mqstore.cli._store import on_store
 def topics(store: mqstore.Store, out: Output) -> None:
     """Lists the topics, with their queues and messages.
 
-    Where the store has config/topics.json, it also lists the topics without a message, and of each how many queues clients
-    read and write, and its permission (4 read, 2 write). messages counts queue offsets, those of lost messages, too: verify
-    lists these. queues and messages are empty where the queues are no files of this format (RocksDB, batch consume queues).
+    If the store has config/topics.json, it also lists topics without a message, the numbers of queues that clients read and
+    write, and the permission (4 read, 2 write). messages counts queue offsets, also those of lost messages, which verify
+    lists. queues and messages are empty if the queues are in another format (RocksDB, batch consume queues).
     """
     lost = lost_queues(store, lambda _: True, out.progress)
     out.table(_topics(store), f"{store.path} has no topic", missing=lost_in_words(store, lost))
@@ -60,8 +60,8 @@ def _lengths(store: mqstore.Store, name: str) -> list[int] | None:
 def queues(store: mqstore.Store, out: Output, topic: str | None) -> None:
     """Lists the queues of TOPIC, or of all, with their bounds.
 
-    max_offset is the queue offset of the message that comes next. messages counts the offsets before it, those of lost
-    messages, too: verify lists these. Batch consume queues, and queues in RocksDB, are not listed.
+    max_offset is the queue offset of the next message. messages counts the offsets from min_offset on, also those of lost
+    messages, which verify lists. Batch consume queues, and queues in RocksDB, are not listed.
     """
     lost = lost_queues(store, lambda name: topic in (None, name), out.progress)
     if topic is not None and not lost:

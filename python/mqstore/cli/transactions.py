@@ -1,4 +1,4 @@
-"""Transactions that nobody has ended."""
+"""The command `transactions`: open transactions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from mqstore.cli._store import on_store
 def transactions(store: mqstore.Store, out: Output) -> None:
     """Lists the half messages whose transactions are open.
 
-    These were neither committed nor rolled back. group is the producers' that the broker asks, topic and queue_id say where
-    the message will be once it is committed, queue_offset where it waits: in RMQ_SYS_TRANS_HALF_TOPIC. check_times: how often
-    the broker has asked. A broker with transRocksDBEnable keeps that, and the transactions that it gives up, in RocksDB, which
-    is not read: then every half message of RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC counts that has no end in the log. Exit code 1
-    where no transaction is open, and where a queue of half or op messages is lost.
+    These are neither committed nor rolled back. group is the producer group that the broker asks, topic and queue_id are the
+    target of the message, and queue_offset is its place in RMQ_SYS_TRANS_HALF_TOPIC. check_times counts the questions of the
+    broker. A broker with transRocksDBEnable keeps that, and the transactions that it gives up, in RocksDB, which is not read:
+    then every half message of RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC without an end in the log is listed. Exit code 1 if no
+    transaction is open, and if a queue of half or op messages is lost.
     """
     is_elsewhere = note_elsewhere(store, out, "transactions")
     if HALF_TOPIC in store.topics:

@@ -1,4 +1,4 @@
-"""Messages into files and other stores, and back."""
+"""The commands `export`, `import` and `copy`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from mqstore.cli._output import Output, Row, skipped_in_words
 from mqstore.cli._store import opened, options, prints, recovery
 from mqstore.files import Copied, Exported
 
-skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out what was lost or is damaged, and counts it.")
+skip_damaged = click.option("--skip-damaged", is_flag=True, help="Leaves out and counts lost and damaged messages.")
 body_as = click.option(
     "--body-as",
     type=click.Choice(["base64", "text", "json"]),
     default="base64",
     metavar="FORM",
-    help="How text files have the body: base64, text or json.",
+    help="The form of bodies in text files: base64, text or json.",
 )
 source = click.argument("path", metavar="STORE", type=click.Path())
 target = click.argument("target", type=click.Path())
 
 
 def file_format(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command the option for the format of its files."""
+    """Adds the option for the format of files to a command."""
     words = f"{', '.join(names)}; default: by name, or parquet."
     return click.option("--format", type=click.Choice(names), metavar="FORM", help=words)
 
@@ -39,10 +39,10 @@ def file_format(*names: str) -> Callable[[Callable[..., None]], Callable[..., No
 @target
 @prints
 @file_format("parquet", "arrow", "jsonl", "csv")
-@click.option("--partition-by", metavar="LIST", help="By topic, hour or topic,hour: TARGET is a directory.")
+@click.option("--partition-by", metavar="LIST", help="By topic, hour or topic,hour; TARGET becomes a directory.")
 @body_as
-@click.option("--decode-body", is_flag=True, help="Decompresses bodies, and says so in sys_flag.")
-@click.option("--spreadsheet", is_flag=True, help="A ' before each cell of csv that begins like a formula.")
+@click.option("--decode-body", is_flag=True, help="Decompresses bodies, and clears the flag in sys_flag.")
+@click.option("--spreadsheet", is_flag=True, help="Puts a ' before cells of csv that begin like a formula.")
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until", "everything")
 @skip_damaged
 @recovery
@@ -75,7 +75,7 @@ def export(
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True))
 @prints
 @file_format("parquet", "arrow", "jsonl")
-@click.option("--topic", help="Of rows that name none.")
+@click.option("--topic", help="The topic of rows without one.")
 @body_as
 @options
 def import_from(
@@ -83,7 +83,7 @@ def import_from(
 ) -> None:
     """Appends the messages of files that export wrote, except CSV.
 
-    It writes to STORE, which is made if it is missing: no broker may have the store open. Offsets and store times are new;
+    It writes to STORE, and creates it if it is missing: no broker may have the store open. Offsets and store times are new;
     copy keeps store times.
     """
     with from_the_command_line(), opened(path, out, "a", **options) as store:
@@ -103,8 +103,8 @@ def import_from(
 @target
 @prints
 @chosen_by("topics", "tags", "properties", "body_regex", "since", "until")
-@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Another name for a topic; may be repeated.")
-@click.option("--new-store-times", is_flag=True, help="Store times of now, not those of STORE.")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Renames a topic; may be repeated.")
+@click.option("--new-store-times", is_flag=True, help="Store times are new, not those of STORE.")
 @skip_damaged
 @recovery
 def copy(
@@ -118,7 +118,7 @@ def copy(
     recovery: str,
 ) -> None:
     """Copies messages into a new store.
-    A broker opens TARGET. Queue offsets begin at 0. Half and deleted messages, and a broker's settings, are not copied.
+    A broker can open TARGET. Queue offsets begin at 0. Half and deleted messages, and the settings of a broker, are not copied.
     """
     pairs = [text.partition("=") for text in rename]
     if wrong := [text for text, (_, _, new) in zip(rename, pairs, strict=True) if not new]:
@@ -135,7 +135,7 @@ def copy(
 
 
 def _expect_a_topic(store: mqstore.Store, out: Output, topics: Sequence[str]) -> None:
-    """Fails before anything is written if none of the topics that were named is there. The log knows a deleted one."""
+    """Fails before anything is written if no named topic exists. The log may still have messages of a deleted topic."""
     if topics and not any(topic in store.topics for topic in topics):
         batches = store.scan(topics=topics, columns=["topic"], limit=1, progress=out.progress)
         if not list(batches):
@@ -143,7 +143,7 @@ def _expect_a_topic(store: mqstore.Store, out: Output, topics: Sequence[str]) ->
 
 
 def _expect_whole(store: mqstore.Store, done: Exported | Copied, lost: str | None) -> None:
-    """Fails, with a last line that says why, if messages are missing from what was written."""
+    """Fails with the reason if messages are missing in the output."""
     reasons = [skipped_in_words(done.skipped)] if done.skipped else []
     if store.recovery.missing is not None:
         reasons.append("the store is incomplete")
@@ -152,7 +152,7 @@ def _expect_whole(store: mqstore.Store, done: Exported | Copied, lost: str | Non
     reasons += [] if lost is None else [lost]
     reasons += [no_message_of(store, topic) for topic in done.absent_topics]
     if reasons:
-        # What was written is printed first, also where stdout and stderr are one file.
+        # The result comes before the error, also if stdout and stderr are the same file.
         sys.stdout.flush()
         raise Failure(f"{done.path} is partial: {'; '.join(reasons)}")
 
@@ -162,6 +162,6 @@ def _errors(skip_damaged: bool) -> str:
 
 
 def _facts(done: Any, more: Row) -> Row:
-    """What was written."""
+    """Returns the result of an export or copy for the output."""
     facts = {"path": str(done.path), "rows": done.rows, "bytes": done.bytes, "skipped": done.skipped, "complete": done.complete}
     return facts | dict(more)

@@ -1,4 +1,4 @@
-"""Whether the files of a store agree."""
+"""The command `verify`: compares the files of a store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mqstore.cli._store import on_store
 
 @command(examples=("verify /data/store", "verify /data/store --max-mb-per-s 100 --json"))
 @on_store
-@click.option("--quick", is_flag=True, help="Leaves out the checksums of bodies and the links of the index.")
+@click.option("--quick", is_flag=True, help="Skips the checksums of bodies and the links of the index.")
 @click.option("--max-mb-per-s", type=float, help="Reads no faster than this, in 10**6 bytes.")
 def verify(store: mqstore.Store, out: Output, quick: bool, max_mb_per_s: float | None) -> None:
     """Compares the files of a store with each other.
 
-    These are log, queues, index, checkpoint and settings. It reads the whole log once, and changes nothing. Beside a running
-    broker it covers what the log held when it began. Exit code 1 for an error or a warning.
+    It compares log, queues, index, checkpoint and settings, reads the log once, and changes nothing. With a running broker it
+    covers the log up to its end at the start of the command. Exit code 1 for an error or a warning.
     """
     with from_the_command_line():
         report = store.verify(deep=not quick, progress=out.progress, max_mb_per_s=max_mb_per_s)
