@@ -79,7 +79,7 @@ check: $(VENV)/dev.stamp $(VENV)/docs.stamp $(NATIVE) ## formatting, lints and t
 	@echo "== ruff";       ruff check --quiet $(HAVE); ruff format --quiet --check $(HAVE)
 	@echo "== mypy";       $(PY) -m mypy
 	@echo "== pyright";    basedpyright
-	@echo "== stubtest";   $(PY) -m mypy.stubtest --mypy-config-file pyproject.toml mqstore
+	@echo "== stubtest";   $(PY) tests/python/run_stubtest.py --mypy-config-file pyproject.toml mqstore
 	@echo "== mutants apply"; $(PY) tests/mutants/run.py --check
 
 interop: java $(VENV)/dev.stamp $(NATIVE) ## hold what we write and read against RocketMQ's own classes; needs Maven

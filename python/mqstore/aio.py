@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from mqstore._config import Options
-    from mqstore._native import _Properties, _Time
+    from mqstore._types import _Properties, _Time  # pyright: ignore[reportMissingModuleSource]
 
 __all__ = ["BrokerState", "Inspect", "Store", "Writer", "open"]
 

@@ -1,4 +1,4 @@
-"""The docstrings of the stub, which editors show: those of the native module. Run it to write them into the stub."""
+"""The docstrings of the stubs, which editors show: those of the native module. Run it to write them into the stubs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 import mqstore
 import mqstore._native as native
 
-STUB = Path(mqstore.__file__).with_name("_native.pyi")
+#: `_native.pyi` lists the names of the native module; the others declare them, by topic.
+STUBS = sorted(Path(mqstore.__file__).parent.glob("*.pyi"))
 WIDTH = 124
 
 Documented = ast.FunctionDef | ast.ClassDef
 
 
 def public(tree: ast.Module) -> Iterator[tuple[str, Documented, str | None]]:
-    """Every public class, function, method and property of the stub: name, node, and the text of the native module."""
+    """Yields each public class, function, method and property of a stub: name, node, and the text of the native module."""
     owners = set()
     for owner in tree.body:
         # Of several overloads the first one has the text.
@@ -54,8 +55,9 @@ def written(text: str, indent: str) -> str:
     return f'{indent}"""{body.removeprefix(indent)}{end}"""\n'
 
 
-def main() -> None:
-    source = STUB.read_text(encoding="utf-8")
+def write(stub: Path) -> None:
+    """Writes the texts of the native module into a stub."""
+    source = stub.read_text(encoding="utf-8")
     lines = source.splitlines(keepends=True)
     for _, node, text in sorted(public(ast.parse(source)), key=lambda entry: -entry[1].lineno):
         first = node.body[0]
@@ -69,8 +71,9 @@ def main() -> None:
             lines[first.lineno - 1 : first.end_lineno] = [f"{head}\n" if head else "", docstring]
         else:
             lines[first.lineno - 1] = docstring
-    STUB.write_text("".join(lines), encoding="utf-8")
+    stub.write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    for each in STUBS:
+        write(each)

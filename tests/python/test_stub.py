@@ -15,14 +15,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from stub_docs import STUB, public, words
+from stub_docs import STUBS, Documented, public, words
 
 import mqstore
 from mqstore import _reports
 
 
-def test_every_public_name_of_the_stub_has_the_docstring_of_the_native_module() -> None:
-    entries = list(public(ast.parse(STUB.read_text(encoding="utf-8"))))
+def entries_of_stubs() -> list[tuple[str, Documented, str | None]]:
+    return [entry for stub in STUBS for entry in public(ast.parse(stub.read_text(encoding="utf-8")))]
+
+
+def test_the_stubs_have_the_docstrings_of_the_native_module() -> None:
+    entries = entries_of_stubs()
     assert len(entries) > 100
     assert [name for name, _, text in entries if not text] == []
     wrong = [name for name, node, text in entries if words(ast.get_docstring(node)) != words(text)]
@@ -53,8 +57,7 @@ def test_no_class_has_more_names_of_its_own_than_a_user_keeps_in_mind() -> None:
 
 
 def test_the_help_of_every_public_name_fits_a_terminal() -> None:
-    entries = public(ast.parse(STUB.read_text(encoding="utf-8")))
-    assert [name for name, _, text in entries if max(map(len, (text or "").splitlines()), default=0) > 100] == []
+    assert [name for name, _, text in entries_of_stubs() if max(map(len, (text or "").splitlines()), default=0) > 100] == []
 
 
 def test_every_public_name_of_the_package_has_a_docstring() -> None:
@@ -79,7 +82,7 @@ reveal_type(mqstore.nothing)
 
 @pytest.mark.parametrize("checker", [["mypy", "--strict", "--config-file=", "--follow-imports=silent"], ["basedpyright"]])
 def test_type_checkers_report_each_name_that_the_package_does_not_have(tmp_path: Path, checker: list[str]) -> None:
-    source, packages = tmp_path / "misspelled.py", str(STUB.parents[1])
+    source, packages = tmp_path / "misspelled.py", str(Path(mqstore.__file__).parents[1])
     source.write_text(MISSPELLED)
     (tmp_path / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [packages]}))
     run = subprocess.run(

@@ -1,0 +1,302 @@
+import os
+import sys
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from typing import Any, Literal, final, overload
+
+from typing_extensions import Buffer, CapsuleType
+
+from mqstore._reports import StoreStats
+from mqstore._scan import Batches
+from mqstore._store import Store
+from mqstore._types import _BodyAs, _Properties, _Row, _Table, _Time
+from mqstore.files import Imported
+
+def new_unique_key() -> str:
+    """Returns a new unique key for a message: str, for `append(..., unique_key=...)`, as RocketMQ's client makes one for each
+    message that it sends.
+
+    No other call gives the same key, in any thread, process or fork. RocketMQ's `MessageClientIDSetter` reads it: it holds
+    the address of this machine, the process id, a random number, the time and a counter as 32 hex digits in capitals, 56
+    where the address is IPv6. `Store.message` finds the message by it.
+    """
+
+@final
+class Writer(Store):
+    """A message store that is open for writing: `mqstore.open(path, "a")` makes one. A context manager.
+
+    It reads as a `Store` does. A read sees every append that returned before it: it waits the moment until what was
+    appended is in its queue, a sync included. With `SYNC_FLUSH` a message is read once it is durable: after `append` with
+    `durable=False` that is a moment later, or after `wait_durable`. A read waits no longer than 100 ms for queue files that
+    cannot be written, and then answers with what is there and warns (`RuntimeWarning`).
+
+    Close it (or use `with`): what it appended is then durable, and the next writer opens the store. A `Writer`, and what it
+    returned (topics, queues, slices), is not pickled: that raises `TypeError`. In a fork its calls raise `ClosedError`: the
+    child opens the store for itself, with mode "r".
+
+    Once a write or sync has failed, calls that write raise `PoisonedError`.
+    """
+    def __new__(cls, *_arguments: object, **_options: object) -> Writer: ...
+    def append(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: _Properties | None = None,
+        queue_id: int = 0,
+        delay_level: int = 0,
+        unique_key: str | None = None,
+        born_time: _Time | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        durable: bool | None = None,
+    ) -> AppendResult:
+        """Appends one message and returns its `AppendResult`. It survives the process from now on, and a power cut once it is
+        durable. Where appended messages wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the
+        process once `committed_offset` is past it.
+
+        With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With
+        `durable=False` it becomes so a while later, as `flush_commit_log_thorough_interval` says (with `SYNC_FLUSH` it is
+        synced at once), or when `flush` or `wait_durable` returns. By default the store's `flush_disk_type` decides; with
+        `SYNC_FLUSH` a message whose property WAIT is not "true" is not waited for. `status` of the result is
+        `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when `sync_flush_timeout` was over.
+
+        `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which
+        brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag,
+        stored as it is: "paid || refund" is an expression for `get`, and no expression matches such a tag. `keys` is a key
+        or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds
+        every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
+        `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue_id` is the
+        queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue (a level above the last
+        one counts as the last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a datetime with
+        a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0
+        by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits
+        follow the hosts.
+
+        Raises `IllegalMessageError` (a `ValueError`), `ClosedError`, `PoisonedError`, `DiskFullError`, `BusyError`: nothing
+        was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could
+        not be made durable; it may be there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the
+        exception is then 1, and 0 otherwise.
+        """
+    def append_nowait(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: _Properties | None = None,
+        queue_id: int = 0,
+        delay_level: int = 0,
+        unique_key: str | None = None,
+        born_time: _Time | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        durable: bool | None = None,
+    ) -> Future[AppendResult]:
+        """Appends a message as `append` does, without a wait until it is durable, and returns a `concurrent.futures.Future` of
+        the `AppendResult`.
+
+        The message is stored when the call returns. The future is done when `append` with the same arguments would have
+        returned: at once where that does not wait, otherwise when the message is durable, or, with status
+        `FLUSH_DISK_TIMEOUT`, when `sync_flush_timeout` is over. Thousands of messages may be in flight, and one sync is for
+        all that are there. A thread of the store completes the futures in the order of the calls, and runs their callbacks.
+        `close` completes all of them. `cancel` of such a future is False: the message stays. A future costs more than the
+        append: where one caller has many messages, `append` for each and one `wait_durable` for the last takes a tenth of
+        the time.
+
+        What says that nothing was stored is raised by the call, as by `append`; so is `RuntimeError` if no thread can be
+        started. The future raises `PoisonedError`, or `ClosedError` where the close failed, for a message that was stored
+        and could not be made durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no
+        future is completed.
+        """
+    def append_batch(
+        self,
+        rows: Iterable[_Row] | _Table,
+        topic: str | None = None,
+        queue_id: int | None = None,
+        *,
+        one_segment: bool = False,
+        durable: bool | None = None,
+    ) -> Offsets:
+        """Append messages in order in one call; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as
+        a column `physical_offset`.
+
+        `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
+        queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
+        `queue_id`; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or
+        `Message`s. Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys`
+        (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`, `sys_flag`,
+        `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms),
+        `born_host`, `store_host` (utf8). A store assigns `queue_offset`, `physical_offset`, `store_size`, `store_time` and
+        `message_id` itself. A column that is null in every row may have any type, and pandas' own labels are passed over.
+        `topic` and `queue_id` are those of rows that name none; a tuple keeps its own. A `Message`, a dict and a row of a
+        table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+
+        `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows that are not durable in
+        time raise `WaitTimeoutError`, whose `offsets` has all of them: they are stored.
+
+        Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position,
+        and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a
+        column, dict or `Message` that contradicts `topic` or `queue_id`. Where it fails midway, `stored` of the exception
+        says how many rows, from the first, were stored, and `offsets` where. This also holds for what a signal handler
+        raises, such as `KeyboardInterrupt`.
+
+        With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one
+        after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more
+        than a segment raise `ValueError`. A crash before the call returns, and a power cut before they are durable, may
+        keep a first part of them all the same.
+        """
+    def _check_batch(self, rows: _Table, topic: str | None = None) -> None: ...
+    def append_producer_batch(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        properties: _Properties | None = None,
+        queue_id: int = 0,
+        born_time: _Time | None = None,
+        born_host: str | None = None,
+        store_host: str | None = None,
+        sys_flag: int = 0,
+        durable: bool | None = None,
+    ) -> Offsets:
+        """Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as
+        `Offsets`.
+
+        `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and
+        properties of each message. What they share is given as in `append`. `properties` are those of the batch itself,
+        which brokers up to 5.3.3 store after a message's own, and later ones not at all. The messages are stored as
+        `append_batch` stores rows with `one_segment`. A broker's limits hold: no transaction, no delay, and
+        `max_message_size` for the whole `body`. `durable` and what is raised are as in `append_batch`.
+        """
+    def flush(self) -> int:
+        """Make everything appended so far durable; gives the physical offset up to which the log then is.
+
+        Raises `PoisonedError` if the device refuses: what is not durable by then is lost.
+        """
+    @property
+    def flushed_offset(self) -> int:
+        """Physical offset below which the log survives a power cut."""
+    @property
+    def committed_offset(self) -> int:
+        """Physical offset below which the log survives the death of the process: what is appended after it waits in the
+        transient store pool, which a store with `SYNC_FLUSH` always has.
+        """
+    @property
+    def dispatched_offset(self) -> int:
+        """Physical offset below which messages are in their queues and in the index."""
+    def commit(self) -> None:
+        """Writes what waits in the transient store pool to the log: the death of the process does not lose it then. Does
+        nothing without a pool.
+
+        Raises `PoisonedError`, `ClosedError`, `DiskFullError`, and `StoreIOError` for what the system refuses.
+        """
+    def stats(self) -> StoreStats:
+        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments."""
+    def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
+        """Waits until the message at a physical offset is durable, by default until everything appended so far is. The store
+        syncs it at once.
+
+        `offset` is an int, or the `AppendResult` of the message. `timeout` is in seconds, or a timedelta. Raises
+        `ValueError` for an offset at which nothing was appended, `WaitTimeoutError` (a `TimeoutError`) when the time is up,
+        `PoisonedError` or `ClosedError` if the message can no longer become durable.
+        """
+    def _durable(self, offset: AppendResult | int | None = None) -> tuple[int, Future[bool]]: ...
+    def _in_loops(self, running_loop: Callable[[], AbstractEventLoop]) -> Any: ...
+    def wait_dispatched(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
+        """Waits until the message at a physical offset is in its queue and in the index, by default until everything appended
+        so far is. Reads of this store wait for that themselves. The arguments and what is raised are those of
+        `wait_durable`.
+        """
+    def import_from(
+        self,
+        source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        format: Literal["parquet", "arrow", "jsonl"] | None = None,
+        topic: str | None = None,
+        body_as: _BodyAs = "base64",
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Imported:
+        """Appends the messages of files that `export` wrote. Returns an `mqstore.files.Imported` with exact counts.
+
+        `source` is a file, a directory with files below it (in the order of their names; a folder `topic=...` names the
+        topic of its files), or several of these. `format` is as in `export`, but CSV is not read; so is `body_as`: with
+        "json" a body is the value as it is written. Other tables with columns as `append_batch` takes them are read as
+        well. `topic` is that of rows that name none. `progress` is called with the files that are done, and how many there
+        are.
+
+        Every field that a caller of `append` can set is as it was. Offsets, store time and offset id are new; `copy_to`
+        keeps store times.
+
+        Files are read and appended a batch at a time. Where that fails, `stored` of the exception says how many rows were
+        stored. Raises `FileNotFoundError` for a file that is missing and for a directory without files of a format,
+        `ValueError` for a malformed line and for columns of other names or types, `ImportError` without pyarrow, and what
+        `append_batch` and `progress` raise.
+        """
+    def _copy_from(
+        self, batches: Batches, rename: dict[str, str], keep_store_time: bool
+    ) -> tuple[dict[str, int], int, dict[str, int], int]: ...
+
+@final
+class AppendResult:
+    """What became of a message that was stored. Two that tell the same are equal."""
+    @property
+    def status(self) -> Literal["PUT_OK", "FLUSH_DISK_TIMEOUT"]:
+        """RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable yet when
+        `sync_flush_timeout` was over. What is not stored raises instead.
+        """
+    @property
+    def physical_offset(self) -> int:
+        """The physical offset of its record in the commit log, in bytes."""
+    @property
+    def queue_offset(self) -> int:
+        """Its number in its queue, from 0; 0 for a message that takes none: a prepared or rolled-back one."""
+    @property
+    def wrote_bytes(self) -> int:
+        """Bytes of its record."""
+    @property
+    def store_time(self) -> datetime:
+        """When it was stored, in UTC, to the ms; never earlier than that of the message before."""
+    @property
+    def message_id(self) -> str:
+        """The offset id: store host and physical offset as 32 (IPv4) or 56 (IPv6) hex digits in capitals."""
+    def _late(self) -> AppendResult: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Offsets(Sequence[int]):
+    """The physical offsets of messages that were stored, a row each: a sequence of int, a read-only buffer of int64 and an
+    Arrow array. Equal to another one, or a list, that holds the same.
+    """
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> memoryview[int]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[CapsuleType, CapsuleType]: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class _Flushed:
+    def wait(self, physical_offset: int, timeout: float) -> int: ...
+
+def _append_result(
+    status: str, physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str
+) -> AppendResult: ...
+def _offsets(values: list[int]) -> Offsets: ...

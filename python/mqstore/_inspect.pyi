@@ -1,0 +1,94 @@
+from typing import final
+
+from mqstore._scan import RecordBatch
+
+@final
+class Inspect:
+    """The files of a store and their bytes: `Store.inspect` is one.
+
+    `segments`, `index_files` and `kept_elsewhere` list files. `dump`, `dump_entry` and `dump_key` decode the bytes at a
+    place field by field, whole or damaged.
+    """
+    def segments(self) -> RecordBatch:
+        """Returns the segments of the log, a row each, ascending: `segment` (int64: the physical offset at which it starts,
+        its name), `bytes` (int64: those that belong to the log), `sealed` (bool: true if the log continues in a later one),
+        `first_store_time` (timestamp[us, UTC]: of its first message). Cheap: reads the first bytes of each segment.
+        `usage("segment")` counts its messages.
+        """
+    def index_files(self) -> RecordBatch:
+        """Returns the index files, a row each, oldest first: they show why queries by key are slow or walk the log. Reads them
+        whole.
+
+        Columns: `name` (utf8); `slots` and `max_items` (int64: the keys that it has room for), null if its bytes do not
+        show it; `items` (int64: keys); `used_slots` (int64); `load` (float64: items a slot); `longest_chain` (int64) and
+        `mean_chain` (float64): items in a used slot, which a query for a key of it reads; `first_physical_offset` and
+        `last_physical_offset` (int64), `first_store_time` and `last_store_time` (timestamp[us, UTC]) of the messages that
+        it indexes, null if it has no item; `whole` (bool): every item can be reached from its slot; `used` (bool): queries
+        use it, and do not walk the log for its messages. `whole` is null where `slots` is; `used_slots` and the chains are
+        null for a file that is not whole.
+        """
+    def kept_elsewhere(self) -> RecordBatch:
+        """Returns the parts of the store that its broker keeps in files of another format, which are not read; mostly RocksDB
+        databases. Cheap: lists some directories.
+
+        Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`, `consumer_offsets` or
+        `topic_configs`; `path` (utf8): the directory of these files; `topic` (utf8), null unless the part is of one topic;
+        `message` (utf8): what is there, and what is read in its place.
+        """
+    def dump(self, physical_offset: int) -> RecordBatch:
+        """Decodes the bytes at a physical offset, whole or damaged: a row for each field of the record or BLANK there.
+        `message_at` reads a message.
+
+        Columns: `file` (utf8), `offset` (int64: the field's first byte in the file), `length` (int64: its bytes), `bytes`
+        (binary: the first 256 of them at most), `field` (utf8: its name), `value` (utf8: what it says), `wrong` (utf8: what
+        is wrong with it, null if nothing is). Raises `NotFoundError` where no segment is, `OSError` for a file that cannot
+        be read.
+        """
+    def dump_entry(self, topic: str, queue_id: int, queue_offset: int) -> RecordBatch:
+        """Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the record that it leads
+        to. Raises `NotFoundError` if no file of the queue has this place, `UnsupportedFormatError` as `get`, `OSError`.
+        """
+    def dump_key(self, topic: str, key: str, *, limit: int = 64) -> RecordBatch:
+        """Decodes the places of a key in the index, in rows as those of `dump`: for each index file its slot and the items of
+        the chain there, the newest first, at most `limit` of them, also those of other keys. The row `item N record` names
+        the message that an item leads to. Raises `NotFoundError` if there is no index file, `OSError`.
+        """
+
+@final
+class BrokerState:
+    """The settings and positions that the broker of a store keeps in `config/`: `Store.broker` is one."""
+    def consumer_offsets(self) -> RecordBatch:
+        """Returns the positions of the groups of consumers, as the broker of the store has written them to
+        `config/consumerOffset.json` (every 5 s) and, with light queues, to `config/lmqConsumerOffset.json`. A row a queue,
+        ascending: `group` (utf8), `topic` (utf8), `queue_id` (int32), `offset` (int64: the queue offset of the message that
+        the group gets next). Where names have an `@` in them, the topic is one of the store.
+
+        If a file is missing, empty or damaged, its `.bak` is read, as by a broker, with a `RuntimeWarning`. Another one
+        warns if the broker may keep newer offsets in another file. Raises `NotFoundError` if there is no file,
+        `CorruptError` if none can be used, `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
+        """
+    def lag(self) -> RecordBatch:
+        """Returns the number of messages that each group of consumers has not consumed yet. A row for each queue of each topic
+        that the group has consumed from, ascending: `group`, `topic`, `queue_id` and `offset` as in `consumer_offsets`,
+        `offset` null where the broker has none; `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages
+        of the queue that the group has not consumed, all of them without an offset. The last three are null where the queue
+        is no file of this format (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have expired
+        unread; one above `max_offset` comes from another store, or messages were lost.
+
+        Warns and raises as `consumer_offsets`.
+        """
+    def topic_configs(self) -> RecordBatch:
+        """Returns the topics in the settings of the broker of the store (`config/topics.json`), with messages or without, a
+        row each, ascending: `topic` (utf8), `read_queue_nums` and `write_queue_nums` (int32), `perm` (int32: 4 to read, 2
+        to write, 1 a model for new topics), `topic_filter_type` (utf8), `topic_sys_flag` (int32), `order` (bool),
+        `attributes` (map of utf8 to utf8, since 5.x). A value that is absent in the file is null.
+
+        Warns and raises as `consumer_offsets`.
+        """
+    def delay_offsets(self) -> RecordBatch:
+        """Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every 10 s), a row a level,
+        ascending: `level` (int32), `offset` (int64: the queue offset of the message that is delivered next, in queue `level
+        - 1` of `SCHEDULE_TOPIC_XXXX`).
+
+        Warns and raises as `consumer_offsets`.
+        """

@@ -1,0 +1,163 @@
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal, Unpack, final, overload
+
+from mqstore._append import Writer
+from mqstore._config import Options, RepairOptions, StoreConfig
+from mqstore._reports import RepairReport
+from mqstore._store import Store
+from mqstore._types import _Path, _Writing
+
+def repair(
+    path: _Path,
+    *,
+    dry_run: bool = True,
+    into: _Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[RepairOptions],
+) -> RepairReport:
+    """Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing and reports what it
+    would change.
+
+    Queues, index and checkpoint are rebuilt from the log, as by `rebuild`, where one of them is wrong. Files that do not
+    belong into the store, and settings that are no JSON, are moved into a new directory `mqstore-backup-...` of the store,
+    which `backup` names; move a file back to undo that. A record that is not whole is lost: a salvage record takes its
+    place, as with `recovery="salvage"`, and every other message keeps its offsets. The segment as it was is copied into the
+    backup first.
+
+    Options are those of `open` but `recovery`, which is chosen here.
+
+    With `into` all files are copied into that directory, which is missing or empty, and the copy is repaired; the store
+    stays as it is. The copy gets the segments that are missing or cut short, with salvage records, up to the highest offset
+    that the mark of what was flushed, queues or index name: no offset is assigned again. Queues of a topic that was deleted
+    come back in a rebuild if the log still has its messages.
+
+    Without `into` a store of which a part of the log is missing stays as it is: `refusal` says what to put back.
+
+    It may be called again after an error or a crash, with another `into`: no message is lost then. Readers beside it go on.
+    `progress` is called with two ints, how many bytes of the log are done, and of how many, in each pass: while it is
+    verified, written, and verified again. Raises `LockedError` while a writer has the store, `StoreExistsError` if `into`
+    is not empty, `ValueError` if it lies in a store, what `open` and `Store.verify` raise, and what `progress` raises.
+    """
+
+def rebuild(
+    path: _Path,
+    *,
+    dry_run: bool = True,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[RepairOptions],
+) -> RepairReport:
+    """Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it before and afterwards. By
+    default it changes nothing and reports what it would change. Each queue keeps its offsets: entries of messages that have
+    expired stay, and so does a queue without a message.
+
+    Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are gone, and nothing has
+    recorded their sizes, those of a broker's defaults are made.
+
+    It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which `repair` mends; if a part
+    of the log is missing, because queue offsets would be given again; and if a message and a queue entry contradict each
+    other about a place. The error says what to do. Queues of a topic that was deleted come back if the log still has its
+    messages. It may be called again after an error or a crash, and readers beside it go on. `progress` is called as by
+    `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open` and `Store.verify`
+    raise, and what `progress` raises.
+    """
+
+@overload
+def open(path: _Path, mode: Literal["r"] = "r", config: StoreConfig | None = None, **options: Unpack[Options]) -> Store:
+    """Opens the message store in the directory `path`.
+
+    Parameters
+    ----------
+    path : str, bytes or os.PathLike
+        The directory of the store.
+    mode : {"r", "a", "r+", "x"}, default "r"
+        "r" reads. It changes no file and takes no lock, so that a running broker may own the store.
+        The store is read as it was when it was opened. The other modes write, too, one process at a
+        time and without a broker: "a" creates the store if it does not exist, "r+" requires that it
+        exists, and "x" creates it in a missing or empty directory.
+    config : StoreConfig, optional
+        Options that several calls share, such as `StoreConfig.from_broker_conf("broker.conf")`. An
+        option that the call itself gives by name wins.
+    geometry : {"broker", None}, default None
+        The sizes of the files of a new store. None: segments of 64 MiB and index files of 500,000
+        items. "broker": RocketMQ's defaults, 1 GiB and 20,000,000 items; a store of other sizes
+        refuses it. `mapped_file_size_commit_log`, `max_hash_slot_num` and `max_index_num` state single
+        sizes. An existing store keeps its sizes.
+    flush_disk_type : {"ASYNC_FLUSH", "SYNC_FLUSH"}, default "ASYNC_FLUSH"
+        When an append returns. "ASYNC_FLUSH": when its message survives the death of the process; a
+        power failure can lose the appends of the last half second (`flush_interval_commit_log`), or
+        of the last 10 s at very low rates. "SYNC_FLUSH": when it survives a power failure.
+    errors : {"raise", "skip"}, default "raise"
+        What a read of many messages (iteration, slices, `get`, `batches`, `fetch`) does at a message
+        that was lost or is damaged, unless the call states it: it raises `CorruptError`, or skips the
+        message and counts it (`skipped`).
+    recovery : {"heal", "salvage"}, default "heal"
+        What an open does with damage inside the log of a store that its last writer did not close.
+        With "heal" a writer truncates a torn end, and refuses damage (`CorruptError`) of messages that
+        were on disk, as the checkpoint or the mark of flushed bytes proves. "salvage" keeps whole
+        messages on both sides of any damage. Copy a crashed store whose disk is in doubt before you
+        open it with "heal".
+    lock_timeout : float, timedelta or None, default 0
+        How long a writer waits while another one has the store, in seconds; None for no limit.
+        Signals interrupt the wait.
+    **options
+        All other options, by name: `help(mqstore.StoreConfig)` describes each. They have RocketMQ's
+        names in snake case, units and defaults. A duration may also be a timedelta.
+
+    Returns
+    -------
+    Store or Writer
+        The open store, a context manager: a `Store`, which reads, with mode "r", and a `Writer`,
+        which has all calls of a `Store` and those that append, with any other mode. A `Store` has
+        no `append`: the call raises `AttributeError`.
+
+    Raises
+    ------
+    NotAStoreError
+        The directory has no store; a `FileNotFoundError`.
+    StoreExistsError
+        The mode is "x" and the directory is not empty; a `FileExistsError`.
+    LockedError
+        Another writer has the store; a `BlockingIOError`. The text states how long the call waited.
+    CorruptError
+        The files cannot belong together, or are damaged (`recovery`).
+    StoreIOError
+        The system refuses; an `OSError`.
+    ValueError
+        The mode, or the value of an option, is none of those accepted.
+    TypeError
+        There is no option of this name, or its value is of another type.
+
+    Notes
+    -----
+    A store that its last writer did not close is recovered: in memory to read it, on disk to write to
+    it. `Store.recovery` reports what was found. Messages before the last checkpoint of mqstore are not
+    checked then; a read of a damaged one raises `CorruptError`. A reader warns (`RuntimeWarning`) if
+    files of the store show that messages are missing in its log, as in an incomplete copy.
+
+    A small store, of a few MiB: `mapped_file_size_commit_log=1 << 20, max_hash_slot_num=1000, max_index_num=4000`. A fast
+    one: the defaults, and `append_batch` for many messages. A durable one: `flush_disk_type="SYNC_FLUSH"`, or
+    `durable=True` for single appends.
+    """
+
+@overload
+def open(path: _Path, mode: _Writing, config: StoreConfig | None = None, **options: Unpack[Options]) -> Writer: ...
+@overload
+def open(path: _Path, mode: str, config: StoreConfig | None = None, **options: Unpack[Options]) -> Store: ...
+
+@final
+class Recipe:
+    """What opens a reader again, in another process or later. A pickle holds it in place of an open store. It is one object
+    for a store and everything that came from it, so that a pickle of several of them opens the store once.
+    """
+
+def _open_after(
+    waited: timedelta,
+    path: _Path,
+    mode: str = "r",
+    config: StoreConfig | None = None,
+    **options: Unpack[Options],
+) -> Store | None: ...
+def _check_options(**options: Any) -> None: ...
+def _rocketmq_options() -> dict[str, str]: ...
+def _reopen(path: str, options: dict[str, Any]) -> Store: ...

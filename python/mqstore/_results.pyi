@@ -1,0 +1,107 @@
+from collections.abc import AsyncIterator, Collection, Iterator, Reversible, Sequence
+from typing import final, overload
+
+from mqstore._message import Message, MessageIterator
+from mqstore._open import Recipe
+from mqstore._scan import Batches, Tabular
+from mqstore._store import Store
+from mqstore._types import _Status
+
+@final
+class GetResult(Tabular, Reversible[Message], Collection[Message]):
+    """The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on."""
+    @property
+    def status(self) -> _Status:
+        """How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
+        `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
+        """
+    @property
+    def next_begin_offset(self) -> int:
+        """The queue offset to ask for next."""
+    @property
+    def min_offset(self) -> int:
+        """The queue's first offset."""
+    @property
+    def max_offset(self) -> int:
+        """The queue's next offset: one more than its last."""
+    @property
+    def messages(self) -> list[Message]:
+        """The messages in queue order, as a new list of Message."""
+    @property
+    def suggest_pulling_from_slave(self) -> bool:
+        """Whether the messages lie so far from the log's end that memory is assumed not to hold them."""
+    @property
+    def skipped(self) -> int:
+        """How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`."""
+    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
+        """Returns its messages as Arrow record batches. They were read already, so a closed store does not matter.
+
+        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """Returns the index of a message. Raises `ValueError` if it is not there."""
+    def count(self, value: object, /) -> int:
+        """Returns how often a message is in it."""
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[Message]: ...
+    def __reversed__(self) -> Iterator[Message]: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
+
+@final
+class QueryResult(Tabular, Reversible[Message], Collection[Message]):
+    """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers. It
+    holds where each message is stored, 24 bytes, and reads a message when it is asked for: the store must be open then.
+
+    The query has checked each message. One that has expired, was damaged or gave way to another one since raises
+    `NotFoundError` or `CorruptError` when it is read; with `errors="skip"` a read of several passes over it, and `skipped`
+    and `complete` then take account of it. An answer pickles as its store does; the messages of another store at that path
+    count as gone.
+    """
+    @property
+    def complete(self) -> bool:
+        """Whether these are all messages that match. False if the limit left messages out (`covers[0]` then says where it
+        starts), if a message that could match was passed over (`skipped`) or its segment was removed meanwhile, and if
+        `Store.recovery` is not complete.
+        """
+    @property
+    def covers(self) -> tuple[int, int]:
+        """The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was
+        reached. Every message there that matches is in the answer, unless it was passed over.
+        """
+    @property
+    def skipped(self) -> int:
+        """How many places of the log were passed over, because a message that could match was lost there, or, with
+        `errors="skip"`, is damaged there; with those of the messages that reads of the answer have passed over so far.
+        """
+    def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
+        """Returns its messages as Arrow record batches, read when they are asked for.
+
+        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        """
+    def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
+        """The index in this answer of a message, if it lies between the indexes `start` and `stop`.
+
+        Raises `ValueError` if it is not there.
+        """
+    def count(self, value: object, /) -> int:
+        """Returns the number of times that the message is in this answer: 1 or 0."""
+    def __contains__(self, value: object, /) -> bool: ...
+    def __iter__(self) -> MessageIterator: ...
+    def __aiter__(self) -> AsyncIterator[Message]: ...
+    def __reversed__(self) -> MessageIterator: ...
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[Message, ...]: ...
+
+def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, int, tuple[Message, ...]]) -> GetResult: ...
+def _query_result(
+    store: Store | Recipe,
+    coverage: tuple[bool, tuple[int, int], int],
+    found: tuple[str, bool, list[tuple[int, int, int, int]]],
+) -> QueryResult: ...
