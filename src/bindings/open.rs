@@ -67,9 +67,9 @@ use crate::error::Error;
 /// Returns
 /// -------
 /// Store or Writer
-///     The open store, a context manager: a `Store`, which reads, with mode "r", and a `Writer`, which
-///     has all calls of a `Store` and those that append, with any other mode. A `Store` has no `append`:
-///     the call raises `AttributeError`.
+///     The open store, a context manager: a `Store`, which reads, with mode "r", and a `Writer`,
+///     which has all calls of a `Store` and those that append, with any other mode. A `Store` has
+///     no `append`: the call raises `AttributeError`.
 ///
 /// Raises
 /// ------
