@@ -131,8 +131,8 @@ class Writer(Store):
         one_segment: bool = False,
         durable: bool | None = None,
     ) -> Offsets:
-        """Append messages in order in one call; gives their physical offsets, a row each, as `Offsets`, which `fetch` takes as
-        a column `physical_offset`.
+        """Appends messages in order in one call. Returns their physical offsets, a row each, as `Offsets`, which `fetch` takes
+        as a column `physical_offset`.
 
         `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
         queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
@@ -173,8 +173,7 @@ class Writer(Store):
         sys_flag: int = 0,
         durable: bool | None = None,
     ) -> Offsets:
-        """Append a batch as a producer sends it, each of its messages as a record of its own; gives their physical offsets as
-        `Offsets`.
+        """Appends a batch as a producer sends it, each message as its own record. Returns their physical offsets as `Offsets`.
 
         `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it): body, flag and
         properties of each message. What they share is given as in `append`. `properties` are those of the batch itself,
@@ -183,7 +182,7 @@ class Writer(Store):
         `max_message_size` for the whole `body`. `durable` and what is raised are as in `append_batch`.
         """
     def flush(self) -> int:
-        """Make everything appended so far durable; gives the physical offset up to which the log then is.
+        """Makes everything appended so far durable. Returns the physical offset up to which the log is durable.
 
         Raises `PoisonedError` if the device refuses: what is not durable by then is lost.
         """
@@ -252,7 +251,7 @@ class Writer(Store):
 
 @final
 class AppendResult:
-    """What became of a message that was stored. Two that tell the same are equal."""
+    """The result of an append. Two results with the same values are equal."""
     @property
     def status(self) -> Literal["PUT_OK", "FLUSH_DISK_TIMEOUT"]:
         """RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable yet when

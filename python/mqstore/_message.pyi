@@ -16,8 +16,8 @@ class MessageIterator(Iterator[Message]):
     """
     @property
     def skipped(self) -> int:
-        """How many messages were skipped, because they were lost or are damaged, among those that were read so far; a few
-        messages are read ahead. Always 0 in a store that was opened with `errors="raise"`.
+        """The number of messages that were skipped so far, because they were lost or are damaged; a few messages are read
+        ahead. Always 0 in a store that was opened with `errors="raise"`.
         """
     def _is_due(self, waited: timedelta) -> bool: ...
     def _look(self, waited: timedelta) -> bool | None: ...
@@ -31,7 +31,7 @@ class Message:
 
     A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if their records are, byte
     for byte. A message pickles by value. Text that is not UTF-8 reads with U+FFFD in it. Every attribute raises
-    `CorruptError` if the device fails to deliver the bytes, or the file was shortened meanwhile.
+    `CorruptError` if the device fails to read the bytes, or the file was shortened.
     """
     def __new__(
         cls,
@@ -120,7 +120,7 @@ class Message:
         """The CRC-32 of the body as the record states it, an int of 31 bits; a read has compared it with the body."""
     @property
     def raw(self) -> bytes:
-        """The whole record as it stands in the commit log: bytes."""
+        """The whole record as it is stored in the commit log: bytes."""
     @property
     def version(self) -> Literal[1, 2]:
         """The form of the record: 1, or 2 for a topic of more than 127 bytes."""
@@ -129,7 +129,7 @@ class Message:
         """Its part in a transaction: "prepared", "commit", "rollback", or None."""
     @property
     def compression(self) -> Literal["zlib", "lz4", "zstd"] | None:
-        """How `decoded_body` decompresses it: "zlib", "lz4", "zstd", or None.
+        """The compression of the body, which `decoded_body` reverses: "zlib", "lz4", "zstd", or None.
 
         Raises `ValueError` for a kind of compression that RocketMQ does not have.
         """

@@ -9,10 +9,10 @@ from mqstore._types import _Status
 
 @final
 class GetResult(Tabular, Reversible[Message], Collection[Message]):
-    """The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on."""
+    """The answer to `Store.get`: a sequence of Message, with the status and offsets that a consumer needs for its next call."""
     @property
     def status(self) -> _Status:
-        """How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
+        """The status, by RocketMQ's name: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`, `OFFSET_FOUND_NULL`,
         `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or `NO_MESSAGE_IN_QUEUE`.
         """
     @property
@@ -29,10 +29,10 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
         """The messages in queue order, as a new list of Message."""
     @property
     def suggest_pulling_from_slave(self) -> bool:
-        """Whether the messages lie so far from the log's end that memory is assumed not to hold them."""
+        """True if the messages are so far from the end of the log that they count as not cached."""
     @property
     def skipped(self) -> int:
-        """How many messages were passed over because they were lost or are damaged: always 0 with `errors="raise"`."""
+        """The number of messages that were skipped because they were lost or are damaged: always 0 with `errors="raise"`."""
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
         """Returns its messages as Arrow record batches. They were read already, so a closed store does not matter.
 
@@ -63,8 +63,8 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     """
     @property
     def complete(self) -> bool:
-        """Whether these are all messages that match. False if the limit left messages out (`covers[0]` then says where it
-        starts), if a message that could match was passed over (`skipped`) or its segment was removed meanwhile, and if
+        """True if these are all messages that match. False if the limit left messages out (`covers[0]` then says where it
+        starts), if a message that could match was skipped (`skipped`) or its segment was removed during the query, and if
         `Store.recovery` is not complete.
         """
     @property
@@ -74,7 +74,7 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
         """
     @property
     def skipped(self) -> int:
-        """How many places of the log were passed over, because a message that could match was lost there, or, with
+        """The number of places in the log that were skipped, because a message that could match was lost there, or, with
         `errors="skip"`, is damaged there; with those of the messages that reads of the answer have passed over so far.
         """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:

@@ -74,17 +74,17 @@ class RecordBatch:
 
 @final
 class Usage(RecordBatch):
-    """What `Store.usage` counted, a `RecordBatch`, and what it could not count."""
+    """The counts of `Store.usage`, a `RecordBatch`, and the parts of the log that could not be counted."""
     @property
     def complete(self) -> bool:
-        """Whether every message of the log was counted: nothing is `unread`."""
+        """True if every message of the log was counted: `unread` is empty."""
     @property
     def covers(self) -> tuple[int, int]:
         """The physical offsets that were read: the first byte, and the byte after the last."""
     @property
     def unread(self) -> list[tuple[int, int]]:
         """The stretches of the log in which messages were lost, are damaged, or are gone with their segment, as pairs of
-        physical offsets: the first byte, and the byte after the last. The counts lack what stood there.
+        physical offsets: the first byte, and the byte after the last. Their messages are not counted.
         """
 
 @final
@@ -105,9 +105,9 @@ class Batches:
         """
     @property
     def complete(self) -> bool:
-        """Whether the latest pass has given all there is: it came to its end before a `limit`, no message was skipped or
-        raised an error, none expired meanwhile, and the open found no sign of messages that are missing. False before the
-        first pass.
+        """True if the latest pass has returned all messages: it came to its end before a `limit`, no message was skipped or
+        raised an error, none expired during the pass, and the open found no sign of messages that are missing. False before
+        the first pass.
         """
     @property
     def covers(self) -> tuple[int, int] | None:
@@ -116,7 +116,7 @@ class Batches:
         """
     @property
     def skipped(self) -> int:
-        """How many messages the latest pass has skipped so far, because they were lost or are damaged: always 0 with
+        """The number of messages that the latest pass has skipped so far, because they were lost or are damaged: always 0 with
         `errors="raise"`. A pass along the log counts a missing or damaged stretch as the messages to which the queues lead
         there, and as one if none does. Messages that the log no longer holds, and that a queue still counts, are not among
         them.

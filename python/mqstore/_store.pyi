@@ -37,13 +37,13 @@ class Store:
         """The store's directory, absolute: str."""
     @property
     def mode(self) -> _Mode:
-        """What it was opened with: "r", "r+", "a" or "x"."""
+        """The mode of the open: "r", "r+", "a" or "x"."""
     @property
     def closed(self) -> bool:
-        """Whether the store was closed."""
+        """True if the store was closed."""
     def close(self) -> None:
-        """Let go of the store's files, after everything that was appended is in its queues and durable. Messages that were
-        read stay readable; calling it again does nothing.
+        """Closes the store, after every appended message is in its queue and durable. Messages that were read stay readable;
+        calling it again does nothing.
 
         Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then recovers the store. If there
         is no room for what waits in the transient store pool (`DiskFullError`), the store stays locked until another call,
@@ -66,7 +66,7 @@ class Store:
         """Physical offset at which the commit log ends, in bytes."""
     @property
     def recovery(self) -> RecoveryReport:
-        """What this opening of the store found; what an earlier one lost is no part of it."""
+        """The findings of this open. Losses of an earlier open are not among them."""
     def get(
         self,
         topic: str,
@@ -145,9 +145,9 @@ class Store:
         Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
         """
     def resolve_offsets(self, batch: _Table) -> RecordBatch:
-        """Where messages lie in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a `RecordBatch`
-        of `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is no such
-        message, where it was lost, and where its queue entry is damaged; the message itself is not read.
+        """Resolves queue offsets to places in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a
+        `RecordBatch` of `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is
+        no such message, where it was lost, and where its queue entry is damaged; the message itself is not read.
 
         `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises
         `TypeError` if it does not, `ValueError` if a column is missing, of another type or malformed,
@@ -161,7 +161,7 @@ class Store:
         physical: tuple[int | None, int | None] | None = None,
         errors: _Errors | None = None,
     ) -> RecordBatch:
-        """Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for
+        """Resolves keys to messages: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for
         a row: a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32) by physical
         offset; null if empty.
 
@@ -216,7 +216,7 @@ class Store:
         `max_offset`, also if the offset has expired. A topic that is not there yet is followed once it is, and a
         `RuntimeWarning` names it with the topics of a similar name.
 
-        The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for never), and goes on
+        The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for never), and continues
         when it is asked again. It ends when the store is closed. A store that another process writes to is looked at every
         0.5 ms while messages come, and ever more rarely, up to 20 ms, while none do; in the writing process the iteration
         is woken.
@@ -294,17 +294,17 @@ class Store:
         `progress` raises.
         """
     def resolve_ids(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
-        """Where messages lie in the log by their ids: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and
+        """Resolves ids to places in the log: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and
         `store_size` (int32, bytes) out, a row for a row, null where there is no such message. An id is what `message`
-        takes: an offset id if a record starts where it points, else the unique key of a message of a topic that has queues,
-        of which the first stored one counts. A stretch of the log that no index covers is walked.
+        takes: an offset id if a record starts where it points, else the unique key of a message of a topic that has queues;
+        the first message with this key counts. A stretch of the log that no index covers is walked.
 
         `batch` and `errors` are those of `resolve_keys`, and so is what it raises.
         """
     def resolve_times(
         self, batch: _Table, *, side: Literal["left", "right"] = "left", errors: _Errors | None = None
     ) -> RecordBatch:
-        """Where times begin in queues: columns `topic` (utf8), `queue_id` (integers) and `time` in, a `RecordBatch` of
+        """Resolves times to queue offsets: columns `topic` (utf8), `queue_id` (integers) and `time` in, a `RecordBatch` of
         `queue_offset` (int64) out, a row for a row: what `Queue.offset_at` gives for the time and `side`, null where there
         is no such queue.
 

@@ -102,10 +102,10 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         """Queue offset of the message that comes next: one more than the last one's."""
     def offset_at(self, time: _Time, side: Literal["left", "right"] = "left") -> int:
         """Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset`
-        if there is none. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones,
-        too. Where the writer's clock was set back, several messages of the time follow an earlier one: the answer is the
-        first that the search sees, and a short stretch of such messages further back can be missed. `query` with `since`
-        and `until` misses none.
+        without such a message. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged
+        ones, too. Where the writer's clock was set back, several messages of the time follow an earlier one: the answer is
+        the first that the search sees, and a short stretch of such messages further back can be missed. `query` with
+        `since` and `until` misses none.
 
         `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and
         for another side.

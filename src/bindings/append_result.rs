@@ -11,7 +11,7 @@ use crate::format::Malformed;
 use crate::log::Appended;
 use crate::store::{self, PutStatus};
 
-/// What became of a message that was stored. Two that tell the same are equal.
+/// The result of an append. Two results with the same values are equal.
 #[pyclass(frozen, eq, hash, module = "mqstore")]
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct AppendResult(pub(super) store::AppendResult);

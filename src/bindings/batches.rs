@@ -118,18 +118,18 @@ impl Batches {
 
 #[pymethods]
 impl Batches {
-    /// How many messages the latest pass has skipped so far, because they were lost or are damaged:
-    /// always 0 with `errors="raise"`. A pass along the log counts a missing or damaged stretch as
-    /// the messages to which the queues lead there, and as one if none does. Messages that the log
-    /// no longer holds, and that a queue still counts, are not among them.
+    /// The number of messages that the latest pass has skipped so far, because they were lost or
+    /// are damaged: always 0 with `errors="raise"`. A pass along the log counts a missing or
+    /// damaged stretch as the messages to which the queues lead there, and as one if none does.
+    /// Messages that the log no longer holds, and that a queue still counts, are not among them.
     #[getter]
     fn skipped(&self, py: Python<'_>) -> u64 {
         self.latest(py).on_damage.skipped()
     }
 
-    /// Whether the latest pass has given all there is: it came to its end before a `limit`, no
-    /// message was skipped or raised an error, none expired meanwhile, and the open found no sign
-    /// of messages that are missing. False before the first pass.
+    /// True if the latest pass has returned all messages: it came to its end before a `limit`, no
+    /// message was skipped or raised an error, none expired during the pass, and the open found no
+    /// sign of messages that are missing. False before the first pass.
     #[getter]
     fn complete(&self, py: Python<'_>) -> bool {
         self.latest(py).is_complete()

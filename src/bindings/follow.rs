@@ -221,7 +221,7 @@ impl Store {
     /// `RuntimeWarning` names it with the topics of a similar name.
     ///
     /// The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for
-    /// never), and goes on when it is asked again. It ends when the store is closed. A store that
+    /// never), and continues when it is asked again. It ends when the store is closed. A store that
     /// another process writes to is looked at every 0.5 ms while messages come, and ever more
     /// rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
     ///

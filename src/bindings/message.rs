@@ -65,8 +65,8 @@ impl PinnedBytes for MessageBytes {
 ///
 /// A store gives it; `Message(topic, body, ...)` makes one for a test. Two messages are equal if
 /// their records are, byte for byte. A message pickles by value. Text that is not UTF-8 reads with
-/// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to deliver the bytes, or
-/// the file was shortened meanwhile.
+/// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to read the bytes, or
+/// the file was shortened.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Message(MessageBytes);
 
@@ -285,7 +285,7 @@ impl Message {
         call(py, "json", "loads", (self.decoded_body(py)?,), None)
     }
 
-    /// The whole record as it stands in the commit log: bytes.
+    /// The whole record as it is stored in the commit log: bytes.
     #[getter]
     fn raw<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
         self.0.read(|message| PyBytes::new(py, message.bytes()))
@@ -311,7 +311,7 @@ impl Message {
         })
     }
 
-    /// How `decoded_body` decompresses it: "zlib", "lz4", "zstd", or None.
+    /// The compression of the body, which `decoded_body` reverses: "zlib", "lz4", "zstd", or None.
     ///
     /// Raises `ValueError` for a kind of compression that RocketMQ does not have.
     #[getter]

@@ -157,9 +157,8 @@ impl MessageIterator {
 
 #[pymethods]
 impl MessageIterator {
-    /// How many messages were skipped, because they were lost or are damaged, among those that were
-    /// read so far; a few messages are read ahead. Always 0 in a store that was opened with
-    /// `errors="raise"`.
+    /// The number of messages that were skipped so far, because they were lost or are damaged; a
+    /// few messages are read ahead. Always 0 in a store that was opened with `errors="raise"`.
     #[getter]
     fn skipped(&self) -> u64 {
         self.on_damage.skipped()

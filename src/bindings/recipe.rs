@@ -8,9 +8,9 @@ use pyo3::types::{PyDict, PyTuple};
 /// The result of `__reduce__`: the function that pickle calls, and its arguments.
 pub(super) type Reduced<'py, T> = PyResult<(Bound<'py, PyAny>, T)>;
 
-/// What opens a reader again, in another process or later. A pickle holds it in place of an open
-/// store. It is one object for a store and everything that came from it, so that a pickle of
-/// several of them opens the store once.
+/// The path and options that open a reader again, in another process or later. A pickle holds it in
+/// place of an open store. It is one object for a store and everything that came from it, so that a
+/// pickle of several of them opens the store once.
 #[pyclass(frozen, module = "mqstore._native")]
 pub(super) struct Recipe {
     path: PathBuf,

@@ -15,8 +15,8 @@ use crate::check::{self, RepairRequest};
 use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
 
-/// Verifies a store, mends what can be mended, and verifies it again. By default it changes nothing
-/// and reports what it would change.
+/// Verifies a store, repairs it, and verifies it again. By default it changes nothing and reports
+/// what it would change.
 ///
 /// Queues, index and checkpoint are rebuilt from the log, as by `rebuild`, where one of them is
 /// wrong. Files that do not belong into the store, and settings that are no JSON, are moved into a
@@ -37,7 +37,7 @@ use crate::storage::{Env, RealEnv};
 /// put back.
 ///
 /// It may be called again after an error or a crash, with another `into`: no message is lost then.
-/// Readers beside it go on. `progress` is called with two ints, how many bytes of the log are done,
+/// Open readers continue. `progress` is called with two ints, how many bytes of the log are done,
 /// and of how many, in each pass: while it is verified, written, and verified again. Raises
 /// `LockedError` while a writer has the store, `StoreExistsError` if `into` is not empty,
 /// `ValueError` if it lies in a store, what `open` and `Store.verify` raise, and what `progress`
@@ -65,7 +65,7 @@ pub(super) fn repair<'py>(
     reports::repair_report(py, &report, &path)
 }
 
-/// Makes the queues, the index and the checkpoint of a store anew from its log, and verifies it
+/// Rebuilds the queues, the index and the checkpoint of a store from its log, and verifies it
 /// before and afterwards. By default it changes nothing and reports what it would change. Each
 /// queue keeps its offsets: entries of messages that have expired stay, and so does a queue without
 /// a message.
@@ -73,11 +73,11 @@ pub(super) fn repair<'py>(
 /// Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are
 /// gone, and nothing has recorded their sizes, those of a broker's defaults are made.
 ///
-/// It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which
-/// `repair` mends; if a part of the log is missing, because queue offsets would be given again; and
-/// if a message and a queue entry contradict each other about a place. The error says what to do.
-/// Queues of a topic that was deleted come back if the log still has its messages. It may be called
-/// again after an error or a crash, and readers beside it go on. `progress` is called as by
+/// It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged,
+/// which needs `repair`; if a part of the log is missing, because queue offsets would be given again;
+/// and if a message and a queue entry contradict each other about a place. The error says what to
+/// do. Queues of a topic that was deleted come back if the log still has its messages. It may be
+/// called again after an error or a crash, and open readers continue. `progress` is called as by
 /// `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open`
 /// and `Store.verify` raise, and what `progress` raises.
 #[pyfunction]

@@ -21,11 +21,12 @@ use crate::config::Errors;
 use crate::read::{self, GetRequest, KeyHit, OnDamage, QueryHits, StoredMessage};
 use crate::storage::Generation;
 
-/// The answer to `Store.get`: a sequence of Message, with what a consumer needs to go on.
+/// The answer to `Store.get`: a sequence of Message, with the status and offsets that a consumer
+/// needs for its next call.
 #[pyclass(frozen, extends = Tabular, module = "mqstore", sequence)]
 pub(super) struct GetResult {
     held: Py<PyTuple>,
-    /// How it ended, in RocketMQ's words: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`,
+    /// The status, by RocketMQ's name: FOUND, `NO_MATCHED_MESSAGE`, `MESSAGE_WAS_REMOVING`,
     /// `OFFSET_FOUND_NULL`, `OFFSET_OVERFLOW_BADLY`, `OFFSET_OVERFLOW_ONE`, `OFFSET_TOO_SMALL` or
     /// `NO_MESSAGE_IN_QUEUE`.
     #[pyo3(get)]
@@ -39,11 +40,11 @@ pub(super) struct GetResult {
     /// The queue's next offset: one more than its last.
     #[pyo3(get)]
     max_offset: i64,
-    /// Whether the messages lie so far from the log's end that memory is assumed not to hold them.
+    /// True if the messages are so far from the end of the log that they count as not cached.
     #[pyo3(get)]
     suggest_pulling_from_slave: bool,
-    /// How many messages were passed over because they were lost or are damaged: always 0 with
-    /// `errors="raise"`.
+    /// The number of messages that were skipped because they were lost or are damaged: always 0
+    /// with `errors="raise"`.
     #[pyo3(get)]
     skipped: u64,
 }
@@ -272,17 +273,17 @@ impl QueryResult {
 
 #[pymethods]
 impl QueryResult {
-    /// Whether these are all messages that match. False if the limit left messages out (`covers[0]`
-    /// then says where it starts), if a message that could match was passed over (`skipped`) or its
-    /// segment was removed meanwhile, and if `Store.recovery` is not complete.
+    /// True if these are all messages that match. False if the limit left messages out (`covers[0]`
+    /// then says where it starts), if a message that could match was skipped (`skipped`) or its
+    /// segment was removed during the query, and if `Store.recovery` is not complete.
     #[getter]
     fn complete(&self) -> bool {
         self.complete && self.hits.skipped() == 0
     }
 
-    /// How many places of the log were passed over, because a message that could match was lost
-    /// there, or, with `errors="skip"`, is damaged there; with those of the messages that reads of
-    /// the answer have passed over so far.
+    /// The number of places in the log that were skipped, because a message that could match was
+    /// lost there, or, with `errors="skip"`, is damaged there; with those of the messages that
+    /// reads of the answer have passed over so far.
     #[getter]
     fn skipped(&self) -> u64 {
         self.skipped + self.hits.skipped()

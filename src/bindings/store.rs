@@ -69,20 +69,20 @@ impl Store {
         self.handle.path().as_os_str()
     }
 
-    /// What it was opened with: "r", "r+", "a" or "x".
+    /// The mode of the open: "r", "r+", "a" or "x".
     #[getter]
     fn mode(&self) -> &'static str {
         self.handle.mode().name()
     }
 
-    /// Whether the store was closed.
+    /// True if the store was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.handle.is_closed()
     }
 
-    /// Let go of the store's files, after everything that was appended is in its queues and
-    /// durable. Messages that were read stay readable; calling it again does nothing.
+    /// Closes the store, after every appended message is in its queue and durable. Messages that
+    /// were read stay readable; calling it again does nothing.
     ///
     /// Raises `PoisonedError` or `StoreIOError` for what could not be done; the next open then
     /// recovers the store. If there is no room for what waits in the transient store pool
@@ -125,7 +125,7 @@ impl Store {
         Ok(self.handle.reader(py, Freshness::Log)?.physical_bounds().end)
     }
 
-    /// What this opening of the store found; what an earlier one lost is no part of it.
+    /// The findings of this open. Losses of an earlier open are not among them.
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         reports::recovery_report(py, self.handle.current_reader(py)?.recovery())
@@ -241,10 +241,10 @@ impl Store {
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
-    /// Where messages lie in the log: columns `topic` (utf8), `queue_id` and `queue_offset`
-    /// (integers) in, a `RecordBatch` of `physical_offset` (int64) and `store_size` (int32, bytes)
-    /// out, a row for a row, null where there is no such message, where it was lost, and where its
-    /// queue entry is damaged; the message itself is not read.
+    /// Resolves queue offsets to places in the log: columns `topic` (utf8), `queue_id` and
+    /// `queue_offset` (integers) in, a `RecordBatch` of `physical_offset` (int64) and `store_size`
+    /// (int32, bytes) out, a row for a row, null where there is no such message, where it was lost,
+    /// and where its queue entry is damaged; the message itself is not read.
     ///
     /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb,
     /// pandas. Raises `TypeError` if it does not, `ValueError` if a column is missing, of another
@@ -256,7 +256,7 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Which messages carry keys: columns `topic` and `key` (utf8) in, a `RecordBatch` of one
+    /// Resolves keys to messages: columns `topic` and `key` (utf8) in, a `RecordBatch` of one
     /// column `hits` out, a row for a row: a list of (`queue_id` int32, `queue_offset` int64,
     /// `physical_offset` int64, `store_size` int32) by physical offset; null if empty.
     ///
@@ -289,11 +289,11 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Where messages lie in the log by their ids: column `id` (utf8) in, a `RecordBatch` of
+    /// Resolves ids to places in the log: column `id` (utf8) in, a `RecordBatch` of
     /// `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where
     /// there is no such message. An id is what `message` takes: an offset id if a record starts
-    /// where it points, else the unique key of a message of a topic that has queues, of which the
-    /// first stored one counts. A stretch of the log that no index covers is walked.
+    /// where it points, else the unique key of a message of a topic that has queues; the first
+    /// message with this key counts. A stretch of the log that no index covers is walked.
     ///
     /// `batch` and `errors` are those of `resolve_keys`, and so is what it raises.
     #[pyo3(signature = (batch, *, errors=None))]
@@ -310,9 +310,9 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Where times begin in queues: columns `topic` (utf8), `queue_id` (integers) and `time` in, a
-    /// `RecordBatch` of `queue_offset` (int64) out, a row for a row: what `Queue.offset_at` gives
-    /// for the time and `side`, null where there is no such queue.
+    /// Resolves times to queue offsets: columns `topic` (utf8), `queue_id` (integers) and `time`
+    /// in, a `RecordBatch` of `queue_offset` (int64) out, a row for a row: what `Queue.offset_at`
+    /// gives for the time and `side`, null where there is no such queue.
     ///
     /// `time` holds timestamps with a timezone, or integers of ms since 1970. `batch` is anything
     /// that speaks Arrow. Raises `TypeError` if it does not, `ValueError` for another `side` and if

@@ -12,7 +12,8 @@ use super::record_batch::{RecordBatch, shown};
 use crate::arrow::{self, USAGE_COLUMNS};
 use crate::read::{self, UsageBy};
 
-/// What `Store.usage` counted, a `RecordBatch`, and what it could not count.
+/// The counts of `Store.usage`, a `RecordBatch`, and the parts of the log that could not be
+/// counted.
 #[pyclass(frozen, extends = RecordBatch, module = "mqstore")]
 pub(super) struct Usage {
     covers: Range<i64>,
@@ -32,7 +33,7 @@ impl Usage {
 
 #[pymethods]
 impl Usage {
-    /// Whether every message of the log was counted: nothing is `unread`.
+    /// True if every message of the log was counted: `unread` is empty.
     #[getter]
     fn complete(&self) -> bool {
         self.unread.is_empty()
@@ -45,8 +46,8 @@ impl Usage {
     }
 
     /// The stretches of the log in which messages were lost, are damaged, or are gone with their
-    /// segment, as pairs of physical offsets: the first byte, and the byte after the last. The
-    /// counts lack what stood there.
+    /// segment, as pairs of physical offsets: the first byte, and the byte after the last. Their
+    /// messages are not counted.
     #[getter]
     fn unread(&self) -> Vec<(i64, i64)> {
         self.unread.iter().map(|unread| (unread.start, unread.end)).collect()

@@ -186,7 +186,7 @@ impl Writer {
         Self::of(py, self.handle.clone(), Some(running_loop))
     }
 
-    /// Append messages in order in one call; gives their physical offsets, a row each, as
+    /// Appends messages in order in one call. Returns their physical offsets, a row each, as
     /// `Offsets`, which `fetch` takes as a column `physical_offset`.
     ///
     /// `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb,
@@ -260,8 +260,8 @@ impl Writer {
         append::check(py, &self.handle, rows, &defaults)
     }
 
-    /// Append a batch as a producer sends it, each of its messages as a record of its own; gives
-    /// their physical offsets as `Offsets`.
+    /// Appends a batch as a producer sends it, each message as its own record. Returns their
+    /// physical offsets as `Offsets`.
     ///
     /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages`
     /// makes it): body, flag and properties of each message. What they share is given as in
@@ -299,8 +299,8 @@ impl Writer {
         append::producer_batch(py, &self.handle, &common.message()?, properties, durable)
     }
 
-    /// Make everything appended so far durable; gives the physical offset up to which the log then
-    /// is.
+    /// Makes everything appended so far durable. Returns the physical offset up to which the log is
+    /// durable.
     ///
     /// Raises `PoisonedError` if the device refuses: what is not durable by then is lost.
     fn flush(&self, py: Python<'_>) -> PyResult<i64> {
