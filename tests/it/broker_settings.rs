@@ -213,8 +213,8 @@ fn where_neither_file_can_be_used_the_error_is_about_both() {
     for (file, backup, why) in [
         (Some("{"), Some("["), "the previous version is damaged, too"),
         (Some("{"), Some(""), "the file is empty"),
-        (Some("{"), None, "there is no .bak"),
-        (Some(""), None, "there is no .bak"),
+        (Some("{"), None, "there is no previous version (.bak)"),
+        (Some(""), None, "there is no previous version (.bak)"),
         (None, Some("{"), "not JSON"),
     ] {
         let error = load(file, backup, false).unwrap_err();
