@@ -28,7 +28,7 @@ pub use commit_log::{
     Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
     SequentialRead, StoredMessage, Watermarks,
 };
-pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntryCursor, QueueHandle, QueueTable, QueueTail, UnitCursor};
+pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntryCursor, QueueHandle, QueueTable, QueueTail, ScatteredEntryCursor};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};
 pub use index::{Candidate, Candidates, Chains, IndexFile, IndexFileState, IndexService, Indexed, KeptIndex, KeyLookup, Source};
 pub(crate) use index::{ChainItem, IndexPut};

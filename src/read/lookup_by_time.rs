@@ -12,7 +12,7 @@ use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::Round;
 use crate::interrupt;
-use crate::log::{ConsumeQueue, RecordCursor, UnitCursor};
+use crate::log::{ConsumeQueue, RecordCursor, ScatteredEntryCursor};
 use crate::read::message_reader::MessageReader;
 
 /// An end of the range of messages with one store time.
@@ -60,7 +60,7 @@ impl MessageReader {
             reader: self,
             topic,
             queue_id,
-            units: UnitCursor::new(Arc::clone(&queue)),
+            units: ScatteredEntryCursor::new(Arc::clone(&queue)),
             record: RecordCursor::default(),
             queue,
             start,
@@ -82,7 +82,7 @@ struct Lookup<'a> {
     topic: &'a str,
     queue_id: i32,
     queue: Arc<ConsumeQueue>,
-    units: UnitCursor,
+    units: ScatteredEntryCursor,
     record: RecordCursor,
     /// The queue's min offset.
     start: i64,

@@ -112,7 +112,7 @@ impl EntryCursor {
 /// A cursor for entries in random order. It keeps the files of the entries that it has read, because finding a file again costs as
 /// much as reading several entries. It shows the queue as it was at the creation of the cursor.
 #[derive(Debug)]
-pub struct UnitCursor {
+pub struct ScatteredEntryCursor {
     queue: Arc<ConsumeQueue>,
     /// The queue offsets of its messages.
     offsets: Range<i64>,
@@ -124,7 +124,7 @@ pub struct UnitCursor {
     last: usize,
 }
 
-impl UnitCursor {
+impl ScatteredEntryCursor {
     /// Creates a cursor over the current entries of the queue.
     pub fn new(queue: Arc<ConsumeQueue>) -> Self {
         let (offsets, in_files) = queue.extent();

@@ -19,6 +19,6 @@ mod consume_queue_store;
 
 pub use consume_queue::ConsumeQueue;
 pub use consume_queue_store::ConsumeQueueStore;
-pub use entry_cursor::{EntryCursor, UnitCursor};
+pub use entry_cursor::{EntryCursor, ScatteredEntryCursor};
 pub use queue_table::{QueueHandle, QueueTable};
 pub use tail::QueueTail;

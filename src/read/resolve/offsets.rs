@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::log::{QueueHandle, QueueTable, UnitCursor};
+use crate::log::{QueueHandle, QueueTable, ScatteredEntryCursor};
 use crate::read::message_reader::{MessageReader, Position};
 
 /// Files of queues that are kept mapped, about.
@@ -18,7 +18,7 @@ const NEAR: usize = 64;
 #[derive(Debug)]
 pub struct OffsetResolver<'a> {
     reader: &'a MessageReader,
-    queues: QueueTable<Option<UnitCursor>>,
+    queues: QueueTable<Option<ScatteredEntryCursor>>,
     /// Files that the cursors keep.
     files: usize,
     /// Stretches of the log whose segments are there, ascending, with others between them.
@@ -86,7 +86,9 @@ impl<'a> OffsetResolver<'a> {
             return Ok(known);
         }
         let queue = self.reader.queue(topic, queue_id)?;
-        Ok(self.queues.add(topic.as_bytes(), queue_id, queue.map(UnitCursor::new)))
+        Ok(self
+            .queues
+            .add(topic.as_bytes(), queue_id, queue.map(ScatteredEntryCursor::new)))
     }
 
     /// Keeps nothing of any queue, if that is much.
