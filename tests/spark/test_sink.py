@@ -171,7 +171,7 @@ def test_each_directory_that_a_job_makes_is_durable(tmp_path: Path, monkeypatch:
 
 
 def test_nothing_is_staged_inside_the_store(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="stagingPath is .* name a directory beside it"):
+    with pytest.raises(ValueError, match="stagingPath .* is inside .*: give a directory beside it"):
         writer(tmp_path / "store", stagingPath=str(tmp_path / "store" / "staging"))
     assert not list(tmp_path.iterdir())
 
@@ -381,7 +381,7 @@ def test_a_job_whose_store_was_replaced_is_refused(tmp_path: Path) -> None:
     again = writer(tmp_path / "store", jobId="orders")
     with pytest.raises(mqstore.NotAStoreError) as missing:
         again.commit([])
-    assert "put it back, or remove " in missing.value.__notes__[0]
+    assert "restore it, or remove " in missing.value.__notes__[0]
     for rows in (2, 50):
         with mqstore.open(tmp_path / "store", "a", mapped_file_size_commit_log=65536) as store:
             store.append_batch([b"another"] * rows, topic="orders")

@@ -77,7 +77,7 @@ class Snapshot:
         if whole and cached.store.min_physical_offset > self.start:
             raise mqstore.StoreError(
                 f"{self.path} starts at physical offset {cached.store.min_physical_offset} now, but started at {self.start} "
-                "where the job was planned: messages have expired since; start the job again"
+                "when the job was planned: messages have expired since; start the job again"
             )
         return cached.store
 
