@@ -78,7 +78,7 @@ class Figure:
                 f"<title>{escape(self.title)}</title>",
                 f"<metadata>{escape(json.dumps(facts), quote=False)}</metadata>",
                 f"<style>\n{STYLE.read_text(encoding='utf-8')}</style>",
-                f'<rect width="{WIDTH}" height="{height}" rx="6" class="paper"/>',
+                f'<rect width="{WIDTH}" height="{height}" rx="6" class="paper edge"/>',
                 *self._parts,
                 "</svg>\n",
             ]

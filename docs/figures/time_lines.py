@@ -89,7 +89,7 @@ MODES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def mode_facts(work: Path) -> dict[str, Any]:
+def mode_facts(work: Path, repeats: int = ROUNDS) -> dict[str, Any]:
     """Measures in each mode when an append returns, and when its message is committed, readable and durable."""
     modes = {}
     for name, (_, options) in MODES.items():
@@ -97,10 +97,10 @@ def mode_facts(work: Path) -> dict[str, Any]:
             store.append("orders", BODY)
             store.flush()
             rounds = []
-            for _ in range(ROUNDS):
+            for _ in range(repeats):
                 time.sleep(0.05)
                 rounds.append(one_append(store))
-            modes[name] = sorted(rounds, key=lambda each: each["readable"])[ROUNDS // 2]
+            modes[name] = sorted(rounds, key=lambda each: each["readable"])[repeats // 2]
     return {"seconds": modes}
 
 

@@ -79,9 +79,7 @@ def entries(nav: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def source(page: str) -> Path:
-    """Returns the file from which a page of the navigation is made."""
-    if page.startswith("api/"):
-        return Path(__file__)
+    """Returns the file from which a page of the navigation is made, unless it is one of the Python API."""
     return ROOT / OUTSIDE[page] if page in OUTSIDE else DOCS / page
 
 
@@ -119,6 +117,13 @@ def inline(figure: Path) -> str:
     return f'<figure markdown="0">\n{"".join(line.strip() for line in svg.splitlines())}\n</figure>'
 
 
+def style() -> str:
+    """Returns the style of the site. Its figures follow the colours of the page, not those of the system."""
+    figures = (DOCS / "figures" / "style.css").read_text(encoding="utf-8")
+    by_system, by_page = "@media (prefers-color-scheme: dark) {", '@media all { [data-md-color-scheme="slate"]'
+    return (DOCS / "site" / "site.css").read_text(encoding="utf-8") + figures.replace(by_system, by_page)
+
+
 def api_page(title: str, about: str, names: list[str]) -> str:
     """Returns a page of the Python API, as directives that mkdocstrings replaces."""
     return "\n\n".join([f"# {title}", about, *(f"::: mqstore.{name}" for name in names), ""])
@@ -129,19 +134,15 @@ def write_pages() -> None:
     shutil.rmtree(BUILD, ignore_errors=True)
     (PAGES / "api").mkdir(parents=True)
     pages = {page for _, page in entries(config()["nav"])}
-    settings = (DOCS / "site" / "zensical.toml").read_text(encoding="utf-8").splitlines(keepends=True)
-    absent = [f'"{page}"' for page in pages if not source(page).exists()]
-    (BUILD / "zensical.toml").write_text(
-        "".join(line for line in settings if not any(page in line for page in absent)), encoding="utf-8"
-    )
+    shutil.copyfile(DOCS / "site" / "zensical.toml", BUILD / "zensical.toml")
     for name, (title, about, names) in API.items():
         (PAGES / "api" / f"{name}.md").write_text(api_page(title, about, names), encoding="utf-8")
     for page in pages:
-        if page not in absent and not page.startswith("api/") and source(page).exists():
+        if not page.startswith("api/"):
             (PAGES / page).write_text(staged(source(page)), encoding="utf-8")
     for picture in DOCS.glob("*.svg"):
         shutil.copyfile(picture, PAGES / picture.name)
-    shutil.copyfile(DOCS / "site" / "site.css", PAGES / "site.css")
+    (PAGES / "site.css").write_text(style(), encoding="utf-8")
 
 
 def first_sentence(page: str) -> str:
@@ -162,8 +163,7 @@ def llms_txt() -> str:
             if not isinstance(value, str):
                 lines += ["", f"## {title}", ""]
             for name, page in section:
-                if (PAGES / page).exists():
-                    lines.append(f"- [{name}]({page.removesuffix('.md')}.html): {first_sentence(page)}")
+                lines.append(f"- [{name}]({page.removesuffix('.md')}.html): {first_sentence(page)}")
     return "\n".join(lines) + "\n"
 
 

@@ -48,6 +48,9 @@ TEXTS = """() => [...document.querySelectorAll("figure svg")].flatMap(svg => {
   });
   return faults;
 })"""
+#: The brightness of the paper of each figure, 0 to 255.
+FIGURES = """() => [...document.querySelectorAll("figure svg .paper")].map(paper =>
+  getComputedStyle(paper).fill.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0) / 3)"""
 #: The brightness of the page, 0 to 255.
 PAPER = "() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0) / 3"
 
@@ -113,6 +116,7 @@ def test_page_has_no_fault_and_no_sideways_scroll(address: str, watched: tuple[P
     assert page.evaluate(TEXTS) == []
     dark = page.evaluate("() => matchMedia('(prefers-color-scheme: dark)').matches")
     assert (page.evaluate(PAPER) < 80) == dark
+    assert all(10 < brightness < 80 if dark else brightness > 200 for brightness in page.evaluate(FIGURES))
 
 
 def test_no_link_inside_the_site_is_dead(address: str, browser: Browser) -> None:
