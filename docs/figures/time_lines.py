@@ -40,11 +40,11 @@ def followed(store: mqstore.Writer, queue_file: int, key: str) -> dict[str, floa
     end = result.physical_offset + result.wrote_bytes
     while len(seconds) < 4:
         now = time.perf_counter() - begin
-        if "dispatched" not in seconds and store.dispatched_offset >= end:
-            seconds["dispatched"] = now
         entry = os.pread(queue_file, 8, 20 * result.queue_offset)
         if "queue_file" not in seconds and entry == result.physical_offset.to_bytes(8, "big"):
             seconds["queue_file"] = now
+        if "dispatched" not in seconds and store.dispatched_offset >= end:
+            seconds["dispatched"] = now
         if store.flushed_offset >= end:
             seconds["durable"] = now
     return seconds
@@ -110,7 +110,8 @@ def one_append(store: mqstore.Writer) -> dict[str, float]:
     result = store.append("orders", BODY)
     seconds = {"returned": time.perf_counter() - begin}
     end = result.physical_offset + result.wrote_bytes
-    watermarks = {"committed": "committed_offset", "readable": "dispatched_offset", "durable": "flushed_offset"}
+    # The last first: what is readable by now is found to be committed by now.
+    watermarks = {"durable": "flushed_offset", "readable": "dispatched_offset", "committed": "committed_offset"}
     now = seconds["returned"]  # what the first look finds was done before the call returned
     while len(seconds) < 4:
         for event, watermark in watermarks.items():
