@@ -65,7 +65,7 @@ def draw(facts: dict[str, Any]) -> Figure:
         for below in facts["imports"][module]:
             figure.box(left + pitch * (order.index(below) + 0.5) - 2.5, y - 7.5, 5, 5, "ink", radius=2.5)
     figure.text(12, 44, "A dot: the module of this row imports that of this column. Columns", "small soft")
-    figure.text(12, 57, "are in the order of the rows; a line leads from a module to its column.", "small soft")
+    figure.text(12, 57, "are in the order of the rows; a line leads from a row to its column.", "small soft")
     figure.text(12, 70, "No dot is left of the lines: imports point down.", "small soft")
     for number, (name, text) in enumerate((("e", "faces"), ("a", "stores"), ("b", "files"), ("f", "foundations"))):
         figure.box(12 + 80 * number, 88, 10, 10, f"{name} edge", radius=1)

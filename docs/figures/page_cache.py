@@ -101,9 +101,9 @@ def draw(facts: dict[str, Any]) -> Figure:
             y += 16
         y += 20
     notes = (
-        "A strip is a file, from its first byte to its last. The height of a bar",
-        "is the share of pages in memory (mincore). Before each read the files",
-        f"were dropped. The system reads ahead {facts['read_ahead']:,} KiB here.",
+        "A strip is a file from its first byte to its last. The height of a bar",
+        "is the share of pages in memory (mincore). Before each read the",
+        f"files were dropped. The system reads ahead {facts['read_ahead']:,} KiB here.",
     )
     for number, note in enumerate(notes):
         figure.text(12, y + 13 * number, note, "small soft", measured=number == 2)

@@ -135,7 +135,7 @@ def words(outcome: dict[str, Any]) -> str:
 def draw(facts: dict[str, Any]) -> Figure:
     """Draws the questions in the order in which they are asked, and the outcome of each kind of open."""
     figure = Figure("recovery-decision", "Opening after a crash: what is decided")
-    figure.text(12, 42, "16 messages, of a killed writer. Each case is a copy with this damage.", "small soft")
+    figure.text(12, 42, "16 messages of a killed writer. Each case is a damaged copy.", "small soft")
     y = 54
     for number, case in enumerate(facts["cases"]):
         last = number == len(facts["cases"]) - 1

@@ -239,6 +239,6 @@ def draw_groups(facts: dict[str, Any]) -> Figure:
     figure.text(346, bottom + 16, duration(longest), "small soft end", measured=True)
     text = f"{facts['requests']} durable appends shared {facts['syncs']} syncs."
     figure.text(12, bottom + 38, text, "small", measured=True)
-    figure.text(12, bottom + 52, "Bars of one colour that end at the same line shared a sync: one thread", "small soft")
-    figure.text(12, bottom + 65, "syncs for all; appends that come during a sync wait for the next.", "small soft")
+    figure.text(12, bottom + 52, "Bars of one colour that end at one line shared a sync: a thread", "small soft")
+    figure.text(12, bottom + 65, "syncs for all. Appends that come during a sync wait for the next.", "small soft")
     return figure
