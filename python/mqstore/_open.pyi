@@ -53,10 +53,10 @@ def rebuild(
     Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are gone, and nothing has
     recorded their sizes, those of a broker's defaults are made.
 
-    It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which needs `repair`; if a
-    part of the log is missing, because queue offsets would be given again; and if a message and a queue entry contradict
-    each other about a place. The error says what to do. Queues of a topic that was deleted come back if the log still has
-    its messages. It may be called again after an error or a crash, and open readers continue. `progress` is called as by
+    It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged, which needs `repair`; if a part
+    of the log is missing, because queue offsets would be given again; and if a message and a queue entry contradict each
+    other about a place. The error says what to do. Queues of a topic that was deleted come back if the log still has its
+    messages. It may be called again after an error or a crash, and open readers continue. `progress` is called as by
     `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open` and `Store.verify`
     raise, and what `progress` raises.
     """
