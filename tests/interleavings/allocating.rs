@@ -91,7 +91,7 @@ fn the_reason_why_there_is_no_segment_reaches_the_thread_that_asked() {
 }
 
 #[test]
-fn a_request_that_races_with_the_end_is_answered_or_gets_the_cause_of_the_end() {
+fn a_request_that_races_with_the_end_is_answered_or_gets_its_cause() {
     explore(2, || {
         let served = Served::new(|| Ok(()));
         let request = served.ask(FOR_EVER);

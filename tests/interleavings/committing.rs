@@ -53,12 +53,12 @@ fn append_all(buffers: usize, patience: Option<Duration>, own: &'static [u64], o
 }
 
 #[test]
-fn an_append_that_waits_for_room_gets_it_and_writes_over_no_byte_that_waits() {
+fn an_append_that_waits_for_room_overwrites_no_pending_byte() {
     explore(2, || append_all(1, Some(FOR_EVER), &[2, 1, 2], None));
 }
 
 #[test]
-fn a_message_that_ends_where_the_ring_does_waits_for_no_more_than_it_needs() {
+fn a_message_ending_at_the_end_of_the_ring_waits_only_as_long_as_needed() {
     explore(2, || append_all(2, Some(FOR_EVER), &[3, 2, 3], None));
 }
 
@@ -68,7 +68,7 @@ fn two_threads_that_wait_for_room_both_get_it() {
 }
 
 #[test]
-fn where_no_thread_commits_two_threads_that_find_no_room_commit_themselves() {
+fn without_a_commit_thread_two_threads_without_room_commit_themselves() {
     explore(2, || append_all(1, None, &[2, 1], Some(&[1, 2])));
 }
 
@@ -91,7 +91,7 @@ fn a_flush_beside_the_committer_makes_durable_what_was_appended() {
 }
 
 #[test]
-fn an_append_whose_patience_ends_stores_nothing_and_leaves_the_next_one_its_room() {
+fn an_append_that_times_out_stores_nothing_and_leaves_its_room() {
     explore(2, || {
         let log = CommitLog::new(1, Some(SOON), || Ok(()));
         let committer = commits(&log);
@@ -108,7 +108,7 @@ fn an_append_whose_patience_ends_stores_nothing_and_leaves_the_next_one_its_room
 }
 
 #[test]
-fn a_commit_that_fails_is_told_to_every_thread_that_waits_for_room() {
+fn a_failed_commit_is_reported_to_every_thread_that_waits_for_room() {
     explore(2, || {
         let log = CommitLog::new(1, Some(FOR_EVER), || Err(Error::Closed));
         let committer = commits(&log);
@@ -124,7 +124,7 @@ fn a_commit_that_fails_is_told_to_every_thread_that_waits_for_room() {
 }
 
 #[test]
-fn of_two_threads_that_commit_the_second_writes_nothing_after_the_first_failed() {
+fn of_two_committing_threads_the_second_writes_nothing_after_a_failure() {
     static WRITES: AtomicUsize = AtomicUsize::new(0);
     explore(2, || {
         WRITES.store(0, Ordering::SeqCst);

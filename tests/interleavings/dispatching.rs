@@ -56,7 +56,7 @@ fn close(store: &Store, dispatcher: JoinHandle<()>) {
 }
 
 #[test]
-fn what_is_appended_is_dispatched_while_the_dispatcher_naps_and_when_it_sleeps() {
+fn appends_are_dispatched_while_the_dispatcher_naps_and_sleeps() {
     explore(3, || {
         let store = Arc::new(Store::default());
         let dispatcher = dispatches(&store);
@@ -67,7 +67,7 @@ fn what_is_appended_is_dispatched_while_the_dispatcher_naps_and_when_it_sleeps()
 }
 
 #[test]
-fn who_waits_and_helps_waits_for_no_message_that_the_dispatcher_has_missed() {
+fn a_waiter_that_helps_waits_for_no_message_that_the_dispatcher_missed() {
     explore(2, || {
         let store = Arc::new(Store::default());
         let dispatcher = dispatches(&store);

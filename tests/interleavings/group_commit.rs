@@ -112,7 +112,7 @@ fn threads_that_append_again_and_again_are_acknowledged_each_time() {
 }
 
 #[test]
-fn a_failed_sync_is_told_to_every_thread_that_waits() {
+fn a_failed_sync_is_reported_to_every_thread_that_waits() {
     explore(3, || {
         let outcomes = commit(2, &Log::new(|| Err(Error::Closed)));
         assert!(outcomes.iter().all(|wait| matches!(wait, Wait::Poisoned(Error::Closed))));

@@ -59,7 +59,7 @@ fn when_a_leader_ends_without_a_raise_a_thread_that_waits_leads() {
 }
 
 #[test]
-fn a_thread_that_is_to_lead_just_when_its_deadline_comes_lets_the_next_one_lead() {
+fn a_leader_at_its_deadline_hands_over_the_lead() {
     explore(3, || {
         let mark = Arc::new(Watermark::new(0));
         let first = lead(&mark);
@@ -73,7 +73,7 @@ fn a_thread_that_is_to_lead_just_when_its_deadline_comes_lets_the_next_one_lead(
 }
 
 #[test]
-fn a_thread_that_is_to_lead_just_when_another_one_raises_the_watermark_lets_the_next_one_lead() {
+fn a_leader_raced_by_another_raise_of_the_watermark_hands_over_the_lead() {
     explore(2, || {
         let mark = Arc::new(Watermark::new(0));
         let first = lead(&mark);
@@ -98,7 +98,7 @@ fn a_thread_that_only_waits_is_not_asked_to_lead() {
 }
 
 #[test]
-fn the_thread_that_completes_a_group_leads_however_long_the_others_would_wait_and_wakes_all_of_them() {
+fn the_thread_that_completes_a_group_leads_and_wakes_all_of_it() {
     explore(2, || {
         let mark = Arc::new(Watermark::new(0));
         let first = lead(&mark);

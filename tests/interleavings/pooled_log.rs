@@ -131,7 +131,7 @@ impl CommitLog {
         let mut room = PoolWait::default();
         while let Some(offset) = self.put(len, &room)? {
             self.wait_for_blocked(offset, &mut room)?;
-            self.let_others_go_on(offset);
+            self.let_others_run(offset);
         }
         Ok(())
     }
@@ -192,14 +192,14 @@ impl CommitLog {
             if matches!(wait, Wait::Poisoned(_)) {
                 yield_now();
             }
-            self.let_others_go_on(self.committer.wanted().get());
+            self.let_others_run(self.committer.wanted().get());
         }
     }
 
     /// A thread may ask for a commit of bytes that were just written and do not count as appended yet. The committer then
     /// retries.
     /// loom has to know that another thread must run first.
-    fn let_others_go_on(&self, wanted: i64) {
+    fn let_others_run(&self, wanted: i64) {
         if self.watermarks.committed.get() < wanted {
             yield_now();
         }

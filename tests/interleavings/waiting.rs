@@ -98,7 +98,7 @@ fn what_is_reached_before_a_poison_is_reached() {
 }
 
 #[test]
-fn a_thread_whose_deadline_comes_is_not_counted_any_more_and_keeps_no_other_from_its_wake() {
+fn a_timed_out_thread_is_not_counted_and_delays_no_other_wake() {
     explore(3, || {
         let mark = Arc::new(Watermark::new(0));
         let stays = waits(&mark, 1);

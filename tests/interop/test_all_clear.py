@@ -147,7 +147,7 @@ def differences(rocketmq: RocketMQ, stores: list[Verified], folder: Path) -> Ite
 
 
 @pytest.mark.parametrize("rocketmq", ["4.9.8", "5.3.3", "5.5.1"], indirect=True)
-def test_rocketmq_serves_every_message_of_a_damaged_store_that_verifies_as_ok(
+def test_rocketmq_serves_every_message_of_a_damaged_store_verified_as_ok(
     rocketmq: RocketMQ, of_the_table: list[Verified], proof: Proof, tmp_path: Path
 ) -> None:
     proof.way = "each damaged store, closed and crashed: where verify says ok, RocketMQ serves every message"
@@ -159,9 +159,7 @@ def test_rocketmq_serves_every_message_of_a_damaged_store_that_verifies_as_ok(
 
 
 @pytest.mark.parametrize("rocketmq", ["4.9.8", "5.3.3", "5.5.1"], indirect=True)
-def test_rocketmq_loses_messages_of_its_crashed_store_only_where_verify_says_so(
-    rocketmq: RocketMQ, proof: Proof, tmp_path: Path
-) -> None:
+def test_rocketmq_loses_messages_of_a_crash_only_where_verify_says_so(rocketmq: RocketMQ, proof: Proof, tmp_path: Path) -> None:
     proof.way = (
         "a killed broker's store without queues or their ends: RocketMQ loses messages where verify says so, and nowhere else"
     )

@@ -138,7 +138,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_readers_beside_a_broker_read_what_its_clients_were_told_of_and_nothing_else(tmp_path: Path) -> None:
+def test_readers_beside_a_broker_read_exactly_what_its_clients_stored(tmp_path: Path) -> None:
     with Session(tmp_path) as session:
         session.send()
         session.read()
@@ -232,7 +232,7 @@ def copy_with_other_sizes(path: Path) -> Geometry:
 
 
 @pytest.mark.parametrize("write", [write_small, write_as_a_broker, copy_with_other_sizes])
-def test_a_broker_serves_a_store_that_we_wrote_and_goes_on_with_it(write: Callable[[Path], Geometry], tmp_path: Path) -> None:
+def test_a_broker_serves_a_store_that_we_wrote_and_continues_it(write: Callable[[Path], Geometry], tmp_path: Path) -> None:
     path = tmp_path / "store"
     geometry = write(path)
     with Broker(path, geometry) as broker:

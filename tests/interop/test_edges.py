@@ -107,9 +107,7 @@ def test_the_byte_caps_of_a_get_are_rocketmqs(rocketmq: RocketMQ, tmp_path: Path
     compare_gets(asked, path, range(0, 3_000_000 // size // QUEUES, 5), [1, 8, 9, 32, 33, 1_000])
 
 
-def test_a_queue_file_of_which_every_message_expired_moves_our_min_offset_and_not_rocketmqs(
-    rocketmq: RocketMQ, tmp_path: Path
-) -> None:
+def test_an_expired_queue_file_moves_our_min_offset_and_not_rocketmqs(rocketmq: RocketMQ, tmp_path: Path) -> None:
     path = tmp_path / "store"
     write(path, rocketmq, GEOMETRY, [b"x" * 1_000] * MESSAGES)
     for segment in segments(path)[:10]:
@@ -140,7 +138,7 @@ def test_a_query_of_64_of_200_hits_is_rocketmqs(rocketmq: RocketMQ, tmp_path: Pa
         assert [message.physical_offset for message in store.query("orders", "hot", limit=None)] == hits
 
 
-def test_rocketmq_reads_entry_300_001_in_the_second_queue_file_of_its_own_size(rocketmq: RocketMQ, tmp_path: Path) -> None:
+def test_rocketmq_reads_entry_300_001_in_its_own_second_queue_file(rocketmq: RocketMQ, tmp_path: Path) -> None:
     path = tmp_path / "store"
     geometry = Geometry(segment=64 << 20, queue=6_000_000, slots=100, items=400)
     bodies = [b"%d" % number for number in range(300_002)]
@@ -193,9 +191,7 @@ def record(path: Path, offset: int) -> tuple[bytes, set[bytes]]:
     return bytes(stored[4:properties_at]), set(bytes(stored[properties_at + 2 :]).rstrip(b"\2").split(b"\2"))
 
 
-def test_delayed_messages_are_rocketmqs_byte_for_byte_but_for_the_order_of_properties_and_the_last_separator(
-    rocketmq: RocketMQ, tmp_path: Path
-) -> None:
+def test_delayed_messages_equal_rocketmqs_but_for_property_order(rocketmq: RocketMQ, tmp_path: Path) -> None:
     def put(level: int) -> Step:
         return {
             "op": "put",

@@ -75,7 +75,7 @@ def written(rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 @pytest.mark.parametrize("rocketmq", ["4.9.8", "5.3.3"], indirect=True)
 @pytest.mark.parametrize("damage", [lose_queues, lose_index, flip_queues_and_index])
-def test_rocketmq_reads_all_of_a_store_that_was_made_anew_and_goes_on(
+def test_rocketmq_reads_and_continues_a_rebuilt_store(
     rocketmq: RocketMQ, written: tuple[Path, Geometry, Dump], proof: Proof, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     source, geometry, before = written
@@ -103,7 +103,7 @@ def test_rocketmq_reads_all_of_a_store_that_was_made_anew_and_goes_on(
 
 
 @pytest.mark.parametrize("rocketmq", ["4.9.8", "5.3.3"], indirect=True)
-def test_rocketmq_reads_every_other_message_of_a_store_with_a_damaged_record(
+def test_rocketmq_reads_every_other_message_around_a_damaged_record(
     rocketmq: RocketMQ, written: tuple[Path, Geometry, Dump], proof: Proof, tmp_path: Path
 ) -> None:
     source, geometry, before = written

@@ -115,7 +115,7 @@ fn the_last_message_waits_until_its_properties_are_written() {
 }
 
 #[test]
-fn an_open_beside_a_broker_leaves_the_last_message_until_its_properties_are_written() {
+fn an_open_beside_a_broker_waits_for_the_last_messages_properties() {
     let mut broker = Broker::new();
     broker.put("orders", 50);
     broker.write();
@@ -162,7 +162,7 @@ fn another_message_where_the_last_one_was_is_an_error() {
 }
 
 #[test]
-fn a_log_of_which_nothing_is_left_is_an_error() {
+fn a_log_without_any_segment_left_is_an_error() {
     let mut broker = Broker::new();
     let last = broker.put("orders", 50);
     broker.write();
@@ -172,7 +172,7 @@ fn a_log_of_which_nothing_is_left_is_an_error() {
 }
 
 #[test]
-fn a_reader_goes_on_though_its_last_message_has_expired() {
+fn a_reader_continues_after_its_last_message_has_expired() {
     let mut broker = Broker::new();
     let reader = broker.reader();
     broker.roll();
@@ -318,7 +318,7 @@ fn found(reader: &MessageReader, keys: impl Iterator<Item = String>) -> usize {
 }
 
 #[test]
-fn keys_that_come_into_an_index_file_after_many_were_looked_for_in_it_are_found() {
+fn keys_added_to_an_index_file_after_many_lookups_in_it_are_found() {
     let dir = tempdir().unwrap();
     // A full file, and one of 101 keys.
     let (mut writer, _, reader) = with_keys(dir.path(), 500);

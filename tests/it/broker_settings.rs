@@ -106,7 +106,7 @@ fn names<'a>(topic_group: &'a ConsumerOffset, topics: &[&str]) -> (&'a str, &'a 
 }
 
 #[test]
-fn an_at_sign_in_a_name_is_told_by_the_topics_that_there_are() {
+fn an_at_sign_in_a_name_is_resolved_by_the_existing_topics() {
     let [plain, light]: [ConsumerOffset; 2] =
         [("a@b@c", false), ("%LMQ%a@b@%LMQ%c@@@d", true)].map(|(name, is_lmq)| ConsumerOffset {
             topic_group: name.to_owned(),
@@ -224,7 +224,7 @@ fn where_neither_file_can_be_used_the_error_is_about_both() {
 }
 
 #[test]
-fn a_database_in_place_of_the_file_is_refused_and_one_beside_it_is_told() {
+fn a_database_in_place_of_the_file_is_refused_and_a_second_one_reported() {
     let error = load(None, None, true).unwrap_err();
     assert!(
         matches!(&error, Error::Unsupported { path, .. } if path.ends_with("config/consumerOffsets")),

@@ -53,14 +53,14 @@ fn every_power_cut_keeps_what_was_acked() {
 }
 
 #[test]
-fn a_crash_inside_recovery_and_inside_the_recovery_after_it_recovers_to_the_same() {
+fn crashes_inside_nested_recoveries_recover_to_the_same_store() {
     let plan = Plan {
         longest: 40,
         one_in: 60,
         care: Care { deep: 2, one_in: 8 },
         without: None,
     };
-    let test = "a_crash_inside_recovery_and_inside_the_recovery_after_it_recovers_to_the_same";
+    let test = "crashes_inside_nested_recoveries_recover_to_the_same_store";
     let counts = assert_none_fails(test, seeds(1_000_000, 60), plan);
     let [two, three] = [0, 1].map(|deep: usize| counts.nested[deep].load(Ordering::Relaxed));
     println!("crash images: {two} inside a recovery, {three} inside the recovery of one of those");
@@ -83,7 +83,7 @@ fn a_call_of_a_recovery_that_fails_costs_nothing_after_the_next_one() {
 }
 
 #[test]
-fn a_call_that_fails_is_told_and_costs_nothing_that_was_acked() {
+fn a_failing_call_is_reported_and_costs_no_acknowledged_message() {
     let plan = Plan {
         longest: 8,
         one_in: 1,

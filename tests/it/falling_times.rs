@@ -74,7 +74,7 @@ fn with_falls(count: usize, falls: &[usize]) -> Vec<i64> {
 }
 
 #[test]
-fn a_query_from_a_time_on_finds_what_was_stored_before_the_clock_was_set_back() {
+fn a_query_since_a_time_finds_messages_from_before_the_clock_was_set_back() {
     let times = with_falls(100, &[70]);
     let (_dir, reader) = store(&times);
     for begin in (START..START + 100_000).step_by(500) {
@@ -106,7 +106,7 @@ fn a_lookup_by_time_finds_the_first_message_before_a_fall_and_after_it() {
 }
 
 #[test]
-fn a_stamp_does_not_cover_an_index_file_that_was_written_after_the_clock_was_set_back() {
+fn a_stamp_excludes_an_index_file_written_after_the_clock_was_set_back() {
     let times: Vec<i64> = (100..108).chain(50..58).map(|time| START + time).collect();
     let (dir, reader) = store(&times);
     drop(reader);
@@ -135,7 +135,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn whatever_the_clock_does_a_query_between_two_times_finds_what_a_full_pass_finds(
+    fn a_query_between_two_times_equals_a_full_scan_whatever_the_clock_does(
         steps in prop::collection::vec(prop_oneof![4 => 0..3_000_i64, 1 => -100_000..100_000_i64, 1 => -4_000..0_i64], 1..60),
         picks in prop::collection::vec((0..60_usize, 0..60_usize, -1..=1_i64, prop::option::of(0..20_usize)), 8),
     ) {
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_clock_does_the_message_before_the_one_of_a_time_was_stored_before_it(
+    fn the_message_before_a_times_first_one_is_older_whatever_the_clock_does(
         steps in prop::collection::vec(prop_oneof![4 => 0..3_000_i64, 1 => -100_000..100_000_i64], 1..60),
         picks in prop::collection::vec((0..60_usize, -1..=1_i64), 8),
     ) {

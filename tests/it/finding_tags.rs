@@ -68,7 +68,7 @@ fn tagged(reader: &MessageReader, topic: &str, tag: &str) -> Vec<i64> {
 }
 
 #[test]
-fn a_tag_is_found_by_the_index_that_holds_tags_and_without_it_by_walking_the_log() {
+fn a_tag_is_found_by_a_tag_index_and_otherwise_by_a_log_walk() {
     let dir = tempdir().unwrap();
     let messages: Vec<&[(&str, &str)]> = (0..600)
         .map(|n| match n % 100 {
@@ -120,7 +120,7 @@ fn a_tag_is_compared_itself_and_is_no_key() {
 }
 
 #[test]
-fn an_index_file_that_lacks_the_tag_of_its_first_or_last_message_is_not_asked_for_tags() {
+fn an_index_file_without_its_first_or_last_tag_is_not_searched_for_tags() {
     let message: &[(&str, &str)] = &[("TAGS", "paid"), ("KEYS", "k")];
     for sessions in [&[false, true][..], &[true, false], &[false, true, false]] {
         let dir = tempdir().unwrap();

@@ -83,7 +83,7 @@ fn index_files_of_another_store_hide_no_message() {
 }
 
 #[test]
-fn an_index_file_of_another_store_hides_no_message_where_all_messages_of_both_have_one_key_in_common() {
+fn a_foreign_index_file_with_one_common_key_hides_no_message() {
     let own = store("common k", b"body", MESSAGES);
     copy_index_files(store("common x", b"body", MESSAGES).path(), own.path(), 0);
     let reader = open(own.path());
@@ -92,7 +92,7 @@ fn an_index_file_of_another_store_hides_no_message_where_all_messages_of_both_ha
 }
 
 #[test]
-fn an_index_file_of_another_store_hides_no_message_where_the_first_of_the_log_has_expired() {
+fn a_foreign_index_file_hides_no_message_of_an_expired_log_start() {
     let own = own();
     let other = store("k", b"the body of a store in which other messages have expired", MESSAGES);
     copy_index_files(other.path(), own.path(), 0);
@@ -119,7 +119,7 @@ fn an_older_index_of_the_same_log_serves_up_to_its_end() {
 }
 
 #[test]
-fn an_index_of_messages_that_were_cut_from_the_log_hides_none_of_those_that_came_after_them() {
+fn an_index_of_messages_cut_from_the_log_hides_no_later_message() {
     let own = own();
     let other = tempdir().unwrap();
     let mut writer = StoreWriter::small(other.path());

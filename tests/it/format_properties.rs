@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn pairs_are_what_stands_between_the_separators(bytes in vec(prop_oneof![Just(1), Just(2), Just(3), Just(0x81), Just(0x82)], 0..60)) {
+    fn pairs_are_split_at_the_separators(bytes in vec(prop_oneof![Just(1), Just(2), Just(3), Just(0x81), Just(0x82)], 0..60)) {
         let segments = bytes.split(|byte| *byte == 2);
         let pairs = segments.filter_map(|segment| {
             let at = segment.iter().position(|byte| *byte == 1)?;

@@ -42,7 +42,7 @@ fn two_segments(root: &Path, size: u64) -> [i64; 2] {
 }
 
 #[test]
-fn two_segments_of_the_smallest_the_usual_and_the_largest_size_open_and_read() {
+fn two_segments_of_the_smallest_usual_and_largest_size_open_and_read() {
     for size in [MIN_SEGMENT_SIZE, GIB, MAX_SEGMENT_SIZE] {
         let dir = tempdir().unwrap();
         let offsets = two_segments(dir.path(), size);

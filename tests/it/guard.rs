@@ -115,7 +115,7 @@ fn two_mappings_of_one_file_are_lost_one_by_one() {
 }
 
 #[test]
-fn four_threads_meet_the_same_cut_and_each_is_told() {
+fn four_threads_meet_the_same_cut_and_each_gets_an_error() {
     install_guard().unwrap();
     let dir = TempDir::new().unwrap();
     let path = filled_file(dir.path(), "f", 64);
@@ -211,7 +211,7 @@ fn a_foreign_fault_reaches_the_handler_that_was_there_before() {
 }
 
 #[test]
-fn a_handler_that_repairs_its_own_faults_goes_on_doing_so() {
+fn a_handler_that_repairs_its_own_faults_keeps_repairing_them() {
     let done = child::run("guard::child_has_a_handler_that_repairs");
     assert!(done.status.success(), "{done:?}");
 }
@@ -235,18 +235,18 @@ fn a_sync_puts_the_guard_back_where_another_handler_replaced_it() {
 }
 
 #[test]
-fn without_the_guard_a_mapping_and_a_sync_leave_the_handlers_of_others_in_place() {
+fn without_the_guard_mappings_and_syncs_leave_foreign_handlers_in_place() {
     assert_eq!(child::run("guard::child_maps_without_the_guard").status.code(), Some(42));
 }
 
 #[test]
-fn a_handler_that_goes_as_it_came_leaves_the_guard_and_a_foreign_fault_ends_the_process_once() {
+fn a_restored_handler_leaves_the_guard_and_a_foreign_fault_ends_it_all() {
     let done = child::run("guard::child_has_a_handler_that_comes_and_goes");
     assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
 }
 
 #[test]
-fn two_handlers_that_replace_each_other_with_the_guard_between_them_end_the_process_once() {
+fn two_handlers_that_replace_each_other_around_the_guard_end_the_process() {
     let done = child::run("guard::child_has_handlers_above_and_below_the_guard");
     assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
     let calls = String::from_utf8_lossy(&done.stderr).matches(HANDED_BACK).count();

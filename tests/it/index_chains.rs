@@ -63,7 +63,7 @@ fn slot(image: &mut [u8], key_hash: i32) -> &mut [u8; 4] {
 }
 
 #[test]
-fn ten_colliding_keys_form_one_chain_newest_first_whose_slot_holds_the_last_item() {
+fn ten_colliding_keys_form_one_chain_newest_first_from_their_slot() {
     let keys = colliding_keys();
     let hash = index_key_hash("orders", &keys[0]);
     assert!(keys.iter().all(|key| index_key_hash("orders", key) == hash));
@@ -171,7 +171,7 @@ fn assert_answers_stay(root: &Path, what: &str, hot: &[i64]) {
 }
 
 #[test]
-fn chains_that_turn_back_leave_the_file_or_count_negative_time_end_and_cost_no_answer() {
+fn broken_index_chains_end_and_cost_no_answer() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let mut hot = Vec::new();

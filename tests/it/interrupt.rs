@@ -45,7 +45,7 @@ fn longest_silence(turn: Duration, total: Duration) -> Duration {
 }
 
 #[test]
-fn a_caller_is_asked_again_and_again_whether_the_turns_of_a_loop_are_short_or_long() {
+fn a_loop_checks_for_interrupts_whether_its_turns_are_short_or_long() {
     for turn in [0, 1, 10, 30] {
         let silence = longest_silence(Duration::from_millis(turn), Duration::from_millis(1500));
         // Asked every 50 ms. After short turns the clock is not looked at in each of the next 64.

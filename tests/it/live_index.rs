@@ -55,7 +55,7 @@ fn open(env: &CountingEnv, root: &Path, given: bool) -> MessageReader {
 }
 
 #[test]
-fn a_put_that_the_first_query_meets_halfway_costs_the_index_no_later_query() {
+fn a_put_seen_halfway_by_the_first_query_harms_no_later_query() {
     for (clean, given) in [(false, false), (false, true), (true, false), (true, true)] {
         let (before, after) = (tempdir().unwrap(), tempdir().unwrap());
         let old = store(before.path(), COUNT - 1, clean);
@@ -84,7 +84,7 @@ fn a_put_that_the_first_query_meets_halfway_costs_the_index_no_later_query() {
 }
 
 #[test]
-fn a_damaged_index_file_whose_header_stands_still_is_looked_at_once() {
+fn a_damaged_index_file_with_an_unchanged_header_is_checked_once() {
     let dir = tempdir().unwrap();
     store(dir.path(), COUNT, false);
     let path = only_index_file(dir.path());

@@ -144,7 +144,7 @@ fn only_the_last_file_may_be_shorter_and_none_longer() {
 }
 
 #[test]
-fn segments_without_a_byte_do_not_tell_the_length_of_the_others() {
+fn segments_without_a_byte_do_not_determine_the_length_of_the_others() {
     let dir = TempDir::new().unwrap();
     write_queue(dir.path(), 4096, &[0, 4096, 8192, 12288, 16384], 100);
     for start in [0, 8192, 12288] {
@@ -155,7 +155,7 @@ fn segments_without_a_byte_do_not_tell_the_length_of_the_others() {
 }
 
 #[test]
-fn a_log_that_starts_between_the_multiples_tells_where_each_segment_starts_and_ends() {
+fn segment_bounds_are_right_for_a_log_that_starts_between_multiples() {
     let dir = TempDir::new().unwrap();
     write_queue(dir.path(), 4096, &[100, 4196], 4096);
     let log = LogFiles::load(Arc::new(RealEnv::new()), dir.path(), None).unwrap();

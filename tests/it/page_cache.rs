@@ -126,7 +126,7 @@ fn a_scan_of_what_is_not_cached_leaves_the_page_cache_as_it_was() {
 }
 
 #[test]
-fn counting_and_verifying_what_is_not_cached_leave_the_page_cache_as_it_was() {
+fn counting_and_verifying_uncached_files_leave_the_page_cache_unchanged() {
     let dir = tempdir().unwrap();
     let path = dir.path().join("store");
     make(&path);

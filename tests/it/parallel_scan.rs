@@ -126,7 +126,7 @@ fn threads_give_what_one_gives_by_every_way_through_the_stores_of_brokers() {
 }
 
 #[test]
-fn threads_end_at_the_damage_at_which_one_ends_or_count_as_many_as_skipped() {
+fn threads_end_at_the_damage_where_one_ends_or_skip_as_many() {
     let lost = Damaged::new(&[3]);
     fs::remove_file(lost.path().join("commitlog").join(segment_name(2 * SEGMENT as u64))).unwrap();
     let lengths = Damaged::new(&[]);

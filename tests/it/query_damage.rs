@@ -107,7 +107,7 @@ fn a_query_that_its_limit_cut_says_so_and_covers_what_it_gives() {
 }
 
 #[test]
-fn a_query_of_a_log_that_was_cut_short_is_incomplete_with_and_without_an_index() {
+fn a_query_of_a_shortened_log_is_incomplete_with_and_without_an_index() {
     let store = Damaged::new(&[]);
     let last = store.offsets[699] / SEGMENT * SEGMENT;
     fs::remove_file(store.path().join("commitlog").join(segment_name(last as u64))).unwrap();
@@ -138,7 +138,7 @@ fn salvaged_with_its_index(damaged: &[i64]) -> Damaged {
 }
 
 #[test]
-fn a_salvage_of_messages_at_the_end_of_an_index_file_leaves_the_others_to_be_found() {
+fn a_salvage_at_the_end_of_an_index_file_leaves_its_other_keys_findable() {
     let ends = ends_of_index_files(&Damaged::new(&[]));
     assert!(!ends.is_empty());
     for end in ends {
@@ -167,7 +167,7 @@ fn a_salvage_of_messages_at_the_end_of_an_index_file_leaves_the_others_to_be_fou
 }
 
 #[test]
-fn a_damaged_head_at_the_end_of_an_index_file_is_told_to_those_who_ask_for_its_key_alone() {
+fn a_damaged_last_record_of_an_index_file_is_reported_for_a_single_key() {
     for end in ends_of_index_files(&Damaged::new(&[])) {
         let store = Damaged::new(&[]);
         store.put_length(end as usize, 7);
@@ -181,7 +181,7 @@ fn a_damaged_head_at_the_end_of_an_index_file_is_told_to_those_who_ask_for_its_k
 }
 
 #[test]
-fn damage_of_all_messages_of_an_index_file_that_is_gone_is_told() {
+fn damage_of_all_messages_of_a_removed_index_file_is_reported() {
     let store = Damaged::of(1000, &[]);
     let [first_file, last_file] = ends_of_index_files(&store)[..] else {
         panic!("not three index files");
@@ -222,7 +222,7 @@ fn ends_of_index_files(store: &Damaged) -> Vec<i64> {
 }
 
 #[test]
-fn a_query_raises_at_a_damaged_message_that_could_match_or_skips_and_counts_it() {
+fn a_query_raises_for_a_damaged_possible_match_or_skips_and_counts_it() {
     let store = Damaged::new(&DAMAGED);
     for with_index in [true, false] {
         if !with_index {
@@ -283,7 +283,7 @@ fn a_query_without_the_queue_of_a_message_believes_the_message() {
 }
 
 #[test]
-fn a_query_without_an_index_raises_at_lengths_that_cannot_be_right_and_is_led_past_them_by_the_queues() {
+fn a_query_without_index_raises_at_impossible_lengths_or_uses_the_queues() {
     let store = Damaged::new(&[]);
     fs::remove_dir_all(store.path().join("index")).unwrap();
     store.put_length(300, 7);
@@ -301,7 +301,7 @@ fn a_query_without_an_index_raises_at_lengths_that_cannot_be_right_and_is_led_pa
 }
 
 #[test]
-fn damage_before_the_newest_messages_that_a_limit_asks_for_does_not_concern_a_query() {
+fn damage_before_the_newest_hits_of_a_limit_does_not_concern_a_query() {
     let store = Damaged::new(&[]);
     store.put_length(300, 7);
     let tagged = |limit| QueryRequest {

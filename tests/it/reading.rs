@@ -306,7 +306,7 @@ fn the_memory_ratio_decides_the_limits_and_the_suggestion() {
 }
 
 #[test]
-fn a_message_whose_segment_is_gone_is_being_removed_and_min_offset_moves_past_it() {
+fn a_message_of_a_removed_segment_is_being_removed_and_min_offset_moves() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 700);
     writer.finish(true);
@@ -437,7 +437,7 @@ fn zeroed_entries_are_taken_from_the_log_again() {
 }
 
 #[test]
-fn a_clean_store_that_lacks_its_last_entries_gets_the_first_of_them_too() {
+fn a_clean_store_without_its_last_entries_gets_the_first_of_them_too() {
     let dir = tempdir().unwrap();
     let (writer, _) = plain(dir.path(), 120);
     writer.finish(true);
@@ -470,7 +470,7 @@ fn entries_ahead_of_the_log_are_left_out() {
 }
 
 #[test]
-fn a_reader_says_what_a_closed_store_lacks_of_its_log() {
+fn a_reader_names_the_missing_messages_of_a_closed_store() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 700);
     writer.finish(true);

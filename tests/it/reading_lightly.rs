@@ -90,7 +90,7 @@ fn read_all(reader: &Arc<MessageReader>) -> usize {
 }
 
 #[test]
-fn reading_every_golden_store_opens_nothing_for_writing_and_changes_no_byte_and_no_time() {
+fn reading_golden_stores_opens_nothing_for_writing_and_changes_nothing() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut messages = 0;
     for store in fs::read_dir(&golden)
@@ -265,7 +265,7 @@ fn a_log_without_an_index_is_walked_once_for_all_keys() {
 }
 
 #[test]
-fn a_walk_goes_on_without_a_copy_of_the_keys_before_it() {
+fn a_walk_continues_without_a_copy_of_the_keys_before_it() {
     const MESSAGES: usize = 150;
     const KEYS: usize = 16_000;
     let dir = tempdir().unwrap();

@@ -151,7 +151,7 @@ fn expect_answers(reader: &Arc<MessageReader>, offsets: &[i64], is_in_log: impl 
 }
 
 #[test]
-fn a_store_whose_segments_expire_while_it_is_opened_begins_with_those_that_are_left() {
+fn a_store_whose_segments_expire_during_its_open_begins_with_the_rest() {
     let dir = tempdir().unwrap();
     let intact = dir.path().join("intact");
     let segments = store(&intact, false).last().unwrap() / SEGMENT + 1;
@@ -305,7 +305,7 @@ fn a_queue_file_lost_after_others_is_damage_and_not_expiry() {
 }
 
 #[test]
-fn a_topic_that_is_deleted_under_a_reader_leaves_its_messages_to_be_found_by_place_and_key() {
+fn messages_of_a_topic_deleted_under_a_reader_are_found_by_place_and_key() {
     let dir = tempdir().unwrap();
     let offsets = store(dir.path(), true);
     let reader = open(dir.path());
@@ -368,7 +368,7 @@ fn pinned(path: &Path) -> usize {
 }
 
 #[test]
-fn a_reader_that_finds_segments_removed_keeps_none_of_them_on_the_disk_but_those_whose_messages_are_held() {
+fn a_reader_keeps_removed_segments_only_for_messages_that_are_held() {
     let dir = tempdir().unwrap();
     let offsets = store(dir.path(), true);
     let reader = open(dir.path());

@@ -148,7 +148,7 @@ fn expect_newest(store: &Store, reader: &MessageReader, bounds: &HitBounds, what
 }
 
 #[test]
-fn a_limit_gives_the_newest_hits_of_each_key_between_two_places_of_the_log() {
+fn a_limit_gives_the_newest_hits_of_each_key_between_two_log_offsets() {
     let store = Store::new();
     let offsets: Vec<i64> = store.by_key.values().flatten().copied().collect();
     let middle = (offsets.iter().min().unwrap() + offsets.iter().max().unwrap()) / 2;
@@ -168,7 +168,7 @@ fn a_limit_gives_the_newest_hits_of_each_key_between_two_places_of_the_log() {
 }
 
 #[test]
-fn a_limit_finds_the_hits_behind_records_that_have_a_key_of_the_same_hash() {
+fn a_limit_finds_hits_before_records_with_a_colliding_key() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, GEOMETRY.slots, 5000);
     // "Aa" and "BB" have one hash in Java.
@@ -236,7 +236,7 @@ fn a_limit_gives_the_newest_hit_where_its_index_item_names_a_wrong_place() {
 }
 
 #[test]
-fn a_limit_keeps_the_hit_that_two_index_files_share_where_an_item_of_the_older_one_names_a_wrong_place() {
+fn a_limit_keeps_a_shared_hit_despite_a_wrong_item_of_the_older_file() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::new(dir.path(), 1 << 20, 50, GEOMETRY.slots, GEOMETRY.items);
     let mut put = |keys: &str| writer.put("orders", 0, b"x", &[(property::KEYS, keys)]);

@@ -153,7 +153,7 @@ fn a_scan_skips_and_counts_what_was_lost_or_is_damaged_from_either_end() {
 }
 
 #[test]
-fn a_scan_raises_at_the_first_and_names_the_option_unless_the_store_is_opened_to_skip() {
+fn a_scan_raises_at_the_first_damage_unless_the_store_skips_damage() {
     for store in both() {
         let error = scan(&open(store.path())).next().unwrap().unwrap_err();
         assert!(helps_to_skip(&error), "{error}");
@@ -198,7 +198,7 @@ fn a_get_skips_and_counts_or_raises_and_names_the_option() {
 }
 
 #[test]
-fn records_at_given_places_are_skipped_and_counted_where_no_message_can_be_read() {
+fn unreadable_records_at_given_offsets_are_skipped_and_counted() {
     for store in both() {
         let reader = open(store.path());
         let offsets: Vec<i64> = store.offsets.iter().copied().chain([-1, 7, i64::MAX]).collect();
@@ -220,7 +220,7 @@ fn records_at_given_places_are_skipped_and_counted_where_no_message_can_be_read(
 }
 
 #[test]
-fn what_was_lost_has_no_position_and_neither_has_what_a_damaged_entry_names() {
+fn lost_messages_and_those_of_damaged_entries_have_no_position() {
     let store = Damaged::salvaged(&DAMAGED);
     let first = store.path().join("consumequeue/orders/0").join(segment_name(0));
     let mut bytes = fs::read(&first).unwrap();
@@ -293,7 +293,7 @@ fn keys_are_resolved_past_damaged_messages_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_missing_queue_file_and_a_missing_segment_are_skipped_as_a_whole_and_counted() {
+fn missing_queue_files_and_segments_are_skipped_whole_and_counted() {
     let store = Damaged::new(&[]);
     fs::remove_file(store.path().join("consumequeue/orders/0").join(segment_name(2000))).unwrap();
     fs::remove_file(store.path().join("commitlog").join(segment_name(2 * SEGMENT as u64))).unwrap();

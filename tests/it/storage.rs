@@ -108,7 +108,7 @@ fn a_file_opened_for_reading_cannot_be_written() {
 }
 
 #[test]
-fn pages_that_a_mapping_lets_go_are_the_same_when_they_are_asked_for_again() {
+fn pages_that_a_mapping_releases_are_the_same_when_they_are_read_again() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("f");
     fs::write(&path, [1; 16384]).unwrap();
@@ -261,7 +261,7 @@ fn the_clock_and_the_memory_are_this_machines() {
 }
 
 #[test]
-fn the_clock_is_never_earlier_than_a_reading_of_the_wall_clock_made_before() {
+fn the_clock_is_never_before_an_earlier_reading_of_the_wall_clock() {
     let until = std::time::Instant::now() + std::time::Duration::from_millis(50);
     while std::time::Instant::now() < until {
         let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;

@@ -48,7 +48,7 @@ fn says(error: &Error, words: &[&str]) {
 }
 
 #[test]
-fn an_entry_that_points_out_of_the_log_is_named_with_its_file_queue_and_place() {
+fn an_entry_that_points_out_of_the_log_is_named_with_file_and_place() {
     let dir = tempdir().unwrap();
     orders(dir.path(), true);
     let file = dir.path().join("consumequeue/orders/0").join(segment_name(1000));
@@ -103,7 +103,7 @@ fn an_entry_whose_segment_is_missing_names_the_entry_and_the_segment() {
 }
 
 #[test]
-fn no_error_of_a_read_advises_a_salvage_that_a_segment_prevents_that_is_missing_or_cut_short() {
+fn no_read_error_advises_a_salvage_that_a_missing_segment_prevents() {
     let gaps: [fn(&Path); 2] = [
         |segment| fs::remove_file(segment).unwrap(),
         |segment| fs::write(segment, b"").unwrap(),
@@ -147,7 +147,7 @@ fn expect_no_advice_of_a_salvage(make_gap: fn(&Path)) {
 }
 
 #[test]
-fn a_damaged_body_is_told_with_its_message_both_checksums_and_what_to_do() {
+fn a_damaged_body_is_reported_with_message_checksums_and_remedy() {
     let dir = tempdir().unwrap();
     let offsets = orders(dir.path(), true);
     let at = offsets[200];
@@ -195,7 +195,7 @@ fn stamped(root: &Path) -> Vec<i64> {
 }
 
 #[test]
-fn a_reader_of_a_crashed_store_whose_log_ends_before_its_own_stamp_says_that_messages_are_missing() {
+fn a_reader_warns_if_a_crashed_log_ends_before_its_own_stamp() {
     let last = COUNT as usize - 1;
     // The stamped message itself is damaged; and one before it, where a lost queue file makes the log be read again.
     for (damaged, lose_queue) in [(last, false), (last, true), (100, true)] {
@@ -270,7 +270,7 @@ fn a_reader_beside_a_live_writer_misses_nothing() {
 }
 
 #[test]
-fn a_segment_or_queue_file_size_that_the_files_contradict_is_a_wrong_option() {
+fn a_size_option_that_the_files_contradict_is_a_wrong_option() {
     let dir = tempdir().unwrap();
     orders(dir.path(), true);
     let cases = [

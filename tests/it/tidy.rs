@@ -34,7 +34,7 @@ fn a_module_imports_only_from_what_is_declared_above_it() {
 }
 
 #[test]
-fn a_room_re_exports_only_what_stands_outside_of_it() {
+fn a_room_re_exports_only_what_is_used_outside_of_it() {
     assert_none(&exports::unused(&Tree::of_this_repository()));
 }
 
@@ -44,7 +44,7 @@ fn every_module_is_declared_and_says_what_it_is() {
 }
 
 #[test]
-fn unsafe_stands_only_where_it_may_and_says_why_it_holds() {
+fn unsafe_is_only_where_it_may_be_and_says_why_it_holds() {
     assert_none(&habits::misplaced_unsafe(&Tree::of_this_repository()));
 }
 

@@ -179,7 +179,7 @@ fn a_segment_that_is_cut_short_is_listed_with_its_whole_records() {
 }
 
 #[test]
-fn a_segment_that_expires_meanwhile_is_no_damage_and_said() {
+fn a_segment_that_expires_concurrently_is_reported_and_not_as_damage() {
     let root = tempdir().unwrap();
     three_segments(root.path());
     let reader = open(root.path());

@@ -352,7 +352,7 @@ fn delay_levels_are_clamped_and_only_count_in_the_delay_topic() {
 }
 
 #[test]
-fn gv8e_a_pre_blank_is_valid_but_stands_for_no_message() {
+fn gv8e_a_pre_blank_is_valid_and_has_no_message() {
     cq_both_ways(CqUnit::PRE_BLANK, "00000000000000007fffffff0000000000000000");
     assert!(CqUnit::PRE_BLANK.is_pre_blank());
     assert!(!CqUnit::decode(&[0; 20]).is_valid());
@@ -617,7 +617,7 @@ fn gv16_batch_properties_are_separated_from_those_of_the_unit() {
 }
 
 #[test]
-fn gv17_properties_stand_in_hash_map_order() {
+fn gv17_properties_are_in_hash_map_order() {
     let keys = ["UNIQ_KEY", "WAIT", "TAGS", "KEYS", "CLUSTER", "MSG_REGION", "TRACE_ON"];
     assert_eq!(
         java_hash_map_order(&keys, 16),

@@ -347,7 +347,7 @@ fn a_topic_that_is_deleted_while_its_store_is_verified_has_no_hole() {
 }
 
 #[test]
-fn an_index_file_that_grows_while_a_crashed_store_is_verified_is_no_finding() {
+fn an_index_file_that_grows_during_a_verify_of_a_crash_is_no_finding() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
     let mut writer = StoreWriter::new(&root, 16384, 5, 100, 400);
@@ -418,7 +418,7 @@ fn a_settings_file_that_grows_after_it_was_listed_is_read_whole() {
 }
 
 #[test]
-fn of_a_thousand_findings_of_a_kind_the_last_counts_the_others_and_keeps_its_own_place() {
+fn the_thousandth_finding_of_a_kind_counts_the_rest_and_keeps_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
     crate::damage::bases::append(&root, mqstore::store::OpenMode::New, 0..24);

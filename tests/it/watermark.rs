@@ -80,7 +80,7 @@ fn only_those_whose_offset_is_reached_are_woken() {
 }
 
 #[test]
-fn waiting_threads_stand_by_offset_and_then_by_arrival() {
+fn waiting_threads_are_ordered_by_offset_and_then_by_arrival() {
     let mark = Arc::new(Watermark::new(0));
     let mut threads = Vec::new();
     for target in [30, 10, 20, 10] {
@@ -102,7 +102,7 @@ fn waiting_threads_stand_by_offset_and_then_by_arrival() {
 }
 
 #[test]
-fn poison_reaches_all_who_wait_for_more_now_and_later_and_the_first_cause_stays() {
+fn poison_reaches_all_present_and_later_waiters_with_its_first_cause() {
     let mark = Arc::new(Watermark::new(5));
     let waiting = {
         let mark = mark.clone();
@@ -192,7 +192,7 @@ fn many_who_wait_and_many_who_raise_all_come_through() {
 }
 
 #[test]
-fn one_of_those_who_wait_leads_and_another_one_after_it_until_nobody_waits() {
+fn one_waiter_leads_after_the_other_until_nobody_waits() {
     let mark = Watermark::new(0);
     let order = Mutex::new(Vec::<i64>::new());
     let first = mark.wait_or_lead(1, None).unwrap();
@@ -246,7 +246,7 @@ fn a_thread_that_only_waits_never_leads_and_does_not_keep_others_from_it() {
 }
 
 #[test]
-fn a_leader_that_is_wanted_just_when_its_time_is_up_lets_the_next_one_lead() {
+fn a_leader_wanted_at_its_deadline_lets_the_next_one_lead() {
     for round in 0..200 {
         let mark = Watermark::new(0);
         let first = mark.wait_or_lead(1, None).unwrap();

@@ -55,7 +55,7 @@ def test_it_takes_what_the_plain_store_takes() -> None:
     assert inspect.signature(mqstore.aio.open) == inspect.signature(mqstore.open)
 
 
-def test_thousands_of_tasks_share_few_syncs_and_no_thread_is_for_one_of_them(slow_sync: Path, path: Path) -> None:
+def test_thousands_of_tasks_share_few_syncs_and_need_no_thread_each(slow_sync: Path, path: Path) -> None:
     code = """
 async def main():
     store = mqstore.aio.Writer(prepared(flush_disk_type="SYNC_FLUSH"))
@@ -317,7 +317,7 @@ def test_loops_of_several_threads_may_use_one_store(path: Path) -> None:
         assert sorted(done) == list(range(2000))
 
 
-def test_a_loop_that_is_closed_while_its_tasks_wait_leaves_those_of_other_loops(slow_sync: Path, path: Path) -> None:
+def test_a_closed_loop_with_waiting_tasks_leaves_those_of_other_loops(slow_sync: Path, path: Path) -> None:
     code = """
 store = prepared()
 say(30)

@@ -417,7 +417,7 @@ def test_tasks_that_wait_for_messages_leave_the_threads_to_the_others(path: Path
     assert asyncio.run(main()) == [b"new"] * 100
 
 
-def test_a_task_that_follows_ends_when_nothing_has_come_for_a_while_or_the_store_is_closed(path: Path) -> None:
+def test_a_following_task_ends_after_its_timeout_or_with_the_store(path: Path) -> None:
     async def main() -> None:
         async with mqstore.aio.open(path, "r+") as store:
             following = await store.follow("orders", timeout=0.1)

@@ -318,7 +318,7 @@ def test_a_unique_key_is_found(store: mqstore.Store) -> None:
         ({"properties": {"": "v"}}, '"" = "v"'),
     ],
 )
-def test_a_refusal_tells_what_and_no_byte(store: mqstore.Store, fields: dict[str, Any], text: str) -> None:
+def test_a_refusal_names_the_value_and_no_byte(store: mqstore.Store, fields: dict[str, Any], text: str) -> None:
     arguments: dict[str, Any] = {"topic": "orders", "body": b""} | fields
     with pytest.raises(mqstore.IllegalMessageError) as raised:
         store.append(**arguments)
@@ -403,7 +403,7 @@ def test_a_prepared_or_rolled_back_message_takes_no_queue_offset(store: mqstore.
     assert store.message_at(results["prepared"].physical_offset).sys_flag == 0x4
 
 
-def test_a_checksum_of_a_whole_record_is_made_anew(store: mqstore.Store) -> None:
+def test_a_checksum_of_a_whole_record_is_computed_again(store: mqstore.Store) -> None:
     message = appended(store, properties={"__CRC32#": "1234567890", "a": "1"})
     assert list(message.properties) == ["a", "__CRC32#"]
     assert message.properties["__CRC32#"] != "1234567890"

@@ -237,7 +237,7 @@ def test_one_column_alone_is_no_table(store: mqstore.Store, rows: Any) -> None:
         store.append_batch(rows, "orders")
 
 
-def test_what_a_producer_raises_is_told(store: mqstore.Store) -> None:
+def test_an_error_of_a_producer_is_reported(store: mqstore.Store) -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"topic": ["t"], "body": [b""]})
         raise ZeroDivisionError("while producing")

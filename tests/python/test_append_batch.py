@@ -115,7 +115,7 @@ def test_rows_of_all_kinds_mix(store: mqstore.Store) -> None:
     ]
 
 
-def test_a_message_is_not_copied_to_another_topic_than_its_own_without_a_word(store: mqstore.Store) -> None:
+def test_a_message_is_not_copied_to_another_topic_silently(store: mqstore.Store) -> None:
     message = store.message_at(store.append("orders", b"x", queue_id=1).physical_offset)
     before = store.max_physical_offset
     for arguments in ({"topic": "copy"}, {"queue_id": 0}):
@@ -314,7 +314,7 @@ ROWS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("rows", ROWS)
-def test_rows_of_one_segment_stand_next_to_each_other_in_it(store: mqstore.Store, rows: str) -> None:
+def test_rows_of_one_segment_are_adjacent_in_it(store: mqstore.Store, rows: str) -> None:
     size = 1 << 20
     store.append("orders", b"x" * (size - 300))
     first, *_ = offsets = store.append_batch(ROWS[rows], one_segment=True)

@@ -190,7 +190,7 @@ def test_a_broken_file_is_an_error_that_says_where(store_with: Callable[..., mqs
         store.broker.delay_offsets()
 
 
-def test_the_file_before_is_read_as_a_broker_reads_it_and_told(store_with: Callable[..., mqstore.Store]) -> None:
+def test_the_backup_file_is_read_as_a_broker_reads_it_and_reported(store_with: Callable[..., mqstore.Store]) -> None:
     before = '{"offsetTable":{"a@g":{0:3}}}'
     for broken in ("", "{", "\0\0"):
         store = store_with(**{"consumerOffset_json": broken, "consumerOffset_json_bak": before})
@@ -243,6 +243,6 @@ def test_a_writer_sees_what_is_left_of_its_own_messages(tmp_path: Path) -> None:
         assert lags(store) == [("g", "a", 0, 1, 3)]
 
 
-def test_others_run_meanwhile(broker: Path, lets_others_run: Callable[[Callable[[], object]], bool]) -> None:
+def test_others_run_concurrently(broker: Path, lets_others_run: Callable[[Callable[[], object]], bool]) -> None:
     with mqstore.open(broker) as store:
         assert lets_others_run(store.broker.lag)

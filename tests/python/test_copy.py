@@ -88,7 +88,7 @@ def fallen(path: Path) -> Encoder:
     return made
 
 
-def test_store_times_are_kept_and_one_that_falls_is_raised_and_counted(tmp_path: Path) -> None:
+def test_store_times_are_kept_and_a_falling_one_is_raised_and_counted(tmp_path: Path) -> None:
     with mqstore.open(fallen(tmp_path / "store").path) as store:
         told = store.copy_to(tmp_path / "copy", geometry={})
         now = store.copy_to(tmp_path / "now", geometry={}, keep_store_time=False)

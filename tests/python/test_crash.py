@@ -114,7 +114,7 @@ def test_the_report_says_where_and_why_the_log_ends(golden: Path) -> None:
         assert "\n" not in repr(report)
 
 
-def test_a_reader_warns_of_a_crashed_store_that_lacks_what_its_own_checkpoint_vouches_for(tmp_path: Path) -> None:
+def test_a_reader_warns_if_a_crashed_store_is_behind_its_own_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x") as store:
         offsets = list(store.append_batch([b"body %d" % number for number in range(100)], "orders"))
@@ -136,7 +136,7 @@ def test_a_reader_warns_of_a_crashed_store_that_lacks_what_its_own_checkpoint_vo
         assert (report.log_end, report.queue_entries_ahead) == (offsets[99], 1)
 
 
-def test_a_crashed_store_that_is_damaged_below_what_was_flushed_is_refused_and_read_with_a_warning(tmp_path: Path) -> None:
+def test_a_crashed_store_damaged_below_its_mark_is_refused_and_read_warned(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x") as store:
         offsets = [store.append("orders", b"body %d" % number).physical_offset for number in range(100)]
@@ -210,7 +210,7 @@ def test_messages_that_no_queue_can_have_are_counted_as_refused(tmp_path: Path) 
         assert [message.body for message in store.query("orders", "k")] == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_message_appended_after_a_reading_of_the_clock_is_found_from_there(tmp_path: Path) -> None:
+def test_a_message_appended_after_a_clock_reading_is_found_from_that_time(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:
         for number in range(300):
             before = time.time_ns() // 1_000_000
@@ -220,7 +220,7 @@ def test_a_message_appended_after_a_reading_of_the_clock_is_found_from_there(tmp
             assert len(store.query("orders", f"k{number}", since=before)) == 1
 
 
-def test_a_reader_warns_of_a_closed_store_that_lacks_the_end_of_its_log(tmp_path: Path) -> None:
+def test_a_reader_warns_of_a_closed_store_without_the_end_of_its_log(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "store", segment_size=4096)
     offsets = [encoder.append("orders", b"x" * 100, keys=["all"]) for _ in range(100)]
     path = encoder.write()
@@ -260,7 +260,7 @@ def locked(path: Path) -> Iterator[None]:
         holder.stdin.close()
 
 
-def test_a_copy_of_a_store_in_use_holds_what_was_appended_before_if_its_log_was_copied_last(tmp_path: Path) -> None:
+def test_a_copy_of_a_store_in_use_is_whole_if_its_log_was_copied_last(tmp_path: Path) -> None:
     path, copy = tmp_path / "store", tmp_path / "copy"
     copy.mkdir()
 

@@ -153,6 +153,6 @@ store.close()
 """
 
 
-def test_an_append_that_meets_a_shortage_after_it_has_stored_its_message_says_so(tmp_path: Path) -> None:
+def test_an_append_that_runs_short_after_storing_its_message_says_so(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SHORTAGE, tmp_path / "store"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

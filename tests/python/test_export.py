@@ -427,7 +427,7 @@ def test_arguments_are_checked_before_anything_is_written(shop: Store, tmp_path:
         (b'{"topic":"t","body":"","colour":"red"}', '"colour" is no field'),
     ],
 )
-def test_a_line_that_is_no_message_is_named_and_nothing_of_its_batch_is_stored(tmp_path: Path, line: bytes, text: str) -> None:
+def test_a_line_that_is_no_message_is_named_and_its_batch_is_not_stored(tmp_path: Path, line: bytes, text: str) -> None:
     file = tmp_path / "in.jsonl"
     file.write_bytes(b'{"topic":"t","body":"YQ=="}\n%s\n' % line)
     with mqstore.open(tmp_path / "store", "x") as store:

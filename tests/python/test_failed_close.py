@@ -79,7 +79,7 @@ def assert_recovers(path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", WHILE_PYTHON_RUNS)
-def test_a_store_that_cannot_be_closed_when_it_is_dropped_tells_the_hook_for_unraisable_errors(tmp_path: Path, how: str) -> None:
+def test_a_dropped_store_that_cannot_be_closed_calls_the_unraisable_hook(tmp_path: Path, how: str) -> None:
     path = tmp_path / "store"
     printed, told = run(path, how)
     first, *_, last = told.splitlines()
@@ -92,7 +92,7 @@ def test_a_store_that_cannot_be_closed_when_it_is_dropped_tells_the_hook_for_unr
 
 
 @pytest.mark.parametrize("how", AT_THE_END)
-def test_a_store_that_cannot_be_closed_when_the_interpreter_ends_says_so_in_one_line(tmp_path: Path, how: str) -> None:
+def test_a_failed_close_at_interpreter_exit_prints_one_line(tmp_path: Path, how: str) -> None:
     path = tmp_path / "store"
     printed, told = run(path, how)
     assert told == (

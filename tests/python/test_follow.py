@@ -71,7 +71,7 @@ def two(path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[mqstore.St
                 yield writer, store
 
 
-def test_follow_gives_what_comes_and_ends_when_nothing_has_come_for_a_while(
+def test_follow_gives_new_messages_and_ends_after_its_timeout(
     two: tuple[mqstore.Store, mqstore.Store],
 ) -> None:
     writer, store = two
@@ -84,7 +84,7 @@ def test_follow_gives_what_comes_and_ends_when_nothing_has_come_for_a_while(
     assert bodies(following) == ["last"]
 
 
-def test_follow_begins_where_it_is_told_to(two: tuple[mqstore.Store, mqstore.Store]) -> None:
+def test_follow_begins_at_its_start_argument(two: tuple[mqstore.Store, mqstore.Store]) -> None:
     writer, store = two
     middle = store.topics["orders"].queues[0][1].store_time
     writer.append("orders", b"4", queue_id=0)
@@ -169,7 +169,7 @@ def test_a_closed_store_ends_the_iteration(two: tuple[mqstore.Store, mqstore.Sto
     "start",
     ["", "now", b"end", 1.5, [1], datetime(2026, 1, 1, tzinfo=UTC), {"orders": 1}, {("orders", 0): "a"}, {("orders",): 1}],
 )
-def test_a_start_that_is_none_is_refused(two: tuple[mqstore.Store, mqstore.Store], start: Any) -> None:
+def test_an_invalid_start_is_refused(two: tuple[mqstore.Store, mqstore.Store], start: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         two[1].follow(start=start)
 
@@ -227,7 +227,7 @@ def test_the_writing_process_follows_itself_in_each_mode(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_a_second_of_waiting_costs_few_wakes_and_a_hundredth_of_the_processor(path: Path, mode: Any) -> None:
+def test_a_second_of_waiting_costs_few_wakes_and_1_percent_of_processor(path: Path, mode: Any) -> None:
     seconds = 2
     with mqstore.open(path, mode) as store:
         following = store.follow(timeout=seconds)
@@ -281,7 +281,7 @@ def test_other_threads_run_while_one_waits(path: Path) -> None:
         assert turns > 50
 
 
-def test_a_fork_cannot_go_on_with_the_iteration_of_its_parent_and_begins_its_own(path: Path) -> None:
+def test_a_fork_cannot_continue_its_parents_iteration_and_begins_its_own(path: Path) -> None:
     with mqstore.open(path) as store:
         following = store.follow(start="earliest", timeout=0)
         next(following)

@@ -152,7 +152,7 @@ def absent(text: str) -> Any:
     return pytest.warns(RuntimeWarning, match=text)
 
 
-def test_absent_topic_is_named_once_with_the_nearest_and_followed_once_it_is_there(two: Any) -> None:
+def test_an_absent_topic_is_named_once_and_followed_once_it_exists(two: Any) -> None:
     writer, store = two
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -163,7 +163,7 @@ def passes(reader: mqstore.Store) -> dict[str, Callable[[], Callable[[], object]
 
 
 @pytest.mark.parametrize("kind", ["queue", "backward", "slice", "batches", "stream"])
-def test_a_pass_that_the_parent_began_does_not_go_on_in_a_fork(reader: mqstore.Store, kind: str) -> None:
+def test_a_scan_of_the_parent_does_not_continue_in_a_fork(reader: mqstore.Store, kind: str) -> None:
     begin = passes(reader)[kind]
     goes_on = begin()
     first = goes_on()
@@ -331,7 +331,7 @@ def test_an_append_whose_input_forks_stores_once(tmp_path: Path, by: str) -> Non
         assert stored == ([b"one", b"two", b"more"] if by in ("rows", "table") else [b"one", b"more"])
 
 
-def test_a_get_whose_callable_forks_does_not_go_on_in_the_child(reader: mqstore.Store) -> None:
+def test_a_get_whose_callable_forks_does_not_continue_in_the_child(reader: mqstore.Store) -> None:
     forks = Forks()
     got = forks.refused_in_child(lambda: reader.get("orders", 0, 0, where=forks))
     assert isinstance(got, mqstore.GetResult)
@@ -374,7 +374,7 @@ def test_a_table_that_forks_is_resolved_in_both_processes(reader: mqstore.Store,
 
 
 @pytest.mark.parametrize("call", ["wait_durable", "wait_dispatched"])
-def test_a_wait_whose_timeout_forks_does_not_go_on_in_the_child(path: Path, call: str) -> None:
+def test_a_wait_whose_timeout_forks_does_not_continue_in_the_child(path: Path, call: str) -> None:
     forks = Forks()
 
     class Timeout:
@@ -436,7 +436,7 @@ def test_a_signal_whose_handler_raises_ends_the_opening_of_a_reader(tmp_path: Pa
 
 
 @pytest.mark.parametrize("call", ["export('new.jsonl', ", "copy_to('new', "])
-def test_a_fork_that_ends_as_an_interpreter_does_leaves_the_files_that_its_parent_writes(path: Path, call: str) -> None:
+def test_a_fork_that_ends_normally_leaves_the_files_that_its_parent_writes(path: Path, call: str) -> None:
     code = f"""
 import os, sys, mqstore
 forks = []

@@ -27,7 +27,7 @@ def offsets(messages: mqstore.GetResult) -> list[int]:
     return [message.queue_offset for message in messages]
 
 
-def test_found_says_where_to_go_on(ten: Path) -> None:
+def test_found_names_the_next_position(ten: Path) -> None:
     with mqstore.open(ten) as store:
         result = store.get("orders", 0, 3, 4)
         assert (result.status, offsets(result), result.next_begin_offset) == ("FOUND", [3, 4, 5, 6], 7)

@@ -119,7 +119,7 @@ CALLS += ["path", "option", "attribute", "equal", "buffer"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
-def test_a_daemon_thread_inside_a_call_does_not_abort_the_end_of_the_interpreter(tmp_path: Path, call: str) -> None:
+def test_a_daemon_thread_inside_a_call_does_not_abort_interpreter_exit(tmp_path: Path, call: str) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:
         store.append_batch([b"x"] * 1000, "orders")
     for _ in range(3):

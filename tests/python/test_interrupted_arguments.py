@@ -176,7 +176,7 @@ MAPPINGS = ["append properties", "follow start", "scan properties"]
 
 
 @pytest.mark.parametrize("call", MAPPINGS)
-def test_signal_handler_that_raises_in_the_check_for_a_mapping_ends_the_call(
+def test_signal_handler_that_raises_in_the_mapping_check_ends_the_call(
     store: mqstore.Store, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The signal is raised in the check itself: code of the argument sends it, and Python runs the handler at once."""

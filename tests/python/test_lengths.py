@@ -234,7 +234,7 @@ def test_queues_of_one_file_each_correct_a_recorded_size(
     assert (path / "config" / "mqstore.json").read_text() == sizes
 
 
-def test_an_only_queue_file_that_is_cut_short_does_not_correct_the_recorded_size(tmp_path: Path) -> None:
+def test_a_shortened_only_queue_file_does_not_correct_the_recorded_size(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_consume_queue=QUEUE_FILE) as store:
         store.append("orders", b"x", queue_id=0)

@@ -154,7 +154,7 @@ def test_tasks_run_while_one_of_them_waits_for_the_lock(path: Path) -> None:
     assert asyncio.run(main()) == 2
 
 
-def test_a_task_that_is_cancelled_while_it_waits_for_the_lock_ends_before_the_lock_is_free(path: Path) -> None:
+def test_a_task_cancelled_in_its_wait_for_the_lock_ends_before_the_lock(path: Path) -> None:
     async def main() -> None:
         async with mqstore.aio.open(path, "a") as first:
             begun: list[mqstore.aio.Store] = []

@@ -67,7 +67,7 @@ def test_what_is_absent_is_none_or_empty(encoder: Encoder) -> None:
     assert (message.body, message.decoded_body, bytes(message.body_view)) == (b"",) * 3
 
 
-def test_ipv6_hosts_stand_in_brackets(encoder: Encoder) -> None:
+def test_ipv6_hosts_are_in_brackets(encoder: Encoder) -> None:
     encoder.append("orders", born_host="[2001:db8::1]:5", store_host="[2001:db8::2]:10911")
     message = only(encoder)
     assert (message.born_host, message.store_host) == ("[2001:db8::1]:5", "[2001:db8::2]:10911")

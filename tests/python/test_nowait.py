@@ -92,7 +92,7 @@ def test_a_future_is_done_when_append_would_return(
     assert completers() == []
 
 
-def test_thousands_in_flight_from_one_thread_are_completed_in_order_by_few_syncs(slow_sync: Path, path: Path) -> None:
+def test_thousands_of_futures_of_a_thread_complete_in_order_by_few_syncs(slow_sync: Path, path: Path) -> None:
     code = """
 store = prepared(flush_disk_type="SYNC_FLUSH")
 say(30)

@@ -68,7 +68,7 @@ def test_store_config_has_each_option_of_the_page_with_its_default() -> None:
     assert [(field.name, field.default) for field in fields] == [(row.name, row.default) for row in rows()]
 
 
-def test_the_options_that_open_takes_by_name_are_the_fields_of_store_config() -> None:
+def test_the_options_of_open_are_the_fields_of_store_config() -> None:
     fields = {field.name: field.type for field in dataclasses.fields(mqstore.StoreConfig)}
     assert _config.Options.__annotations__ == fields
     assert _config.RepairOptions.__annotations__ == {name: kind for name, kind in fields.items() if name != "recovery"}

@@ -192,7 +192,7 @@ def test_an_offset_that_was_never_appended_is_refused_at_once(store: mqstore.Sto
             getattr(store, wait)(offset)
 
 
-def test_a_unique_key_that_is_not_in_the_index_is_looked_for_in_the_log_on_request(store: mqstore.Store) -> None:
+def test_a_unique_key_missing_in_the_index_is_found_in_the_log_on_request(store: mqstore.Store) -> None:
     store.append("orders", b"x", unique_key="U-1")
     assert store.message("U-1").body == b"x"
     for typo in ("typo", "0" * 31 + "5"):
@@ -355,7 +355,7 @@ assert messages.skipped == int(sys.argv[2]), messages.skipped
 """
 
 
-def test_a_handler_that_takes_the_next_message_of_the_iteration_it_interrupts_is_refused(tmp_path: Path) -> None:
+def test_a_handler_that_continues_the_iteration_it_interrupts_is_refused(tmp_path: Path) -> None:
     body = b"twenty bytes of body"
     # The iteration passes over damaged bodies. A fast machine needs more of them before it looks for a signal.
     for count in (100_000, 400_000, 1_600_000):

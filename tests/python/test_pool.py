@@ -106,7 +106,7 @@ def test_a_queue_that_is_held_grows_with_each_append(store: mqstore.Store) -> No
         assert (len(queue), queue.max_offset, queue[number].body) == (number + 1, number + 1, b"%d" % number)
 
 
-def test_another_process_sees_what_was_committed_and_after_a_flush_everything(path: Path, store: mqstore.Store) -> None:
+def test_another_process_sees_committed_bytes_and_after_a_flush_everything(path: Path, store: mqstore.Store) -> None:
     store.append_batch([b"1", b"2"], "orders")
     assert read_by_another_process(path) == []
     # A read of this process commits.
@@ -176,7 +176,7 @@ def test_tasks_append_durably_to_a_pool(path: Path) -> None:
         assert sorted(bodies(store)) == sorted([*(b"%d" % n for n in range(200)), b"last"])
 
 
-def test_stats_tell_of_the_pool_and_only_where_there_is_one(path: Path, store: mqstore.Store) -> None:
+def test_stats_have_a_pool_only_if_there_is_one(path: Path, store: mqstore.Store) -> None:
     stats = store.stats()
     assert (stats.available_buffer_nums, stats.is_transient_store_pool_low, stats.buffer_waits) == (3, False, 0)
     store.append("orders", b"x" * 20 * KIB)
@@ -249,7 +249,7 @@ def test_a_value_that_an_option_cannot_have_is_named_and_nothing_is_made(
     assert not path.exists()
 
 
-def test_a_pool_that_does_not_fit_into_memory_is_refused_and_nothing_is_made(path: Path) -> None:
+def test_a_pool_larger_than_memory_is_refused_and_nothing_is_made(path: Path) -> None:
     too_large = {"transient_store_pool_size": 1, "transient_store_pool_buffer_size": 1 << 62}
     with pytest.raises(mqstore.StoreIOError, match="transient store pool"):
         mqstore.open(path, "x", transient_store_pool_enable=True, **too_large)
@@ -584,7 +584,7 @@ print(flushed, ends[-1])
 """
 
 
-def test_an_interpreter_that_ends_while_a_daemon_thread_appends_keeps_what_a_killed_one_keeps(path: Path) -> None:
+def test_an_exit_during_a_daemon_threads_append_keeps_what_a_kill_keeps(path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", DAEMON, path], timeout=120, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     flushed, last = map(int, ended.stdout.split())
@@ -594,7 +594,7 @@ def test_an_interpreter_that_ends_while_a_daemon_thread_appends_keeps_what_a_kil
         assert store.recovery.log_end >= max(flushed, last - CAPACITY)
 
 
-def test_readers_of_other_processes_see_whole_messages_of_a_log_that_is_being_committed(path: Path) -> None:
+def test_other_processes_see_whole_messages_of_a_log_during_commits(path: Path) -> None:
     chance, over = random.Random(1), threading.Event()
     filler = chance.randbytes(20_000)
     pool = POOL | {"transient_store_pool_buffer_size": 4096, "commit_interval_commit_log": 1}
@@ -675,5 +675,5 @@ assert status == 0, status
 """
 
 
-def test_a_child_that_was_forked_inside_an_append_does_not_unmap_the_pool_of_its_parent(tmp_path: Path) -> None:
+def test_a_child_forked_inside_an_append_keeps_its_parents_pool_mapped(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FORKED_IN_A_HANDLER, tmp_path / "store"], check=True, timeout=120)

@@ -97,7 +97,7 @@ store.close()
     pool_test(stalled_write, path, code)
 
 
-def test_a_commit_that_finds_no_room_keeps_what_waits_and_a_failed_one_says_what_is_lost(stalled_write: Path, path: Path) -> None:
+def test_a_commit_without_room_keeps_pending_bytes_and_names_lost_ones(stalled_write: Path, path: Path) -> None:
     code = """
 store = opened()
 store.append("orders", b"waits")
@@ -125,7 +125,7 @@ with mqstore.open(path, "r+") as store:
     pool_test(stalled_write, path, code)
 
 
-def test_a_close_that_finds_no_room_keeps_what_waits_and_may_be_called_again(stalled_write: Path, path: Path) -> None:
+def test_a_close_that_finds_no_room_keeps_pending_bytes_and_is_repeatable(stalled_write: Path, path: Path) -> None:
     code = """
 store = opened()
 store.append("orders", b"waits")

@@ -31,7 +31,7 @@ def store(mqstore_stores: Callable[..., mqstore.Store]) -> mqstore.Store:
     return mqstore_stores(mapped_file_size_commit_log=65_536, max_message_size=20_000)
 
 
-def test_each_message_of_a_batch_is_a_record_of_its_own_with_what_the_batch_says_of_all(store: mqstore.Store) -> None:
+def test_each_message_of_a_batch_is_a_record_with_the_batchs_properties(store: mqstore.Store) -> None:
     born = datetime(2026, 1, 2, tzinfo=UTC)
     for given in (BY_ROCKETMQ, bytearray(BY_ROCKETMQ), memoryview(BY_ROCKETMQ)):
         offsets = store.append_producer_batch(
@@ -101,7 +101,7 @@ def test_of_a_batch_that_is_refused_nothing_is_stored(
     assert "orders" not in store.topics
 
 
-def test_a_batch_of_a_wrong_type_or_into_a_store_that_cannot_be_written_is_refused(store: mqstore.Store) -> None:
+def test_a_batch_of_a_wrong_type_or_for_an_unwritable_store_is_refused(store: mqstore.Store) -> None:
     wrong: Any = "text"
     with pytest.raises(TypeError, match="a body is bytes or a buffer of bytes, not str"):
         store.append_producer_batch("orders", wrong)

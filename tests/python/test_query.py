@@ -100,7 +100,7 @@ def test_a_query_is_bounded_by_times_half_open_and_exact_to_the_ms(hundred: mqst
 
 
 @pytest.mark.parametrize("convert", [int, lambda ms: datetime.fromtimestamp(ms / 1000, UTC)])
-def test_a_query_that_ends_before_it_begins_is_refused_and_both_times_are_named(
+def test_an_inverted_time_range_of_a_query_is_refused_with_both_times(
     hundred: mqstore.Store, convert: Callable[[int], datetime | int]
 ) -> None:
     begin, end = convert(1_600_000_000_001), convert(1_600_000_000_000)

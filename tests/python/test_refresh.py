@@ -105,7 +105,7 @@ def test_a_refresh_shows_new_messages_to_what_came_from_the_store(store: mqstore
     assert store.refresh() == 0
 
 
-def test_a_refresh_follows_the_log_into_new_segments_queue_files_and_index_files(store: mqstore.Store, writer: Writer) -> None:
+def test_a_refresh_follows_the_log_into_new_files_of_each_family(store: mqstore.Store, writer: Writer) -> None:
     queue = store.topics["orders"].queues[0]
     for number in range(20):
         writer.run(f"[store.append('orders', b'x' * 200, keys=['k%d' % n]) for n in range({number} * 50, {number} * 50 + 50)]")
@@ -118,7 +118,7 @@ def test_a_refresh_follows_the_log_into_new_segments_queue_files_and_index_files
     assert len(store.scan(topics="orders").to_arrow()) == 1002
 
 
-def test_index_files_of_messages_past_a_refresh_are_used_after_the_next_one(path: Path) -> None:
+def test_index_files_past_a_refresh_are_used_after_the_next_one(path: Path) -> None:
     sizes = {"mapped_file_size_commit_log": 65536, "max_hash_slot_num": 50, "max_index_num": 100}
     with mqstore.open(path, "x", **sizes) as writer, mqstore.open(path) as store:  # type: ignore[arg-type]
 
@@ -143,9 +143,7 @@ def test_a_refresh_of_an_empty_store_shows_its_first_messages(path: Path, writer
         assert bodies(store.topics["orders"].queues[0]) == ["a"]
 
 
-def test_a_refresh_goes_on_after_its_writer_was_closed_and_another_one_has_made_the_next_segments(
-    path: Path, store: mqstore.Store, writer: Writer
-) -> None:
+def test_a_refresh_continues_into_segments_of_the_next_writer(path: Path, store: mqstore.Store, writer: Writer) -> None:
     queue = store.topics["orders"].queues[0]
     for round in range(4):
         writer.end()
@@ -156,9 +154,7 @@ def test_a_refresh_goes_on_after_its_writer_was_closed_and_another_one_has_made_
         assert len(bodies(queue)) == len(queue)
 
 
-def test_a_segment_that_was_made_ahead_is_not_expired_when_its_writer_removes_it(
-    path: Path, store: mqstore.Store, writer: Writer
-) -> None:
+def test_a_segment_made_ahead_is_not_expired_when_its_writer_removes_it(path: Path, store: mqstore.Store, writer: Writer) -> None:
     while len(list((path / "commitlog").iterdir())) < 2:
         time.sleep(0.001)
     queue = store.topics["orders"].queues[0]
@@ -180,7 +176,7 @@ def test_a_refresh_of_a_store_of_this_process_finds_nothing_to_do(path: Path) ->
         assert bodies(store.topics["orders"].queues[0]) == ["a"]
 
 
-def test_a_killed_writer_costs_nothing_and_the_next_one_goes_on(path: Path, store: mqstore.Store, writer: Writer) -> None:
+def test_a_killed_writer_costs_nothing_and_the_next_one_continues(path: Path, store: mqstore.Store, writer: Writer) -> None:
     writer.append("orders", "c")
     os.kill(writer.process.pid, signal.SIGKILL)
     writer.process.wait()
@@ -192,9 +188,7 @@ def test_a_killed_writer_costs_nothing_and_the_next_one_goes_on(path: Path, stor
     assert bodies(store.topics["orders"].queues[0]) == ["a", "b", "c", "d"]
 
 
-def test_messages_that_the_next_writer_has_cut_are_an_error_and_not_mixed_with_others(
-    path: Path, store: mqstore.Store, writer: Writer
-) -> None:
+def test_messages_that_the_next_writer_cut_are_an_error_and_not_mixed(path: Path, store: mqstore.Store, writer: Writer) -> None:
     writer.append("orders", "c")
     store.refresh()
     last = store.topics["orders"].queues[0][2]

@@ -111,7 +111,7 @@ def test_every_reading_call_answers_when_files_go_under_a_reader(
         all_calls(store, starts)
 
 
-def test_the_first_pull_after_retention_moves_on_and_the_next_one_is_too_small(encoder: Encoder) -> None:
+def test_the_first_pull_after_retention_moves_and_the_next_is_too_small(encoder: Encoder) -> None:
     with mqstore.open(encoder.path) as store:
         remove_oldest_segments(encoder.path)
         first = store.get("orders", 0, 0)
@@ -131,7 +131,7 @@ def test_a_query_says_that_what_it_missed_is_gone(encoder: Encoder) -> None:
         assert (len(there), there.complete, there.covers[0]) == (1, True, 2 * SEGMENT)
 
 
-def test_a_queue_file_that_is_removed_takes_its_entries_along_until_the_next_open(tmp_path: Path) -> None:
+def test_a_removed_queue_file_hides_its_entries_until_the_next_open(tmp_path: Path) -> None:
     sizes = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 2000}
     with mqstore.open(tmp_path / "store", mode="x", **sizes) as store:
         for _ in range(250):

@@ -41,7 +41,7 @@ def damage_a_body(path: Path) -> tuple[str, int, int, int]:
     return place
 
 
-def test_a_rebuild_makes_queues_index_and_checkpoint_anew(path: Path) -> None:
+def test_a_rebuild_makes_queues_index_and_checkpoint_again(path: Path) -> None:
     before = messages(path)
     for gone in ("consumequeue", "index"):
         shutil.rmtree(path / gone)
@@ -77,7 +77,7 @@ def test_a_rebuild_refuses_a_damaged_log_and_says_what_to_do(path: Path) -> None
     assert contents(path) == before
 
 
-def test_a_repair_is_a_dry_run_unless_it_is_told_otherwise(path: Path) -> None:
+def test_a_repair_is_a_dry_run_by_default(path: Path) -> None:
     shutil.rmtree(path / "consumequeue")
     before = contents(path)
     report = mqstore.repair(path)
@@ -135,7 +135,7 @@ def test_a_repair_that_makes_no_copy_names_none(path: Path, tmp_path: Path) -> N
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_repaired_copy_has_a_missing_segment_and_keeps_every_other_offset(path: Path, tmp_path: Path) -> None:
+def test_a_repaired_copy_with_a_missing_segment_keeps_every_other_offset(path: Path, tmp_path: Path) -> None:
     sorted((path / "commitlog").iterdir())[1].unlink()
     with mqstore.open(path, errors="skip") as store:
         before = {
@@ -165,7 +165,7 @@ def test_a_repair_into_another_directory_leaves_the_store_as_it_is(path: Path, t
         mqstore.repair(path, into=into, dry_run=False)
 
 
-def test_what_cannot_be_mended_is_left_and_told(path: Path) -> None:
+def test_what_cannot_be_repaired_is_left_and_reported(path: Path) -> None:
     (path / "commitlog" / f"{16384:020}").unlink()
     before = contents(path)
     report = mqstore.repair(path, dry_run=False)

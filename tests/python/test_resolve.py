@@ -222,7 +222,7 @@ def status(name: str) -> int:
     return int(next(line for line in lines if line.startswith(name)).split()[1]) << 10
 
 
-def test_a_million_offsets_with_nulls_in_every_column_resolve_as_the_queues_say(store: mqstore.Store) -> None:
+def test_a_million_offsets_with_nulls_resolve_as_the_queues_say(store: mqstore.Store) -> None:
     rows = 1_000_000
     places = {
         (topic, queue.queue_id, message.queue_offset): message.physical_offset
@@ -338,7 +338,7 @@ def test_fetch_where_no_record_starts_is_not_found(store: mqstore.Store, starts:
         pa.table(fetched)
 
 
-def test_offsets_that_pandas_made_floats_for_the_sake_of_a_null_are_offsets(store: mqstore.Store, starts: list[int]) -> None:
+def test_offsets_that_pandas_turned_into_floats_for_nulls_are_offsets(store: mqstore.Store, starts: list[int]) -> None:
     missing = pa.table({"topic": ["b"] * 3, "queue_id": [2] * 3, "queue_offset": [1, 10**6, 0]})
     frame = pa.table(store.resolve_offsets(missing)).to_pandas()
     assert str(frame["physical_offset"].dtype) == "float64"

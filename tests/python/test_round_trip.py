@@ -116,7 +116,7 @@ def test_a_null_in_a_column_of_the_wrong_type_does_not_hide_a_value(store: mqsto
         store.append_batch(table, "orders")
 
 
-def test_a_pair_that_is_none_is_refused_with_column_and_row(store: mqstore.Store) -> None:
+def test_a_malformed_pair_is_refused_with_column_and_row(store: mqstore.Store) -> None:
     properties = pa.array([[["a", "b"]], [["a", "b", "c"]]], pa.list_(pa.list_(pa.string())))
     with pytest.raises(ValueError, match=r'message 1: column "properties" holds a list of 3: expected a name and a value'):
         store.append_batch(pa.table({"body": [b"", b""], "properties": properties}), "orders")

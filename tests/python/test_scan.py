@@ -61,7 +61,7 @@ def by_queue(message: Message) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_scan_gives_every_message_that_consumers_see_in_the_order_of_the_log(golden: Path, name: str) -> None:
+def test_a_scan_gives_every_consumer_message_in_the_order_of_the_log(golden: Path, name: str) -> None:
     with mqstore.open(golden / name) as store:
         expected = [m.physical_offset for m in committed(store, 16384)]
         assert expected
@@ -210,7 +210,7 @@ def test_tags_are_joined_by_or_only(events: Path) -> None:
             store.get("events", 0, 0, tags="a && b")
 
 
-def test_a_topic_that_was_made_again_shows_its_earlier_messages_only_among_all(tmp_path: Path) -> None:
+def test_a_recreated_topic_shows_its_earlier_messages_only_among_all(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         old = [r.physical_offset for r in [store.append("t", b"old") for _ in range(10)]]
         new = [r.physical_offset for r in [store.append("t", b"new") for _ in range(10)]]
@@ -293,7 +293,7 @@ def test_a_record_in_a_body_is_not_taken_for_the_start_of_a_stretch(tmp_path: Pa
         assert offsets(store.scan(physical=(imitated, None))) == [after]
 
 
-def test_a_pass_goes_on_past_damage_when_it_is_asked_again(copied: Callable[[str], Path]) -> None:
+def test_a_scan_continues_past_damage_when_it_is_asked_again(copied: Callable[[str], Path]) -> None:
     path = copied("533_mixed")
     with mqstore.open(path) as store:
         messages = committed(store, 16384)
@@ -320,7 +320,7 @@ def test_a_pass_goes_on_past_damage_when_it_is_asked_again(copied: Callable[[str
         assert next(each, None) is None
 
 
-def test_after_a_damaged_length_the_scan_goes_on_at_the_next_whole_record(copied: Callable[[str], Path]) -> None:
+def test_after_a_damaged_length_the_scan_continues_at_the_next_record(copied: Callable[[str], Path]) -> None:
     path = copied("533_mixed")
     with mqstore.open(path) as store:
         messages = committed(store, 16384)
@@ -386,7 +386,7 @@ def test_a_scan_reads_nothing_before_it_is_asked(tmp_path: Path) -> None:
         assert scan.to_arrow().num_rows == 2
 
 
-def test_progress_is_told_and_can_stop_the_scan(tmp_path: Path) -> None:
+def test_progress_is_reported_and_can_stop_the_scan(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         store.append_batch([bytes(1000)] * 5000, topic="t")
         told: list[tuple[int, int]] = []
@@ -501,7 +501,7 @@ WAYS: list[dict[str, Any]] = [{}, {"reverse": True}, {"topics": "t"}, {"order": 
 
 
 @pytest.mark.parametrize("damage", ["another message's", "inside a record", "past the log"])
-def test_an_entry_that_leads_to_no_message_of_its_queue_is_damage_whatever_the_way(tmp_path: Path, damage: str) -> None:
+def test_an_entry_to_no_message_of_its_queue_is_damage_on_each_path(tmp_path: Path, damage: str) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         for number in range(100):
             store.append("t", b"%d" % number)
@@ -581,7 +581,7 @@ def test_a_message_of_several_queues_that_are_named_is_given_once(
 
 @pytest.mark.parametrize(("field", "at", "form"), [("queue id", 12, ">i"), ("queue offset", 20, ">q")])
 @pytest.mark.parametrize("value", [1, 7, 1 << 30])
-def test_a_record_that_names_another_place_in_its_queues_is_damage_on_every_way(
+def test_a_record_with_another_place_than_its_queues_is_always_damage(
     tmp_path: Path, field: str, at: int, form: str, value: int
 ) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
@@ -634,7 +634,7 @@ def test_a_signal_ends_the_wait_of_a_consumer_of_the_stream(tmp_path: Path) -> N
             reader.read_next_batch()
 
 
-def test_progress_cannot_read_the_pass_that_it_is_told_of(tmp_path: Path) -> None:
+def test_progress_cannot_read_its_own_scan(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "s", mode="x") as store:
         store.append_batch([bytes(1000)] * 5000, topic="t")
         batches: Iterator[mqstore.RecordBatch]

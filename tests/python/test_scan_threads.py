@@ -112,7 +112,7 @@ def test_threads_run_from_the_first_batch_to_the_end_of_the_pass(path: Path, thr
         assert running() == 0
 
 
-def test_progress_is_told_in_the_thread_of_the_caller_and_can_end_the_pass(path: Path, threads: Callable[[int], None]) -> None:
+def test_progress_runs_in_the_callers_thread_and_can_end_the_scan(path: Path, threads: Callable[[int], None]) -> None:
     threads(3)
     told: list[tuple[int, int, int]] = []
 
@@ -133,9 +133,7 @@ def test_progress_is_told_in_the_thread_of_the_caller_and_can_end_the_pass(path:
         assert running() == 0
 
 
-def test_what_is_damaged_is_told_after_all_before_it_or_is_skipped(
-    path: Path, tmp_path: Path, threads: Callable[[int], None]
-) -> None:
+def test_damage_is_reported_after_all_before_it_or_skipped(path: Path, tmp_path: Path, threads: Callable[[int], None]) -> None:
     threads(3)
     damaged = shutil.copytree(path, tmp_path / "damaged")
     with mqstore.open(path) as store:
@@ -196,7 +194,7 @@ with mqstore.open(sys.argv[1]) as store:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_failure_that_is_no_damage_ends_the_pass_and_passes_over_no_message(path: Path, count: int) -> None:
+def test_a_failure_that_is_not_damage_ends_the_scan_and_skips_no_message(path: Path, count: int) -> None:
     code = """
 import mqstore, os, resource, sys
 most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -218,7 +216,7 @@ with mqstore.open(sys.argv[1]) as store:
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_a_pass_that_has_raised_is_not_complete_though_it_goes_on_to_the_end(
+def test_a_scan_that_has_raised_is_incomplete_even_when_read_to_its_end(
     path: Path, tmp_path: Path, threads: Callable[[int], None], count: int
 ) -> None:
     threads(count)

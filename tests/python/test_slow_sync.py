@@ -43,7 +43,7 @@ store.close()
     sync_test(slow_sync, path, code)
 
 
-def test_a_wait_in_which_a_handler_of_a_signal_forks_does_not_go_on_in_the_child(slow_sync: Path, path: Path) -> None:
+def test_a_wait_whose_signal_handler_forks_does_not_continue_in_the_child(slow_sync: Path, path: Path) -> None:
     code = """
 before = syncs()
 say(30)
@@ -69,7 +69,7 @@ store.close()
     sync_test(slow_sync, path, code)
 
 
-def test_a_durable_append_whose_time_is_up_says_so_and_its_message_is_read_later(slow_sync: Path, path: Path) -> None:
+def test_a_durable_append_that_times_out_says_so_and_is_read_later(slow_sync: Path, path: Path) -> None:
     code = """
 begin = time.monotonic()
 late = store.append("orders", b"late")
@@ -91,7 +91,7 @@ store.close()
     led_test(slow_sync, path, 300, code)
 
 
-def test_ctrl_c_ends_the_wait_of_a_durable_append_and_leaves_the_message_stored(slow_sync: Path, path: Path) -> None:
+def test_ctrl_c_ends_the_wait_of_a_durable_append_that_stays_stored(slow_sync: Path, path: Path) -> None:
     code = """
 errors = []
 def interrupt(stored):
@@ -113,7 +113,7 @@ store.close()
     led_test(slow_sync, path, 3_600_000, code)
 
 
-def test_a_durable_append_whose_sync_fails_says_that_its_message_was_appended(slow_sync: Path, path: Path) -> None:
+def test_a_durable_append_whose_sync_fails_says_its_message_was_appended(slow_sync: Path, path: Path) -> None:
     code = """
 def wait():
     error = raises(mqstore.PoisonedError, lambda: store.append("orders", b"waits"))

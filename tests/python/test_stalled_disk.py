@@ -205,7 +205,7 @@ def ended(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_disk_that_stalls_for_six_seconds_costs_no_message_and_nobody_waits_longer_than_promised(
+def test_a_disk_that_stalls_for_six_seconds_loses_and_delays_no_message(
     ended: Callable[[str], tuple[int, str]], name: str
 ) -> None:
     code, said = ended(name)

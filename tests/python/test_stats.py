@@ -142,7 +142,7 @@ print("done", flush=True)
 
 
 @pytest.mark.parametrize("handler", ["keep", "refuse"])
-def test_a_slow_put_is_counted_and_logged_once_and_no_handler_hides_that_it_is_stored(place: Path, handler: str) -> None:
+def test_a_slow_put_is_counted_and_logged_once_and_reported_as_stored(place: Path, handler: str) -> None:
     # A process that is stopped while it copies its rows under the lock holds the lock as if the disk stalled.
     child = subprocess.Popen(
         [sys.executable, "-c", SLOW, str(place), handler], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -162,7 +162,7 @@ def test_a_slow_put_is_counted_and_logged_once_and_no_handler_hides_that_it_is_s
         child.wait()
 
 
-def test_an_append_is_refused_while_another_one_holds_the_lock_for_too_long(place: Path) -> None:
+def test_an_append_is_refused_while_the_lock_is_held_for_too_long(place: Path) -> None:
     with mqstore.open(place, "x", os_page_cache_busy_time_out_mills=0) as store:
         over = threading.Event()
 
@@ -210,5 +210,5 @@ assert locked() == before
 """
 
 
-def test_warmed_segments_are_locked_in_memory_until_they_are_full_and_synced(tmp_path: Path) -> None:
+def test_warmed_segments_are_locked_in_memory_until_full_and_synced(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", LOCKED, tmp_path / "store"], check=True, timeout=60)

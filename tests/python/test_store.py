@@ -99,7 +99,7 @@ def test_a_size_option_that_the_files_contradict_is_a_wrong_value(
 
 
 @pytest.mark.parametrize("given", [32_768, 131_072])
-def test_a_size_that_a_store_of_one_segment_was_not_made_with_is_a_wrong_value(tmp_path: Path, given: int) -> None:
+def test_a_wrong_size_for_a_store_of_one_segment_is_a_wrong_value(tmp_path: Path, given: int) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_commit_log=65_536) as store:
         store.append("orders", b"x")

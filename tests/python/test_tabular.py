@@ -103,7 +103,7 @@ def test_batches_are_of_bounded_size_and_can_be_read_again(messages: Any) -> Non
     assert batches.to_arrow().equals(messages.to_arrow(["body"]))
 
 
-def test_numpy_and_the_pandas_frame_made_of_it_are_refused_with_what_to_call(messages: Any) -> None:
+def test_numpy_arrays_and_their_pandas_frames_are_refused_with_a_remedy(messages: Any) -> None:
     with pytest.raises(TypeError, match=r"to_pandas\(\)"):
         np.asarray(messages)
     if not isinstance(messages, mqstore.Topic):
@@ -111,7 +111,7 @@ def test_numpy_and_the_pandas_frame_made_of_it_are_refused_with_what_to_call(mes
             pd.DataFrame(messages)
 
 
-def test_a_topic_is_read_queue_by_queue_and_its_damage_is_counted_over_all_of_them(tmp_path: Path) -> None:
+def test_a_topic_is_read_queue_by_queue_with_one_count_of_its_damage(tmp_path: Path) -> None:
     encoder = Encoder(tmp_path / "store")
     for number in range(9):
         at = encoder.append("orders", b"body %d" % number, queue_id=number % 3)

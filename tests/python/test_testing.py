@@ -167,7 +167,7 @@ def test_a_transaction_ends_once(mqstore_broker: Broker) -> None:
     assert list(map(len, mqstore_broker.store.topics["payments"].queues)) == [0, 0, 0, 1]
 
 
-def test_a_message_that_fails_waits_longer_each_time_and_ends_in_the_dead_letters(mqstore_broker: Broker) -> None:
+def test_a_failing_message_waits_longer_each_time_then_is_a_dead_letter(mqstore_broker: Broker) -> None:
     message, waits = mqstore_broker.send("orders", b"x", keys=["k"]), []
     first = message
     for _ in range(3):

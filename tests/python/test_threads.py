@@ -103,7 +103,7 @@ def test_the_import_leaves_a_free_threaded_python_without_a_global_lock() -> Non
     assert not sys._is_gil_enabled()  # type: ignore[attr-defined]
 
 
-def test_many_threads_read_one_store_at_once_and_each_gets_the_answers_of_one_alone(path: Path, store: mqstore.Store) -> None:
+def test_many_threads_read_one_store_with_the_answers_of_one_thread(path: Path, store: mqstore.Store) -> None:
     work = [(name, number) for name in READS for number in range(0, 40, 13)]
     with mqstore.open(path) as alone:
         expected = {(name, number): READS[name](alone, number) for name, number in work}
@@ -141,7 +141,7 @@ def test_threads_may_share_a_message(store: mqstore.Store) -> None:
         assert answers == [answers[0]] * THREADS
 
 
-def test_a_close_under_threads_that_read_ends_each_with_an_answer_or_with_closed(path: Path) -> None:
+def test_a_close_under_reading_threads_ends_each_with_an_answer_or_closed(path: Path) -> None:
     for number in range(10 * ROUNDS):
         store = mqstore.open(path)
 
@@ -162,7 +162,7 @@ def test_a_close_under_threads_that_read_ends_each_with_an_answer_or_with_closed
         assert store.closed
 
 
-def test_threads_read_what_others_append_meanwhile(tmp_path: Path) -> None:
+def test_threads_read_what_others_append_concurrently(tmp_path: Path) -> None:
     each = 200
     with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=65_536) as store:
 

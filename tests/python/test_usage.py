@@ -78,12 +78,12 @@ SMALL = sorted(path.name for path in GOLDEN.iterdir() if (path / "commitlog").is
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_it_is_what_a_count_by_hand_gives_on_every_store_that_rocketmq_wrote(golden: Path, name: str) -> None:
+def test_it_equals_a_count_by_hand_on_every_store_that_rocketmq_wrote(golden: Path, name: str) -> None:
     with mqstore.open(golden / name) as store:
         check(store, SEGMENT)
 
 
-def test_it_is_what_a_count_by_hand_gives_on_a_whole_broker_and_on_all_events(broker: Path, events: Path) -> None:
+def test_it_equals_a_count_by_hand_on_a_whole_broker_and_on_all_events(broker: Path, events: Path) -> None:
     for path in (broker, events):
         with mqstore.open(path) as store:
             check(store, 1 << 20)
@@ -143,7 +143,7 @@ def test_columns_have_the_documented_names_and_types(golden: Path) -> None:
         ("\ud800", ValueError, "by names"),
     ],
 )
-def test_a_name_that_is_none_is_refused(golden: Path, by: object, error: type[Exception], words: str) -> None:
+def test_an_invalid_name_is_refused(golden: Path, by: object, error: type[Exception], words: str) -> None:
     with mqstore.open(golden / "498_mixed") as store, pytest.raises(error) as raised:
         store.usage(by)  # type: ignore[arg-type]
     assert words in str(raised.value)
@@ -204,7 +204,7 @@ def test_a_writer_counts_what_it_has_appended(tmp_path: Path) -> None:
                 call()
 
 
-def test_others_run_meanwhile(events: Path, lets_others_run: Callable[[Callable[[], object]], bool]) -> None:
+def test_others_run_concurrently(events: Path, lets_others_run: Callable[[Callable[[], object]], bool]) -> None:
     with mqstore.open(events) as store:
         for call in (store.usage, store.inspect.index_files):
             assert lets_others_run(call)
@@ -220,7 +220,7 @@ def test_segments_are_the_files_of_the_log_and_end_with_it(broker: Path) -> None
         assert [row["first_store_time"] for row in segments] == [row["first_store_time"] for row in counted]
 
 
-def test_an_index_file_tells_how_its_keys_are_spread(golden: Path, broker: Path, events: Path) -> None:
+def test_an_index_file_reports_the_spread_of_its_keys(golden: Path, broker: Path, events: Path) -> None:
     for path, slots, items in [(golden / "498_mixed", 100, 50), (broker, 997, 4000), (events, 5000, 20_000)]:
         with mqstore.open(path) as store:
             files = rows(store.inspect.index_files())

@@ -107,9 +107,7 @@ def test_a_finding_names_the_issues_in_which_brokers_leave_it(path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["491_multifile", "498_mixed", "533_mixed", "551_mixed"])
-def test_derived_files_that_were_moved_out_are_made_anew_by_the_next_open_for_writing(
-    copied: Callable[[str], Path], name: str
-) -> None:
+def test_removed_derived_files_are_made_again_by_the_next_writer(copied: Callable[[str], Path], name: str) -> None:
     path = copied(name)
     with mqstore.open(path) as store:
         before = store.verify()
@@ -124,7 +122,7 @@ def test_derived_files_that_were_moved_out_are_made_anew_by_the_next_open_for_wr
     assert 0 < after.index_items <= before.index_items, "some brokers index tags, too"
 
 
-def test_progress_is_told_and_ends_with_all_of_the_log(path: Path) -> None:
+def test_progress_is_reported_and_ends_with_all_of_the_log(path: Path) -> None:
     told: list[tuple[int, int]] = []
     with mqstore.open(path) as store:
         store.verify(progress=lambda done, whole: told.append((done, whole)))

@@ -67,7 +67,7 @@ def test_an_empty_directory_becomes_a_store(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["r+", "a"])
-def test_an_existing_store_goes_on(path: Path, mode: str) -> None:
+def test_an_existing_store_continues(path: Path, mode: str) -> None:
     with mqstore.open(path, "x") as store:
         store.append("orders", b"first")
     with mqstore.open(path, mode) as store:
@@ -223,7 +223,7 @@ def test_a_writer_reads_what_it_appended(store: mqstore.Store) -> None:
     assert queue.offset_at(messages[0].store_time) == 0
 
 
-def test_flushing_tells_how_far_the_log_is_durable(path: Path) -> None:
+def test_flushing_reports_how_far_the_log_is_durable(path: Path) -> None:
     with mqstore.open(path, "x", flush_interval_commit_log=3_600_000, **SMALL) as store:
         assert (store.flush(), store.flushed_offset, store.dispatched_offset) == (0, 0, 0)
         first = store.append("orders", b"first")
@@ -353,7 +353,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
 
 
 @pytest.mark.parametrize("held_by", ["the program", "a cycle", "sys", "builtins"])
-def test_a_store_that_cannot_be_closed_when_the_interpreter_ends_is_told_without_a_panic(path: Path, held_by: str) -> None:
+def test_a_failed_close_at_interpreter_exit_is_reported_without_a_panic(path: Path, held_by: str) -> None:
     command = [sys.executable, "-c", f"import mqstore, sys\n{CANNOT_CLOSE}", str(path), held_by.split()[-1]]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0
@@ -409,7 +409,7 @@ for line in sys.stdin:
 """
 
 
-def test_another_process_reads_everything_appended_while_the_writer_goes_on(store: mqstore.Store, path: Path) -> None:
+def test_another_process_reads_every_append_while_the_writer_continues(store: mqstore.Store, path: Path) -> None:
     reader = python(READER, path)
     assert reader.stdin is not None
     assert reader.stdout is not None
@@ -545,7 +545,7 @@ def test_a_store_that_failed_is_unclean(failing: mqstore.Store, path: Path) -> N
         assert bodies(reader) == [b"x"]
 
 
-def test_a_segment_that_cannot_be_made_tells_how_many_were_stored(store: mqstore.Store, path: Path) -> None:
+def test_a_failed_segment_allocation_reports_the_number_stored(store: mqstore.Store, path: Path) -> None:
     store.append("orders", b"x")
     # The second segment is made ahead. A directory has the name of the third.
     while len(list((path / "commitlog").iterdir())) < 2:
@@ -633,7 +633,7 @@ with mqstore.open(path) as reader:
 """
 
 
-def test_a_process_without_descriptors_is_told_and_goes_on_when_it_has_some(path: Path) -> None:
+def test_a_process_without_descriptors_gets_an_error_and_recovers(path: Path) -> None:
     assert python(WITHOUT_DESCRIPTORS, path).wait() == 0
 
 
@@ -668,7 +668,7 @@ with mqstore.open(sys.argv[1] + "/store", "r+") as store:
 @pytest.mark.skipif(
     subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0, reason="may not mount a small file system"
 )
-def test_a_full_disk_is_told_and_appending_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_appending_continues_with_new_room(tmp_path: Path) -> None:
     code = f"import mqstore, sys\n{FULL}"
     subprocess.run(["unshare", "-rm", sys.executable, "-c", code, tmp_path], check=True)
 

@@ -70,7 +70,7 @@ them. Each fixed defect has a test."""
 
 FLIPS = """## Flipped bits that nothing detects
 
-`each_bit_of_a_small_store_flipped_is_found_unless_nothing_tells_of_its_field` flips each bit of each file of a small store, and
+`each_flipped_bit_of_a_small_store_is_found_unless_nothing_covers_it` flips each bit of each file of a small store, and
 runs `verify`. A bit of these fields can change without a finding: no checksum of the format covers them, and no other file
 repeats them. A wrong store time is found only where it breaks the order of the messages (`log.store_time_falls`,
 `log.store_time_wrong`). An append does not continue from a last store time that is more than a day in the future. A record with

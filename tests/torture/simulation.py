@@ -18,8 +18,8 @@ Begin = Callable[[str], Layer]
 SHARE = 0.1
 CAMPAIGNS = (
     "every_power_cut_keeps_what_was_acked",
-    "a_crash_inside_recovery_and_inside_the_recovery_after_it_recovers_to_the_same",
-    "a_call_that_fails_is_told_and_costs_nothing_that_was_acked",
+    "crashes_inside_nested_recoveries_recover_to_the_same_store",
+    "a_failing_call_is_reported_and_costs_no_acknowledged_message",
 )
 COMMAND = ("cargo", "test", "--release", "--quiet", "--test", "it")
 

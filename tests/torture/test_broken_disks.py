@@ -64,7 +64,7 @@ def break_under(
 
 
 @pytest.mark.parametrize("segments", SEGMENTS)
-def test_a_disk_that_goes_read_only_is_told_and_all_acks_hold(
+def test_a_disk_that_becomes_read_only_is_reported_and_all_acks_hold(
     writers: Nursery, place: Path, layer: Begin, is_long: bool, segments: str
 ) -> None:
     cases = layer(f"read-only disk: {segments}")
@@ -104,7 +104,7 @@ def test_a_store_on_a_read_only_disk_is_read_and_not_written(mounts: None, place
 
 
 @pytest.mark.parametrize("segments", SEGMENTS)
-def test_a_disk_that_is_pulled_out_is_told_and_all_acks_hold(
+def test_a_disk_that_is_pulled_out_is_reported_and_all_acks_hold(
     writers: Nursery, place: Path, layer: Begin, is_long: bool, segments: str
 ) -> None:
     cases = layer(f"pulled disk: {segments}")
@@ -120,7 +120,7 @@ def test_a_disk_that_is_pulled_out_is_told_and_all_acks_hold(
                 cases.add(told(journal, verdict, must_read=not journal.has_pool), f"{segments}, seed {seed + number}")
 
 
-def test_a_reader_whose_disk_is_pulled_out_reads_or_is_told(writers: Nursery, place: Path, layer: Begin) -> None:
+def test_a_reader_whose_disk_is_pulled_out_reads_or_gets_an_error(writers: Nursery, place: Path, layer: Begin) -> None:
     cases = layer("pulled disk: reader")
     for count in (500, 2000):
         with disks.pluggable(64 << 20, place) as disk:

@@ -144,7 +144,7 @@ EVERY = [(name, sticky) for name in NAMES for sticky in (False, True)]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_system_call_that_fails_is_told_and_loses_nothing(
+def test_a_failing_system_call_is_reported_without_loss(
     shimmed: Nursery, place: Path, layer: Begin, is_long: bool, program: str
 ) -> None:
     cases = layer(f"fail each call: {program}")
@@ -159,7 +159,7 @@ def test_a_system_call_that_fails_is_told_and_loses_nothing(
             cases.add(verdict, f"{program}, call {at} fails with {name}{' from then on' if sticky else ''}")
 
 
-def test_a_system_call_that_fails_inside_recovery_is_told_and_loses_nothing(
+def test_a_failing_system_call_inside_recovery_is_reported_without_loss(
     shimmed: Nursery, place: Path, layer: Begin, is_long: bool
 ) -> None:
     cases = layer("fail each call of recovery")

@@ -68,7 +68,7 @@ def goes_on(
     """A writer that continues a store until its k-th call, and what it leaves."""
     journal = place / "journal"
     journal.unlink(missing_ok=True)
-    job = {"program": "go_on_and_read", "path": str(store), "watched": str(store.parent), "journal": str(journal)}
+    job = {"program": "continue_and_read", "path": str(store), "watched": str(store.parent), "journal": str(journal)}
     ended = writers.run(job | {"options": options, "at": at, "fault": fault, "first": max(known, default=-1) + 1})
     said = Journal.read(journal)
     verdict = check_recovered(store, [*known, *said.appended], said.in_flight, next_number=said.next_number)
@@ -79,7 +79,7 @@ def goes_on(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kill_at_any_call_on_such_a_file_system_loses_nothing_that_was_appended(
+def test_a_kill_at_any_call_on_such_a_file_system_loses_no_message(
     shimmed_writers: Nursery, place: Path, layer: Begin, is_long: bool, kind: str
 ) -> None:
     cases = layer(f"kill at each call: {kind}")
@@ -170,7 +170,7 @@ def test_a_full_btrfs_loses_nothing_and_heals(writers: Nursery, place: Path, lay
 
 
 @pytest.mark.parametrize("kind", ["btrfs", "xfs"])
-def test_a_full_disk_under_a_segment_that_shares_its_blocks_is_told_and_all_acks_hold(
+def test_a_full_disk_under_a_reflinked_segment_is_reported_and_acks_hold(
     writers: Nursery, place: Path, layer: Begin, kind: str
 ) -> None:
     cases = layer(f"full disk under shared blocks: {kind}")
@@ -225,7 +225,7 @@ def read_only(kind: str, place: Path, store: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("was_closed", [True, False], ids=["closed", "crashed"])
 @pytest.mark.parametrize("kind", ["bind", "overlay without an upper layer"])
-def test_a_store_that_cannot_be_written_is_read_and_a_writer_is_told_why(
+def test_a_store_that_cannot_be_written_is_readable_and_names_the_cause(
     writers: Nursery, place: Path, kind: str, was_closed: bool
 ) -> None:
     case = Case(writers, place)

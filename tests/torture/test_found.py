@@ -50,7 +50,7 @@ def test_what_comes_after_a_cut_is_found_whatever_the_index_held_past_it(shimmed
         assert [message.body for message in reader.query("topic0", "new")] == [b"x"]
 
 
-def test_an_index_that_finds_no_room_at_first_gets_its_keys_and_poisons_nothing(shimmed: Nursery, place: Path) -> None:
+def test_an_index_without_room_at_first_gets_its_keys_without_poison(shimmed: Nursery, place: Path) -> None:
     # The message is dispatched again, and its queue must not be written out twice.
     met = 0
     # Which calls are the index's depends on the threads.

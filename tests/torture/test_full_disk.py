@@ -106,7 +106,7 @@ def test_a_disk_that_is_full_anywhere_in_a_roll_loses_nothing_and_heals(
 
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_a_store_that_finds_no_room_to_open_says_so_and_opens_when_there_is(
+def test_a_store_without_room_to_open_says_so_and_opens_later(
     mounts: None, place: Path, layer: Begin, is_long: bool, kind: str
 ) -> None:
     cases = layer(f"full disk at open: {kind}")

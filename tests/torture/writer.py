@@ -284,7 +284,7 @@ def go_on(writer: Writer, _: dict[str, Any]) -> None:
     writer.close()
 
 
-def go_on_and_read(writer: Writer, job: dict[str, Any]) -> None:
+def continue_and_read(writer: Writer, job: dict[str, Any]) -> None:
     """Opens a store that somebody has left, appends, and reads each message as soon as it is there."""
     writer.open("r+", **job.get("options", {}))
     for number in range(6):
@@ -406,7 +406,7 @@ PROGRAMS: dict[str, Callable[[Writer, dict[str, Any]], None]] = {
         many_queues,
         close_and_reopen,
         go_on,
-        go_on_and_read,
+        continue_and_read,
         anything,
         die,
         endless,

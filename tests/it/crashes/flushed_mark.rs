@@ -100,7 +100,7 @@ fn salvage() -> StoreConfig {
 const CHECKED: [usize; 6] = [3, 4, 11, 30, 90, 150];
 
 #[test]
-fn damage_below_the_mark_of_a_killed_writer_is_refused_untouched_and_read_as_incomplete() {
+fn damage_below_a_killed_writers_mark_is_refused_and_read_as_incomplete() {
     let (killed, offsets) = killed();
     for (n, at) in (0..FLUSHED).flat_map(|n| CHECKED.map(|at| (n, at))) {
         let env = killed.copy();
@@ -221,7 +221,7 @@ fn a_broker_that_starts_ends_what_the_mark_says() {
 }
 
 #[test]
-fn what_a_salvage_wrote_below_the_mark_is_made_durable_by_the_next_open_if_its_sync_failed() {
+fn a_salvage_below_the_mark_is_durable_after_the_next_open() {
     let (killed, offsets) = killed();
     flip(&killed, offsets[1] as usize + 90);
     for seed in 0..20 {
@@ -267,7 +267,7 @@ fn what_a_salvage_wrote_below_the_mark_is_on_disk_before_its_stamps() {
 }
 
 #[test]
-fn a_copy_whose_mark_is_past_its_log_is_read_as_incomplete_and_refused_as_a_copy() {
+fn a_copy_whose_mark_is_past_its_log_is_incomplete_and_not_writable() {
     let env = machine();
     let store = open(&env, GEOMETRY.config()).unwrap();
     append(&store, 100);

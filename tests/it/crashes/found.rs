@@ -86,7 +86,7 @@ fn a_record_without_a_sector_in_its_middle_is_not_served() {
 }
 
 #[test]
-fn a_record_without_its_last_sector_is_not_served_though_the_next_one_is_whole() {
+fn a_record_without_its_last_sector_is_not_served_before_a_whole_one() {
     // The first record ends at the end of a sector.
     let shortest = with(&[("p", "x")]).encoded_len();
     let filler = "x".repeat(1 + 1024 - shortest);
@@ -110,7 +110,7 @@ fn a_record_with_nul_in_its_properties_is_served() {
 }
 
 #[test]
-fn an_index_file_that_goes_on_in_the_millisecond_of_the_stamp_is_looked_at() {
+fn an_index_file_continued_in_the_millisecond_of_the_stamp_is_checked() {
     let env = machine();
     let store = open(&env);
     store.append(with(&[("KEYS", "a b c")])).unwrap();
@@ -200,7 +200,7 @@ fn an_index_file_whose_length_never_arrived_goes_when_the_store_is_opened() {
 }
 
 #[test]
-fn keys_past_the_end_of_the_log_go_although_an_empty_index_file_follows_them() {
+fn keys_past_the_end_of_the_log_go_despite_a_later_empty_index_file() {
     let env = killed(|store| {
         store.append(with(&[("KEYS", "a")])).unwrap();
         store.append(with(&[("KEYS", "b c")])).unwrap();

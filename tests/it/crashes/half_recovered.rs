@@ -201,7 +201,7 @@ fn expect_steps(failed: &BTreeMap<String, u32>, steps: &[&str]) {
 }
 
 #[test]
-fn what_a_failed_recovery_was_cutting_is_cut_by_the_next_one_whatever_memory_shows() {
+fn a_failed_recoverys_cut_is_made_by_the_next_one_whatever_memory_shows() {
     let image = torn(60, 3);
     let failed = fail_each_call(&image, Recovery::Heal, |env, call| expect_cut(env, call, &[0, 1, 2]));
     let steps = [
@@ -275,7 +275,7 @@ fn a_store_whose_making_failed_is_durable_after_the_next_open() {
 }
 
 #[test]
-fn a_record_of_sizes_whose_name_was_not_synced_is_durable_after_the_next_open() {
+fn a_size_record_with_an_unsynced_name_is_durable_after_the_next_open() {
     let image = machine();
     filled(&image, 4).0.close().unwrap();
     let record = "config/mqstore.json";

@@ -40,7 +40,7 @@ fn message() -> Message<'static> {
 }
 
 #[test]
-fn a_power_cut_anywhere_leaves_sizes_and_stamps_whole_or_none_and_the_store_opens() {
+fn a_power_cut_leaves_sizes_and_stamps_whole_or_absent_and_openable() {
     let mut cuts_without_sizes = 0;
     for seed in 0..10 {
         let env = machine();
@@ -76,7 +76,7 @@ fn a_power_cut_anywhere_leaves_sizes_and_stamps_whole_or_none_and_the_store_open
 }
 
 #[test]
-fn a_segment_made_a_moment_before_a_kill_keeps_what_the_next_writer_puts_into_it() {
+fn a_segment_made_just_before_a_kill_keeps_the_next_writers_messages() {
     let env = machine();
     let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.config(), OpenMode::New).unwrap();
     let (send, killed) = channel();

@@ -169,7 +169,7 @@ fn repaired_with_a_backup(damaged: &SimulatedEnv, lost: Option<u8>, without: Opt
 }
 
 #[test]
-fn a_repair_that_a_power_cut_ends_keeps_the_damaged_bytes_and_can_be_made_again() {
+fn a_repair_after_a_power_cut_keeps_damaged_bytes_and_is_repeatable() {
     for seed in 0..3 {
         salvaged_with_a_backup(None, seed).unwrap();
     }
@@ -183,7 +183,7 @@ fn a_repair_of_a_closed_store_that_a_power_cut_ends_keeps_older_records() {
 }
 
 #[test]
-fn a_correction_that_a_power_cut_ends_keeps_the_damaged_bytes_and_can_be_made_again() {
+fn a_correction_after_a_power_cut_keeps_damaged_bytes_and_is_repeatable() {
     for seed in 0..3 {
         repaired_with_a_backup(&with_a_damaged_record(IN_QUEUE_ID), None, None, seed).unwrap();
     }
@@ -201,7 +201,7 @@ fn a_queue_file_that_proves_a_correction_is_set_aside_after_it() {
 }
 
 #[test]
-fn a_rebuild_that_a_power_cut_ends_can_be_made_again_and_every_message_is_read_meanwhile() {
+fn an_interrupted_rebuild_is_repeatable_and_every_message_stays_readable() {
     for (number, damaged) in without_what_is_derived().into_iter().enumerate() {
         for seed in 0..2 {
             let env = damaged.copy();

@@ -63,7 +63,7 @@ fn an_index_geometry_of_another_file_length_is_refused_by_both_lengths() {
 }
 
 #[test]
-fn an_index_geometry_of_the_right_length_and_another_shape_gives_no_short_answer() {
+fn an_index_geometry_of_equal_length_and_other_shape_gives_whole_answers() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 300);
     writer.finish(true);
@@ -291,7 +291,7 @@ fn keys_split_between_a_damaged_index_file_and_the_next_are_found() {
 }
 
 #[test]
-fn an_index_item_that_leads_to_a_message_without_its_key_makes_its_stretch_be_walked() {
+fn an_index_item_to_a_message_without_its_key_causes_a_log_walk() {
     let dir = tempdir().unwrap();
     let (offsets, path) = with_tiny_index(dir.path(), 1);
     edit_item(&path, 7, |item| item.physical_offset = offsets[13]);

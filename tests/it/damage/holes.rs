@@ -75,7 +75,7 @@ fn a_queue_file_under_a_name_far_ahead_is_one_gap_and_not_an_endless_one() {
 }
 
 #[test]
-fn a_missing_queue_file_in_the_middle_is_damage_at_each_of_its_offsets_and_told_once() {
+fn a_missing_middle_queue_file_is_damage_at_each_offset_reported_once() {
     let dir = tempdir().unwrap();
     plain(dir.path(), COUNT).0.finish(true);
     let missing = queue_file(dir.path(), "orders", QUEUE_FILE);
@@ -114,7 +114,7 @@ fn a_missing_segment_in_the_middle_is_damage_at_each_of_its_messages() {
 }
 
 #[test]
-fn a_zeroed_record_in_a_sealed_segment_is_damage_where_it_stood() {
+fn a_zeroed_record_in_a_sealed_segment_is_damage_at_its_place() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), COUNT);
     writer.finish(true);
@@ -306,7 +306,7 @@ fn light_queues(clean: bool) {
 }
 
 #[test]
-fn a_last_queue_file_cut_to_any_length_opens_and_lacks_nothing() {
+fn a_last_queue_file_cut_to_any_length_opens_without_a_gap() {
     for (count, last) in [(40, 0), (120, 2 * QUEUE_FILE)] {
         let dir = tempdir().unwrap();
         plain(dir.path(), count).0.finish(true);
@@ -358,7 +358,7 @@ fn a_removed_message_followed_by_unwanted_ones_is_no_matched_message() {
 }
 
 #[test]
-fn a_place_between_records_of_a_large_last_segment_takes_no_memory_to_look_at() {
+fn a_gap_between_records_of_a_large_segment_takes_no_memory_to_search() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 40);
     writer.finish(true);

@@ -179,7 +179,7 @@ fn a_lock_that_is_a_link_to_a_segment_costs_the_log_no_byte() {
 }
 
 #[test]
-fn a_queue_file_under_a_name_between_two_files_is_refused_a_writer_and_stays() {
+fn a_queue_file_named_between_two_others_is_refused_to_a_writer_and_stays() {
     let dir = tempfile::tempdir().unwrap();
     super::plain(dir.path(), 40).0.finish(true);
     let [right, wrong] = [0, 20].map(|start| super::queue_file(dir.path(), "orders", start));

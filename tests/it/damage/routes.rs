@@ -110,7 +110,7 @@ fn flipped(image: &Image, bytes: Range<usize>) -> impl Iterator<Item = (String, 
 }
 
 #[test]
-fn a_pass_along_the_log_misses_no_message_to_which_a_queue_leads_without_a_word() {
+fn a_scan_of_the_log_misses_no_queued_message_silently() {
     let (intact, offsets) = two_topics();
     for name in ["queue id", "queue offset", "sysFlag", "topic"] {
         for (bit, image) in flipped(&intact, field(&intact, offsets[DAMAGED], name)) {
@@ -137,7 +137,7 @@ fn a_pass_along_the_log_misses_no_message_to_which_a_queue_leads_without_a_word(
 }
 
 #[test]
-fn a_pass_over_all_records_tells_of_one_that_names_another_topic_than_its_queue() {
+fn a_scan_of_all_records_reports_a_record_of_another_topic_in_a_queue() {
     let (intact, offsets) = two_topics();
     let request = ScanRequest {
         transactions: Transactions::All,
@@ -152,7 +152,7 @@ fn a_pass_over_all_records_tells_of_one_that_names_another_topic_than_its_queue(
 }
 
 #[test]
-fn a_follow_of_a_topic_tells_of_a_record_that_names_another_topic_than_its_queue() {
+fn a_follow_of_a_topic_reports_a_record_of_another_topic_in_its_queue() {
     let (intact, offsets) = two_topics();
     for (bit, image) in flipped(&intact, field(&intact, offsets[DAMAGED], "topic")) {
         let reader = open(&image);
@@ -171,7 +171,7 @@ fn a_follow_of_a_topic_tells_of_a_record_that_names_another_topic_than_its_queue
 }
 
 #[test]
-fn a_message_whose_tags_are_not_those_of_its_entry_is_damaged_where_tags_are_asked_for() {
+fn a_message_with_other_tags_than_its_entry_is_damaged_for_tag_queries() {
     let (intact, offsets) = two_topics();
     let properties = field(&intact, offsets[DAMAGED], "properties");
     let tag = properties.start + "TAGS\u{1}".len();
@@ -189,7 +189,7 @@ fn a_message_whose_tags_are_not_those_of_its_entry_is_damaged_where_tags_are_ask
 }
 
 #[test]
-fn a_skipped_stretch_counts_as_the_messages_to_which_the_queues_lead_there() {
+fn a_skipped_stretch_counts_as_the_queued_messages_in_it() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let offsets: Vec<i64> = (0..600).map(|n| writer.put("orders", n % 3, b"body", &[])).collect();

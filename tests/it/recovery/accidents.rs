@@ -15,7 +15,7 @@ use crate::queries::by_key;
 use crate::store_writer::StoreWriter;
 
 #[test]
-fn a_queue_lost_after_the_log_was_flushed_is_whole_again_wherever_the_power_went() {
+fn a_queue_lost_after_a_flush_is_whole_again_after_any_power_cut() {
     for kept in [0, 1, 49, 50, 51, 99, 100, 149, 150] {
         let store = Crashed::new(300, false);
         let complete = contents(&store.at("consumequeue"));
@@ -121,7 +121,7 @@ impl Opened<'_> {
 }
 
 #[test]
-fn queues_three_entries_ahead_or_short_of_the_log_agree_with_it_after_the_open() {
+fn queues_three_entries_ahead_of_or_before_the_log_agree_after_the_open() {
     for (queue_keeps, log_keeps) in [(150, 294), (147, 300), (147, 294), (147, 290)] {
         let store = Crashed::new(300, false);
         for queue in 0..2 {
@@ -192,7 +192,7 @@ fn entries_of_an_earlier_crash_never_name_a_later_message() {
 }
 
 #[test]
-fn an_entry_that_leads_to_a_message_of_another_queue_goes_although_its_size_is_right() {
+fn an_entry_that_leads_to_another_queues_message_goes_despite_equal_size() {
     for number in [145, 144] {
         let store = Crashed::new(290, false);
         let other = fs::read(store.at("consumequeue/orders/1/00000000000000002000")).unwrap()[44 * 20..45 * 20].to_vec();
@@ -205,7 +205,7 @@ fn an_entry_that_leads_to_a_message_of_another_queue_goes_although_its_size_is_r
 }
 
 #[test]
-fn a_record_of_ours_with_a_sector_of_zeros_is_torn_even_in_the_middle_of_the_log() {
+fn our_record_with_a_zeroed_sector_is_torn_even_inside_the_log() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let put = |writer: &mut StoreWriter, value: &str| writer.put("orders", 0, b"body", &[("KEYS", "k"), ("long", value)]);
@@ -256,7 +256,7 @@ fn an_empty_segment_of_a_broker_that_was_killed_as_it_made_it_goes() {
 }
 
 #[test]
-fn what_stands_in_the_log_s_directory_and_is_no_segment_stays_and_disturbs_nobody() {
+fn other_files_in_the_log_directory_stay_and_disturb_nobody() {
     let store = Crashed::new(100, false);
     fs::write(store.at("commitlog/.00000000000000000000.swp"), "x").unwrap();
     fs::write(store.at("commitlog/\u{fc}.txt"), "x").unwrap();
@@ -267,7 +267,7 @@ fn what_stands_in_the_log_s_directory_and_is_no_segment_stays_and_disturbs_nobod
 }
 
 #[test]
-fn a_reader_says_that_whole_messages_follow_the_damage_at_which_a_crashed_log_ends() {
+fn a_reader_warns_of_whole_messages_after_the_damage_in_a_crashed_log() {
     for damaged in [100, 298, 299] {
         let store = Crashed::new(300, false);
         store.damage(damaged);

@@ -17,7 +17,7 @@ use crate::counting_env::CountingEnv;
 use crate::store_writer::StoreWriter;
 
 #[test]
-fn with_a_stale_zero_absent_or_future_checkpoint_the_messages_are_the_same() {
+fn a_stale_zero_absent_or_future_checkpoint_gives_the_same_messages() {
     let now = real().now_ms();
     let first = Crashed::new(1, false).last_store_time;
     let absent = None;
@@ -47,7 +47,7 @@ fn with_a_stale_zero_absent_or_future_checkpoint_the_messages_are_the_same() {
 }
 
 #[test]
-fn the_log_is_read_from_the_file_that_the_stamps_cover_or_from_what_is_lacking_if_that_is_earlier() {
+fn the_log_is_read_from_the_stamped_file_or_an_earlier_missing_part() {
     let probe = Crashed::new(600, false);
     let per_segment: Vec<i64> = (0..=probe.offsets[599] / SEGMENT).map(|n| n * SEGMENT).collect();
     let time_at = |segment: i64| {
@@ -79,7 +79,7 @@ fn the_log_is_read_from_the_file_that_the_stamps_cover_or_from_what_is_lacking_i
 }
 
 #[test]
-fn of_two_stamps_the_earlier_one_counts_and_one_in_the_future_counts_as_none() {
+fn the_earlier_of_two_stamps_counts_and_a_future_one_is_ignored() {
     let probe = Crashed::new(600, false);
     let (last, now) = (probe.last_store_time, real().now_ms());
     let (first, future) = (last - 5990, now + 1_000_000);
@@ -163,7 +163,7 @@ fn only_what_the_checkpoint_does_not_cover_is_written_again() {
 }
 
 #[test]
-fn six_hundred_segments_open_by_their_heads_and_what_lies_past_the_checkpoint() {
+fn six_hundred_segments_open_by_heads_and_the_part_past_the_checkpoint() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::new(dir.path(), 4096, 100_000, 100, 2402);
     while writer.put("orders", 0, &[b'x'; 800], &[("KEYS", "k")]) < 600 * 4096 {}
@@ -256,7 +256,7 @@ fn stamps(dir: &TempDir) -> Checkpoint {
 }
 
 #[test]
-fn a_running_store_stamps_its_checkpoint_every_so_many_bytes_for_what_is_durable() {
+fn a_running_store_stamps_its_checkpoint_at_each_byte_interval() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let store = stamping(&dir);
     let mut lag = 0;

@@ -59,7 +59,7 @@ fn after_a_clean_exit_nothing_is_changed_but_the_stamps() {
 }
 
 #[test]
-fn after_an_abnormal_exit_everything_whole_is_there_and_the_store_is_clean_again() {
+fn after_an_abnormal_exit_whole_records_are_kept_and_the_store_is_clean() {
     let store = Crashed::new(300, false);
     let report = store.recover();
     assert!(!report.clean_exit && !store.at("abort").exists());
@@ -68,7 +68,7 @@ fn after_an_abnormal_exit_everything_whole_is_there_and_the_store_is_clean_again
 }
 
 #[test]
-fn a_crash_without_a_log_leaves_an_empty_store_unless_queues_point_into_one() {
+fn a_crash_without_a_log_leaves_an_empty_store_unless_queues_have_entries() {
     let store = Crashed::new(0, false);
     assert_eq!(store.recover().log_end, 0);
     store.expect_messages(0);
@@ -127,7 +127,7 @@ fn a_store_whose_log_directory_is_gone_is_refused_whatever_else_is_left() {
 }
 
 #[test]
-fn a_newest_segment_that_is_cut_short_opens_when_it_was_extended_as_the_refusal_says() {
+fn a_shortened_newest_segment_opens_after_it_is_extended_as_advised() {
     for clean in [true, false] {
         let store = Crashed::new(300, clean);
         store.stamp(store.last_store_time);
@@ -208,7 +208,7 @@ fn a_queue_file_that_loses_its_only_entries_goes_and_none_of_zeros_stays() {
 }
 
 #[test]
-fn queues_that_lag_the_log_get_what_they_lack_byte_for_byte() {
+fn queues_that_lag_the_log_get_the_missing_entries_byte_for_byte() {
     for lacking in [1, 3, 49, 50, 51, 149] {
         for clean in [true, false] {
             let store = Crashed::new(300, clean);
@@ -245,7 +245,7 @@ fn damage_before_what_the_checkpoint_covers_is_refused_untouched() {
 }
 
 #[test]
-fn a_store_that_lost_the_last_message_of_its_own_stamp_is_refused_untouched() {
+fn a_store_without_the_last_message_of_its_own_stamp_is_refused_untouched() {
     let store = Crashed::new(300, false);
     store.stamp(store.last_store_time);
     store.damage(299);
@@ -279,7 +279,7 @@ fn a_store_that_lost_the_last_message_of_its_own_stamp_is_refused_untouched() {
 }
 
 #[test]
-fn a_log_whose_first_record_is_damaged_while_others_follow_is_refused_untouched() {
+fn a_damaged_first_record_with_others_after_it_is_refused_untouched() {
     let store = Crashed::new(300, false);
     store.damage(0);
     assert_eq!(store.refused_at().0, store.segment(0).0);
@@ -291,7 +291,7 @@ fn a_log_whose_first_record_is_damaged_while_others_follow_is_refused_untouched(
 }
 
 #[test]
-fn a_segment_missing_in_the_middle_is_refused_for_writing_and_both_sides_are_read() {
+fn a_missing_middle_segment_is_refused_to_writers_and_both_sides_are_read() {
     for clean in [true, false] {
         let store = Crashed::new(300, clean);
         let (gone, _) = store.segment(SEGMENT);
@@ -309,7 +309,7 @@ fn a_segment_missing_in_the_middle_is_refused_for_writing_and_both_sides_are_rea
 }
 
 #[test]
-fn a_segment_cut_short_in_the_middle_is_refused_for_writing_and_what_is_whole_is_read() {
+fn a_shortened_middle_segment_is_refused_to_writers_and_read_where_whole() {
     for (clean, len) in [(true, 0), (false, 0), (true, 200), (false, 200), (true, 203), (false, 203)] {
         let store = Crashed::new(300, clean);
         let (path, _) = store.segment(SEGMENT);

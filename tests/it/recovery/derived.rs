@@ -256,7 +256,7 @@ fn a_queue_whose_only_message_has_expired_keeps_its_number_over_a_crash() {
 }
 
 #[test]
-fn a_reader_goes_on_after_a_missing_segment_whatever_queue_files_are_missing_too() {
+fn a_reader_continues_after_a_missing_segment_with_missing_queue_files() {
     for (clean, gone) in [
         (true, "consumequeue"),
         (false, "consumequeue"),
@@ -293,7 +293,7 @@ fn a_reader_goes_on_after_a_missing_segment_whatever_queue_files_are_missing_too
 }
 
 #[test]
-fn no_message_of_a_missing_segment_has_a_place_where_a_queue_begins_after_the_segment() {
+fn a_missing_segments_messages_have_no_place_in_a_queue_that_begins_later() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let mut numbers = [0, 0];
@@ -337,7 +337,7 @@ fn a_closed_store_whose_last_queue_file_is_cut_short_is_not_complete() {
 
 /// Of a broker: no stamp counts the entries. Otherwise the queue offsets would be given again.
 #[test]
-fn a_queue_of_a_closed_broker_that_has_lost_its_only_file_gets_its_entries_from_the_log() {
+fn a_closed_brokers_queue_without_its_only_file_is_filled_from_the_log() {
     for is_gone in [true, false] {
         let dir = TempDir::new_in("/dev/shm").unwrap();
         let mut writer = StoreWriter::small(dir.path());

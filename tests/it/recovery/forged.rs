@@ -159,7 +159,7 @@ fn length_bits() -> impl Iterator<Item = (usize, u8)> {
 }
 
 #[test]
-fn a_flipped_length_of_a_record_that_carries_others_loses_that_record_alone() {
+fn a_flipped_length_of_a_record_with_nested_records_loses_it_alone() {
     let store = Carriers::new(false);
     for n in [0, DAMAGED, MESSAGES - 1] {
         for derived in [Derived::All, Derived::IndexOnly, Derived::QueuesOnly, Derived::None] {
@@ -182,7 +182,7 @@ fn a_flipped_length_of_a_record_that_carries_others_loses_that_record_alone() {
 }
 
 #[test]
-fn an_overwritten_head_of_a_record_that_carries_others_loses_that_record_alone() {
+fn an_overwritten_head_of_a_record_with_nested_records_loses_it_alone() {
     let store = Carriers::new(false);
     for derived in [Derived::All, Derived::QueuesOnly, Derived::IndexOnly] {
         for n in [0, DAMAGED, DAMAGED + 1, DAMAGED + 2] {
@@ -198,7 +198,7 @@ fn an_overwritten_head_of_a_record_that_carries_others_loses_that_record_alone()
 }
 
 #[test]
-fn a_stored_record_that_reaches_over_the_next_real_one_is_no_record_of_the_log() {
+fn a_record_that_overlaps_the_next_real_one_is_not_part_of_the_log() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let mut put = |n: usize| {

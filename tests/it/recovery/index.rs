@@ -150,7 +150,7 @@ fn share_keys(messages: u8) {
 }
 
 #[test]
-fn a_tail_without_keys_is_read_for_keys_once_and_not_again_until_somebody_else_has_written() {
+fn a_tail_without_keys_is_read_for_keys_once_until_another_process_writes() {
     let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
     let mut writer = crate::store_writer::StoreWriter::small(dir.path());
     writer.put("orders", 0, b"keyed", &[("KEYS", "k")]);
@@ -182,7 +182,7 @@ fn a_tail_without_keys_is_read_for_keys_once_and_not_again_until_somebody_else_h
 }
 
 #[test]
-fn an_index_file_that_was_cut_short_is_passed_over_by_a_reader_and_made_again_by_a_writer() {
+fn a_shortened_index_file_is_skipped_by_readers_and_rebuilt_by_writers() {
     let config = StoreConfig {
         max_hash_slot_num: Some(100),
         max_index_num: Some(400),

@@ -110,7 +110,7 @@ fn a_record_that_is_appended_without_its_last_separator_survives_a_kill() {
 }
 
 #[test]
-fn properties_that_could_fill_a_sector_with_nul_are_refused_and_shorter_runs_survive_a_kill_at_every_alignment() {
+fn properties_that_could_fill_a_sector_with_nul_are_refused() {
     let dir = in_memory();
     let store = open(dir.path());
     for (name, value) in [("k".to_owned(), "\0".repeat(511)), ("\0".repeat(511), "v".repeat(254))] {
@@ -156,7 +156,7 @@ fn broker_appends(dir: &Path, queue_offset: i64, properties: Vec<u8>) {
 }
 
 #[test]
-fn what_a_broker_appended_to_our_crashed_store_is_kept_though_it_was_killed_before_its_first_stamp() {
+fn a_brokers_appends_to_our_crash_are_kept_though_killed_before_its_stamp() {
     let dir = in_memory();
     let store = open(dir.path());
     store.append(message(Vec::new())).unwrap();

@@ -260,7 +260,7 @@ fn a_stale_record_after_the_damage_is_not_salvaged() {
 }
 
 #[test]
-fn a_log_in_which_every_byte_imitates_a_record_ends_the_search_with_an_error() {
+fn a_log_whose_every_byte_imitates_a_record_ends_the_search_with_an_error() {
     const MIB: usize = 1 << 20;
     let store = Crashed::new(1, false);
     let mut head = fs::read(store.segment(0).0).unwrap();
@@ -312,7 +312,7 @@ fn with_forged_bodies(dir: &Path, count: usize) -> Vec<i64> {
 }
 
 #[test]
-fn a_record_forged_in_the_body_of_a_damaged_one_is_none_and_the_next_real_one_is_kept() {
+fn a_record_forged_in_a_damaged_body_is_ignored_and_the_next_one_kept() {
     // In the body, in its checksum, in the length of the topic, in the length of the properties.
     for (at, damaged) in [(100, 1), (8, 1), (495, 1), (503, 1), (100, 3), (495, 3)] {
         let dir = TempDir::new_in("/dev/shm").unwrap();
@@ -345,7 +345,7 @@ fn wipe(store: &Crashed, from: i64, to: i64) {
 }
 
 #[test]
-fn a_queue_whose_last_messages_are_lost_keeps_their_numbers_through_the_salvage_and_the_next_crash() {
+fn a_queue_with_lost_last_messages_keeps_its_offsets_through_salvages() {
     let store = Crashed::new(300, false);
     wipe(&store, store.offsets[290], store.offsets[299]);
     let expected = [0, 1].map(|queue| {
@@ -367,7 +367,7 @@ fn a_queue_whose_last_messages_are_lost_keeps_their_numbers_through_the_salvage_
 }
 
 #[test]
-fn messages_lost_after_a_damaged_end_of_segment_lead_to_a_salvage_record_of_the_next_segment() {
+fn messages_lost_after_a_damaged_segment_end_get_a_salvage_record() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let mut offsets = vec![writer.put("orders", 0, b"", &[])];

@@ -84,7 +84,7 @@ fn a_store_that_was_salvaged_and_killed_opens_again() {
 }
 
 #[test]
-fn damage_before_our_own_stamp_is_not_looked_for_and_reading_it_is_an_error() {
+fn damage_before_our_own_stamp_is_not_searched_and_reading_it_fails() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let offsets = ours(dir.path(), 10);
     damage(dir.path(), offsets[4]);
@@ -180,7 +180,7 @@ fn what_a_broker_with_a_pool_stamped_and_did_not_sync_is_made_durable() {
 }
 
 #[test]
-fn a_page_of_unstamped_entries_that_did_not_arrive_does_not_make_all_of_the_log_be_read() {
+fn an_unwritten_page_of_unstamped_entries_does_not_cause_a_full_log_read() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let config = || StoreConfig {
         mapped_file_size_commit_log: Some(1 << 20),
@@ -215,7 +215,7 @@ fn a_page_of_unstamped_entries_that_did_not_arrive_does_not_make_all_of_the_log_
 }
 
 #[test]
-fn deleted_queues_of_a_salvaged_store_come_back_around_the_salvage_records() {
+fn deleted_queues_of_a_salvaged_store_return_around_the_salvage_records() {
     let dir = TempDir::new_in("/dev/shm").unwrap();
     let offsets = ours(dir.path(), 10);
     damage(dir.path(), offsets[5]);

@@ -129,7 +129,7 @@ fn each_state_of_a_store_has_its_plan_for_each_intent() {
 }
 
 #[test]
-fn a_recovery_writes_its_note_before_any_change_and_keeps_where_the_log_was_closed() {
+fn a_recovery_writes_its_note_first_and_keeps_the_closed_end_of_the_log() {
     for (exit, note, closed_at) in [
         (Exit::New, None, Some(END)),
         (Exit::Clean, None, Some(END)),

@@ -128,7 +128,7 @@ fn the_stores_of_every_version_answer_the_same_after_a_rebuild_of_nothing() {
 
 /// The first segment expires, and with it every message of the first queue.
 #[test]
-fn a_queue_without_a_message_keeps_its_offsets_and_the_next_message_goes_on_after_them() {
+fn a_queue_without_messages_keeps_its_offsets_for_the_next_message() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
@@ -155,7 +155,7 @@ fn a_queue_without_a_message_keeps_its_offsets_and_the_next_message_goes_on_afte
 }
 
 #[test]
-fn a_reader_goes_on_beside_a_rebuild_and_never_answers_wrong() {
+fn a_reader_continues_during_a_rebuild_and_never_answers_wrong() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     intact(&root);
@@ -274,7 +274,7 @@ fn damaged_with_crc(dir: &Path, wanted: &[u8], by: u8) -> (PathBuf, Vec<u8>) {
 }
 
 #[test]
-fn a_record_that_contradicts_its_own_checksum_is_salvaged_like_any_other_damage() {
+fn a_record_that_contradicts_its_own_checksum_is_salvaged_as_damage() {
     let dir = tempdir().unwrap();
     let (root, bytes) = damaged_with_crc(dir.path(), b"region", b'R');
     let refused = rebuilt(&root, false).unwrap_err();
@@ -309,7 +309,7 @@ fn repair_corrects_a_place_with_which_the_checksum_of_the_record_holds() {
 
 /// The entry leads to a whole record, of another message.
 #[test]
-fn a_rebuild_mends_an_entry_after_the_last_message_of_a_queue() {
+fn a_rebuild_fixes_an_entry_after_the_last_message_of_a_queue() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
@@ -339,7 +339,7 @@ fn a_rebuild_mends_an_entry_after_the_last_message_of_a_queue() {
 const REASSIGNED: &str = "new messages may get queue offsets of messages lost at the end of the log, which consumers have read";
 
 #[test]
-fn a_repair_says_how_many_messages_of_the_queues_the_log_lacks() {
+fn a_repair_reports_the_number_of_queued_messages_missing_in_the_log() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     intact(&root);
@@ -393,7 +393,7 @@ fn repair_reports_as_lost_a_last_message_that_no_queue_names() {
 }
 
 #[test]
-fn a_copy_that_lies_in_the_store_by_way_of_a_link_holds_what_the_store_held_before() {
+fn a_copy_inside_the_store_through_a_link_keeps_the_old_content() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     intact(&root);
@@ -480,7 +480,7 @@ fn copies_have_the_modes_of_the_originals() {
 }
 
 #[test]
-fn a_repair_that_fails_before_the_store_is_changed_leaves_no_copy_of_a_segment() {
+fn a_repair_that_fails_before_its_first_change_leaves_no_segment_copy() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     intact(&root);
@@ -504,7 +504,7 @@ fn a_repair_that_fails_before_the_store_is_changed_leaves_no_copy_of_a_segment()
 }
 
 #[test]
-fn a_repair_in_place_refuses_a_log_on_another_file_system_before_it_changes_anything() {
+fn an_in_place_repair_refuses_a_log_on_another_file_system_untouched() {
     let (here, there) = (
         tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
         tempdir_in("/dev/shm").unwrap(),

@@ -97,7 +97,7 @@ fn one_queue_entry_keeps_a_store_without_a_log_from_a_repair() {
 }
 
 #[test]
-fn bytes_after_the_entries_of_a_queue_that_are_no_entries_are_no_sign_of_a_missing_part_of_the_log() {
+fn bytes_after_a_queues_entries_are_no_sign_of_a_missing_log_part() {
     let dir = tempdir().unwrap();
     let root = broker_store(dir.path());
     let queue = root.join("consumequeue/TopicF/0");
@@ -212,7 +212,7 @@ fn a_dry_run_knows_a_directory_where_a_file_belongs() {
 }
 
 #[test]
-fn half_a_note_of_a_recovery_is_no_finding_and_changes_no_answer_of_a_dry_run() {
+fn half_a_recovery_note_is_no_finding_and_changes_no_dry_run() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     append(&root, OpenMode::New, 0..MESSAGES);

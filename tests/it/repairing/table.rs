@@ -29,7 +29,7 @@ pub(crate) fn on_each_row(mut then: impl FnMut(&str, FindingId, &Path)) {
 }
 
 #[test]
-fn a_rebuild_mends_every_damage_of_queues_index_and_checkpoint() {
+fn a_rebuild_fixes_every_damage_of_queues_index_and_checkpoint() {
     let mut wrong = String::new();
     on_each_row(|row, id, root| {
         if id.facts().fix != Fix::Rebuild {
@@ -45,7 +45,7 @@ fn a_rebuild_mends_every_damage_of_queues_index_and_checkpoint() {
 }
 
 #[test]
-fn a_rebuild_refuses_a_damaged_log_and_a_file_that_was_cut_short_and_changes_nothing() {
+fn a_rebuild_refuses_a_damaged_or_shortened_log_and_changes_nothing() {
     let mut wrong = String::new();
     on_each_row(|row, id, root| {
         let is_refused = id.facts().fix == Fix::Salvage || REFUSED.contains(&id);
@@ -63,7 +63,7 @@ fn a_rebuild_refuses_a_damaged_log_and_a_file_that_was_cut_short_and_changes_not
 }
 
 #[test]
-fn a_repair_leaves_no_error_but_what_it_says_and_a_dry_run_changes_nothing() {
+fn a_repair_leaves_only_the_errors_it_names_and_a_dry_run_changes_nothing() {
     let mut wrong = String::new();
     on_each_row(|row, id, root| {
         let before = Image::of(root);
@@ -90,7 +90,7 @@ fn a_repair_leaves_no_error_but_what_it_says_and_a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn what_is_set_aside_stands_in_the_backup_as_it_was() {
+fn what_is_set_aside_is_in_the_backup_unchanged() {
     on_each_row(|row, id, root| {
         if !matches!(id.facts().fix, Fix::SetAside | Fix::Salvage | Fix::Correct) {
             return;

@@ -112,7 +112,7 @@ fn a_length_without_a_sync_is_the_old_or_the_new_one() {
 }
 
 #[test]
-fn a_name_without_a_sync_of_its_directory_may_vanish_and_one_that_was_removed_may_come_back() {
+fn names_without_a_directory_sync_may_vanish_and_removed_ones_come_back() {
     let env = SimulatedEnv::new();
     env.create(path("/a")).unwrap().sync(STEP).unwrap();
     assert_eq!(crashed_names(&env, "/").len(), 2);
@@ -191,7 +191,7 @@ fn after_a_kill_everything_is_seen_and_no_more_of_it_durable() {
 }
 
 #[test]
-fn what_a_failed_sync_left_is_seen_and_never_durable_until_it_is_written_again() {
+fn bytes_of_a_failed_sync_are_seen_and_not_durable_until_written_again() {
     let (env, file) = with_file(1024, 1);
     file.write_all_at(&[2; 1024], 0).unwrap();
     env.set_fault(Some(fault(Failure::Device, 0, false)));
@@ -219,7 +219,7 @@ fn what_a_failed_sync_left_is_seen_and_never_durable_until_it_is_written_again()
 }
 
 #[test]
-fn names_whose_sync_failed_are_durable_after_the_next_sync_of_their_directory() {
+fn names_whose_sync_failed_are_durable_after_the_next_directory_sync() {
     let env = SimulatedEnv::new();
     env.create(path("/a")).unwrap();
     env.set_fault(Some(fault(Failure::Device, 0, false)));
@@ -270,7 +270,7 @@ fn a_step_that_is_left_out_says_ok_and_makes_nothing_durable() {
 }
 
 #[test]
-fn a_sync_that_takes_its_time_covers_what_was_written_before_and_nothing_that_is_written_meanwhile() {
+fn a_slow_sync_covers_earlier_writes_and_no_concurrent_ones() {
     let (env, file) = with_file(1024, 1);
     file.write_all_at(&[2; 512], 0).unwrap();
     let other = file.clone();

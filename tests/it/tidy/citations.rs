@@ -55,7 +55,7 @@ fn without_line_breaks(text: &str) -> String {
 }
 
 #[test]
-fn a_cited_section_that_the_document_lacks_is_reported() {
+fn a_cited_section_that_is_not_in_the_document_is_reported() {
     let source = "//! One (docs/FORMAT.md, section Consume queue), two (docs/FORMAT.md, \"Lookup by time\"), all in docs/FORMAT.md.\n\
         //! Three (docs/FORMAT.md, section\n//! Queue extension); four (docs/FORMAT.md, section Consume queues).\n\
         /// Source: docs/FORMAT.md, \"Consume\".\nfn one() {}\n";

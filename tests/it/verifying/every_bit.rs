@@ -72,7 +72,7 @@ fn is_found(image: &Image, path: &Path, at: usize, bit: u8) -> bool {
 }
 
 #[test]
-fn each_bit_of_a_small_store_flipped_is_found_unless_nothing_tells_of_its_field() {
+fn each_flipped_bit_of_a_small_store_is_found_unless_nothing_covers_it() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
     append(&root, OpenMode::New, 0..6);

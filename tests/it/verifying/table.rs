@@ -467,7 +467,7 @@ fn each_damage_is_found_by_its_name_and_nothing_else_is() {
 }
 
 #[test]
-fn what_is_found_and_in_which_order_does_not_depend_on_threads_and_sections() {
+fn findings_and_their_order_do_not_depend_on_threads_and_sections() {
     for_each_damaged(|number, (id, ..), root| {
         let whole = verified_in(root, 1, i64::MAX);
         for (threads, bytes) in [(1, 700), (4, 700), (4, 5000)] {

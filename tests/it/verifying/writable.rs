@@ -293,7 +293,7 @@ fn repair_fixes_an_index_file_of_any_length() {
 }
 
 #[test]
-fn verify_reports_unknown_index_sizes_exactly_where_a_writer_asks_for_them() {
+fn verify_reports_unknown_index_sizes_exactly_if_a_writer_needs_them() {
     let default = IndexGeometry::ROCKETMQ.file_len();
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     for (len, is_crashed, is_reported) in [

@@ -100,7 +100,7 @@ pub(super) fn put_when_made(store: &MessageStore, body: &[u8]) -> i64 {
 }
 
 #[test]
-fn an_append_waits_for_its_segment_only_so_long_and_a_later_one_works() {
+fn an_append_waits_for_its_segment_up_to_a_limit_and_a_later_one_works() {
     let place = Place::new();
     let config = StoreConfig {
         wait_time_out: 50,
@@ -144,7 +144,7 @@ fn an_append_waits_for_its_segment_only_so_long_and_a_later_one_works() {
 }
 
 #[test]
-fn who_waits_for_a_segment_is_told_when_the_store_fails_or_is_closed() {
+fn a_waiter_for_a_segment_gets_an_error_when_the_store_fails_or_closes() {
     for fails in [true, false] {
         let place = Place::new();
         let (env, store) = place.create_counting(StoreConfig {
@@ -199,7 +199,7 @@ fn made_ahead_of_a_thousand(pace: impl Fn(&Place, &MessageStore, u64)) -> u64 {
 }
 
 #[test]
-fn of_a_thousand_rolls_each_finds_the_segment_ready_that_the_allocator_made() {
+fn a_thousand_rolls_each_find_the_allocators_segment_ready() {
     // Whether the other thread runs in this time is up to the machine.
     let pause = made_ahead_of_a_thousand(|_, _, _| thread::sleep(Duration::from_millis(1)));
     println!("{pause} of 1000 segments are ready for a writer that pauses for 1 ms");
@@ -215,7 +215,7 @@ fn of_a_thousand_rolls_each_finds_the_segment_ready_that_the_allocator_made() {
 }
 
 #[test]
-fn a_store_of_which_only_the_segment_made_ahead_is_left_is_refused_and_read_as_incomplete() {
+fn a_store_with_only_the_segment_made_ahead_is_refused_and_incomplete() {
     let place = Place::new();
     let (_, store) = stepped(&place);
     for _ in 0..4 {

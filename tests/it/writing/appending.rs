@@ -301,7 +301,7 @@ fn a_batch_is_encoded_a_stretch_at_a_time() {
 }
 
 #[test]
-fn a_copied_message_whose_body_changes_meanwhile_matches_its_checksum() {
+fn a_copied_message_whose_body_changes_concurrently_matches_its_checksum() {
     let place = Place::new();
     let (env, store) = with_large_segments(&place);
     put(&store, "t", b"first");

@@ -186,7 +186,7 @@ fn what_is_no_producer_batch_is_refused() {
 }
 
 #[test]
-fn batches_of_many_threads_stand_whole() {
+fn batches_of_many_threads_are_stored_whole() {
     let place = Place::new();
     let store = Arc::new(place.create());
     let barrier = Arc::new(Barrier::new(16));
@@ -263,7 +263,7 @@ fn many_messages_share_a_look_at_the_clock() {
 }
 
 #[test]
-fn messages_appended_together_stand_in_one_segment_in_one_hold_of_the_lock() {
+fn messages_appended_together_share_one_segment_and_one_lock_hold() {
     let place = Place::new();
     let (env, store) = place.create_counting(StoreConfig {
         mapped_file_size_commit_log: Some(1 << 20),

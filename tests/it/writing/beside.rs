@@ -31,7 +31,7 @@ fn live(place: &Place) -> Arc<MessageStore> {
 }
 
 #[test]
-fn what_is_appended_while_a_reader_opens_is_left_out_and_all_that_was_there_is_seen() {
+fn appends_during_an_open_of_a_reader_are_left_out_and_earlier_ones_seen() {
     let place = Place::new();
     let store = live(&place);
     let (bounds, env) = (store.reader().physical_bounds(), CountingEnv::new());
@@ -62,7 +62,7 @@ fn what_is_appended_while_a_reader_opens_is_left_out_and_all_that_was_there_is_s
 const MOST_IN_A_ROUND: i64 = 32 << 20;
 
 #[test]
-fn a_reader_beside_a_writer_that_never_pauses_sees_whole_messages_and_all_that_were_appended_before() {
+fn a_reader_sees_whole_messages_and_all_earlier_ones_of_a_busy_writer() {
     let place = Place::new();
     let store = place.create_with(StoreConfig {
         mapped_file_size_commit_log: Some(1 << 20),
@@ -129,7 +129,7 @@ fn what_is_appended_while_a_reader_salvages_is_no_damage() {
 }
 
 #[test]
-fn a_reader_beside_a_writer_with_sync_flush_sees_what_is_durable_and_all_once_the_writer_is_dead() {
+fn a_reader_sees_durable_messages_of_a_sync_writer_and_all_once_it_died() {
     let place = Place::new();
     let config = StoreConfig {
         flush_disk_type: FlushDiskType::Sync,
@@ -190,7 +190,7 @@ fn a_reader_beside_a_writer_with_sync_flush_sees_what_is_durable_and_all_once_th
 }
 
 #[test]
-fn a_reader_sees_what_a_dead_writer_left_also_while_the_next_one_recovers_it() {
+fn a_reader_sees_a_dead_writers_messages_also_during_the_next_recovery() {
     let place = Place::new();
     let config = StoreConfig {
         flush_disk_type: FlushDiskType::Sync,

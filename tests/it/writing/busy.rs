@@ -60,7 +60,7 @@ fn appends() -> [(&'static str, Append); 4] {
 }
 
 #[test]
-fn while_an_append_holds_the_lock_for_more_than_a_second_others_are_refused_at_once_and_later_ones_work() {
+fn appends_fail_at_once_while_the_lock_is_held_over_a_second() {
     let place = Place::new();
     let (env, store) = place.create_counting(StoreConfig {
         os_page_cache_busy_time_out_mills: StoreConfig::default().os_page_cache_busy_time_out_mills,
@@ -100,7 +100,7 @@ fn while_an_append_holds_the_lock_for_more_than_a_second_others_are_refused_at_o
 
 /// `RocketMQ` takes a hold of 10,000,000 ms for a clock that has jumped.
 #[test]
-fn an_append_waits_for_one_that_holds_the_lock_for_a_second_or_for_ten_million_ms() {
+fn an_append_waits_for_a_lock_holder_for_at_most_the_configured_time() {
     for (limit, held) in [(1000, 1000), (1000, 10_000_000), (70, 70)] {
         let place = Place::new();
         let (env, store) = place.create_counting(StoreConfig {

@@ -63,7 +63,7 @@ fn a_store_without_a_message_closes_and_opens_again() {
 }
 
 #[test]
-fn what_was_acknowledged_before_a_close_is_in_its_queue_whoever_was_appending() {
+fn messages_acknowledged_before_a_close_are_queued_whoever_was_appending() {
     for _ in 0..20 {
         let place = Place::new();
         let store = Arc::new(place.create());
@@ -93,7 +93,7 @@ fn what_was_acknowledged_before_a_close_is_in_its_queue_whoever_was_appending() 
 }
 
 #[test]
-fn a_message_that_is_being_appended_while_the_store_closes_is_dispatched_or_refused() {
+fn a_message_appended_during_a_close_is_dispatched_or_refused() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     put(&store, "t", b"first");
@@ -175,7 +175,7 @@ fn a_segment_that_is_made_while_the_store_closes_is_removed_again() {
 }
 
 #[test]
-fn a_segment_whose_name_cannot_be_synced_while_the_store_closes_fails_the_close_in_each_mode() {
+fn an_unsynced_segment_name_during_a_close_fails_the_close_in_each_mode() {
     for flush_disk_type in [FlushDiskType::Async, FlushDiskType::Sync] {
         let place = Place::new();
         let config = StoreConfig {
@@ -250,7 +250,7 @@ fn a_second_close_returns_when_the_first_is_done() {
 }
 
 #[test]
-fn whoever_waits_for_more_than_a_closed_store_has_is_told() {
+fn a_waiter_for_more_than_a_closed_store_has_gets_an_error() {
     let place = Place::new();
     let store = place.create();
     let last = put(&store, "t", b"x");

@@ -66,7 +66,7 @@ fn sixty_four_threads_and_a_hundred_topics_leave_no_gap() {
 }
 
 #[test]
-fn store_time_never_falls_when_the_clock_steps_back_not_even_over_a_reopening() {
+fn store_time_never_falls_when_the_clock_steps_back_or_the_store_reopens() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     env.set_now(1_700_000_100_000);
@@ -196,7 +196,7 @@ fn follow(reader: &MessageReader, topic: &str, done: &AtomicBool, read: &AtomicI
 }
 
 #[test]
-fn a_thousand_rolls_leave_equal_segments_in_order_while_readers_read_whole_messages() {
+fn a_thousand_rolls_leave_equal_segments_and_readers_see_whole_messages() {
     const SEGMENT: u64 = 4096;
     let place = Place::new();
     let store = place.create_with(StoreConfig {

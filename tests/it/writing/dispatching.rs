@@ -248,7 +248,7 @@ fn entry_number_300_001_opens_the_second_file_of_a_broker_s_queue() {
 }
 
 #[test]
-fn many_new_queues_share_few_syncs_and_have_their_entries_before_their_names() {
+fn many_new_queues_share_few_syncs_and_get_entries_before_names() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     let messages: Vec<_> = (0..1000)
@@ -344,7 +344,7 @@ fn what_is_dispatched_again_for_the_index_writes_no_queue() {
 }
 
 #[test]
-fn a_message_counts_as_dispatched_when_its_keys_are_in_the_index_and_not_before() {
+fn a_message_counts_as_dispatched_only_once_its_keys_are_in_the_index() {
     let place = Place::new();
     let (env, store) = stepped(&place);
     let store = Arc::new(store);

@@ -51,7 +51,7 @@ fn a_full_disk_at_a_roll_stores_nothing_leaves_nothing_and_heals() {
 }
 
 #[test]
-fn a_batch_on_a_full_disk_tells_what_it_stored() {
+fn a_batch_on_a_full_disk_reports_what_it_stored() {
     let place = Place::new();
     let (env, store) = stepped(&place);
     put(&store, "t", b"first");
@@ -229,7 +229,7 @@ fn waiters_share_a_sync() {
 }
 
 #[test]
-fn a_queue_that_cannot_be_written_poisons_appends_and_waiters_and_stays_unclean() {
+fn a_queue_that_cannot_be_written_poisons_the_store_and_stays_unclean() {
     for (step, what) in [("write", "consumequeue"), ("rename", "consumequeue"), ("write", "/index/")] {
         let place = Place::new();
         let (env, store) = place.create_counting(small());
@@ -280,7 +280,7 @@ fn a_queue_that_cannot_be_written_poisons_appends_and_waiters_and_stays_unclean(
 }
 
 #[test]
-fn a_close_after_a_failed_dispatch_makes_the_log_durable_and_tells_the_failure() {
+fn a_close_after_a_failed_dispatch_syncs_the_log_and_raises_the_failure() {
     let place = Place::new();
     let (env, store) = place.create_counting(never_flushing());
     env.before_changes(|change| {
@@ -301,7 +301,7 @@ fn a_close_after_a_failed_dispatch_makes_the_log_durable_and_tells_the_failure()
 }
 
 #[test]
-fn a_record_damaged_before_it_was_dispatched_ends_the_store_and_nobody_hangs() {
+fn a_record_damaged_before_its_dispatch_poisons_the_store_without_a_hang() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     let (stuck, is_stuck) = channel();
@@ -406,7 +406,7 @@ fn a_disk_too_full_for_queues_and_index_keeps_entries_in_memory_and_heals() {
 }
 
 #[test]
-fn a_disk_that_stays_too_full_for_the_queues_fails_the_close_and_leaves_abort() {
+fn a_disk_too_full_for_the_queues_fails_the_close_and_leaves_abort() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     env.before_changes(|change| {
@@ -451,7 +451,7 @@ fn a_refusal_needs_no_lock() {
 }
 
 #[test]
-fn a_segment_that_is_cut_off_under_its_writer_poisons_the_store_and_nobody_dies() {
+fn a_segment_cut_off_under_its_writer_poisons_the_store_without_a_crash() {
     let place = Place::new();
     let store = place.create_with(never_flushing());
     let first = put(&store, "t", &[1; 5000]);

@@ -43,7 +43,7 @@ fn three_pages_wait_for_the_thorough_interval_and_four_go_at_the_next_one() {
 }
 
 #[test]
-fn the_bytes_that_no_flush_has_covered_are_never_older_than_the_thorough_interval() {
+fn unflushed_bytes_are_never_older_than_the_thorough_interval() {
     let place = Place::new();
     let config = StoreConfig {
         flush_commit_log_thorough_interval: 2000,
@@ -67,7 +67,7 @@ fn the_bytes_that_no_flush_has_covered_are_never_older_than_the_thorough_interva
 }
 
 #[test]
-fn where_flushes_are_not_timed_an_append_asks_as_soon_as_there_are_enough_pages() {
+fn without_timed_flushes_an_append_requests_one_after_enough_pages() {
     for (is_timed, is_flushed) in [(true, false), (false, true)] {
         let place = Place::new();
         let config = StoreConfig {

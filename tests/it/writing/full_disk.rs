@@ -61,7 +61,7 @@ fn a_new_queue_whose_first_message_waits_for_the_index_gets_its_file_once() {
 }
 
 #[test]
-fn a_queue_that_was_written_out_beside_one_that_found_no_room_is_not_written_twice() {
+fn a_written_queue_is_not_written_again_after_another_found_no_room() {
     let place = Place::new();
     let (env, store) = stepped(&place);
     let mut now = Instant::now();
@@ -93,7 +93,7 @@ fn a_queue_that_was_written_out_beside_one_that_found_no_room_is_not_written_twi
 }
 
 #[test]
-fn an_index_file_that_cannot_be_made_leaves_nothing_however_often_it_is_tried() {
+fn an_index_file_that_cannot_be_made_leaves_nothing_after_any_retries() {
     for call in ["allocate ", "write ", "open for writing ", "map for writing "] {
         let place = Place::new();
         let (env, store) = stepped(&place);
@@ -220,7 +220,7 @@ pub(super) fn count(reader: &MessageReader) -> usize {
 }
 
 #[test]
-fn a_disk_that_is_full_at_any_step_of_an_open_is_told_as_that_and_costs_nothing() {
+fn a_full_disk_at_any_step_of_an_open_is_reported_and_costs_nothing() {
     let config = || StoreConfig {
         recovery: Recovery::Salvage,
         ..small()

@@ -210,7 +210,7 @@ fn thirty_two_threads_share_their_syncs() {
 }
 
 #[test]
-fn a_caller_whose_time_is_up_is_told_and_its_message_is_read_later() {
+fn a_timed_out_caller_gets_an_error_and_its_message_is_read_later() {
     let place = Place::new();
     let config = StoreConfig {
         sync_flush_timeout: 100,
@@ -248,7 +248,7 @@ fn a_caller_whose_time_is_up_is_told_and_its_message_is_read_later() {
 }
 
 #[test]
-fn a_sync_that_fails_is_told_to_all_who_wait_for_it_and_to_all_who_wait_for_the_next() {
+fn a_failed_sync_fails_its_waiters_and_those_of_the_next_sync() {
     let place = Place::new();
     let (env, store) = place.create_counting(sync_flush());
     let durable = put(&store, "t", b"durable");

@@ -50,7 +50,7 @@ fn the_dispatcher_of_an_idle_store_sleeps_until_a_message_comes() {
 }
 
 #[test]
-fn who_waits_for_a_message_dispatches_it_where_the_dispatcher_has_not_come_to_it_yet() {
+fn a_waiter_dispatches_a_message_that_the_dispatcher_has_not_reached() {
     let give_up = soon();
     let is_helped = Arc::new(AtomicBool::new(false));
     let own = thread::current().id();

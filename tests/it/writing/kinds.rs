@@ -227,7 +227,7 @@ fn every_field_of_a_record_is_stored_as_it_was_given() {
 }
 
 #[test]
-fn a_whole_record_checksum_is_computed_in_place_and_anew_for_a_copy() {
+fn a_whole_record_checksum_is_computed_in_place_and_again_for_a_copy() {
     let place = Place::new();
     let store = place.create();
     let mut checked = with(message("t", 0, b"body"), &[("TAGS", "a")]);
@@ -248,7 +248,7 @@ fn a_whole_record_checksum_is_computed_in_place_and_anew_for_a_copy() {
 }
 
 #[test]
-fn every_append_gets_a_whole_record_checksum_only_where_the_option_asks_for_it() {
+fn appends_get_a_whole_record_checksum_only_if_the_option_asks_for_it() {
     for enabled_append_prop_crc in [false, true] {
         let place = Place::new();
         let store = place.create_with(StoreConfig {

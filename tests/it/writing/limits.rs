@@ -170,7 +170,7 @@ fn what_is_refused_before_the_first_message_makes_no_file() {
 }
 
 #[test]
-fn a_record_that_leaves_eight_bytes_fits_and_one_that_leaves_seven_rolls() {
+fn a_record_that_leaves_eight_bytes_fits_and_seven_bytes_roll() {
     for (leaves, rolls) in [(7, true), (8, false), (9, false)] {
         let place = Place::new();
         let store = place.create();

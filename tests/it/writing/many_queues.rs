@@ -128,7 +128,7 @@ fn a_writer_opens_its_file_system_once_and_before_anything_of_its_queues() {
 }
 
 #[test]
-fn a_stamp_that_takes_long_is_made_again_when_ten_times_as_long_has_passed() {
+fn a_slow_stamp_is_repeated_after_ten_times_its_duration() {
     let place = Place::new();
     let env = CountingEnv::new();
     let config = StoreConfig {
@@ -186,7 +186,7 @@ fn queue_syncs(changes: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn a_stamp_syncs_a_few_queue_files_one_by_one_and_else_the_whole_file_system() {
+fn a_stamp_syncs_few_queue_files_one_by_one_or_the_whole_file_system() {
     let place = Place::new();
     let config = StoreConfig {
         checkpoint_interval: 4096,

@@ -44,7 +44,7 @@ fn a_directory_that_is_no_store_is_refused_and_left_as_it_was() {
 }
 
 #[test]
-fn an_empty_directory_becomes_a_store_and_one_that_only_got_its_lock_does_too() {
+fn an_empty_or_only_locked_directory_becomes_a_store() {
     for mode in [OpenMode::Append, OpenMode::New] {
         let place = Place::new();
         fs::create_dir(&place.store).unwrap();
@@ -149,7 +149,7 @@ fn sizes_are_recorded_once() {
 }
 
 #[test]
-fn a_damaged_record_of_the_sizes_is_no_matter_where_all_are_given_and_is_written_again() {
+fn a_damaged_size_record_is_ignored_if_all_sizes_are_given_and_rewritten() {
     for damaged in ["{", "{\"mapped_file_size_commit_log\": -5}"] {
         let place = Place::new();
         let store = place.create();
@@ -211,7 +211,7 @@ fn a_clean_store_whose_queues_point_past_its_log_is_refused_untouched() {
 }
 
 #[test]
-fn a_clean_store_whose_log_ends_before_its_checkpoint_is_refused_untouched() {
+fn a_clean_store_whose_log_ends_before_its_checkpoint_is_refused() {
     let place = Place::new();
     let offsets = written(&place);
     // The queues are gone, so only the log and the checkpoint show it. A record in the middle of the last segment is damaged.
@@ -279,7 +279,7 @@ fn sizes_that_the_files_contradict_are_refused_untouched() {
 }
 
 #[test]
-fn a_brokers_geometry_is_refused_by_a_store_of_other_sizes_and_taken_where_they_are_given() {
+fn a_brokers_geometry_is_refused_for_other_sizes_and_taken_for_equal_ones() {
     let broker = StoreConfig {
         geometry: Geometry::Broker,
         ..StoreConfig::default()
@@ -309,7 +309,7 @@ fn a_brokers_geometry_is_refused_by_a_store_of_other_sizes_and_taken_where_they_
 }
 
 #[test]
-fn what_nothing_tells_of_a_brokers_store_is_as_the_broker_makes_it() {
+fn unrecorded_settings_of_a_brokers_store_are_the_brokers_defaults() {
     let sizes = |store: &MessageStore| {
         let config = store.config();
         (

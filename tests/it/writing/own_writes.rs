@@ -63,7 +63,7 @@ fn the_first_read_after_an_append_to_a_new_topic_sees_it() {
 }
 
 #[test]
-fn a_read_waits_100_ms_for_a_dispatcher_that_stands_still_and_then_answers() {
+fn a_read_answers_after_100_ms_without_progress_of_the_dispatcher() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     let (free, stalled) = channel::<()>();
@@ -97,7 +97,7 @@ fn a_read_waits_100_ms_for_a_dispatcher_that_stands_still_and_then_answers() {
 }
 
 #[test]
-fn a_read_goes_on_waiting_as_long_as_the_dispatcher_makes_progress() {
+fn a_read_keeps_waiting_as_long_as_the_dispatcher_makes_progress() {
     let place = Place::new();
     let (_, store) = stepped(&place);
     for _ in 0..20_000 {
@@ -120,7 +120,7 @@ fn a_read_goes_on_waiting_as_long_as_the_dispatcher_makes_progress() {
 }
 
 #[test]
-fn a_read_goes_on_waiting_while_calls_that_write_queues_out_return() {
+fn a_read_keeps_waiting_while_calls_that_write_queues_out_return() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     put(&store, "t", b"x");
@@ -225,7 +225,7 @@ fn no_read_waits_for_a_dispatcher_that_has_failed_or_was_closed() {
 }
 
 #[test]
-fn a_query_of_a_store_in_which_nothing_is_dispatched_is_complete_all_the_same() {
+fn a_query_of_an_undispatched_store_is_complete() {
     let place = Place::new();
     let (_, store) = stepped(&place);
     store.append(with(message("t", 0, b"x"), &[("KEYS", "k")])).unwrap();
@@ -255,7 +255,7 @@ fn query(key: &str) -> QueryRequest {
 }
 
 #[test]
-fn whoever_waits_for_the_dispatcher_is_asked_whether_to_go_on() {
+fn a_waiter_for_the_dispatcher_checks_for_interrupts() {
     let place = Place::new();
     let (_, store) = stepped(&place);
     put(&store, "t", b"x");
@@ -277,7 +277,7 @@ fn ends(call: &str, mut work: impl FnMut() -> Result<(), Error>) {
 }
 
 #[test]
-fn the_loops_of_long_calls_ask_whether_to_go_on() {
+fn the_loops_of_long_calls_check_for_interrupts() {
     let place = Place::new();
     let store = place.create();
     for _ in 0..100 {
@@ -320,7 +320,7 @@ fn the_loops_of_long_calls_ask_whether_to_go_on() {
 }
 
 #[test]
-fn a_scan_that_was_ended_goes_on_with_the_message_that_comes_next() {
+fn a_scan_that_was_ended_continues_with_the_message_that_comes_next() {
     let place = Place::new();
     let store = place.create();
     for _ in 0..100 {
@@ -383,7 +383,7 @@ fn a_batch_that_is_ended_says_what_it_has_stored() {
 }
 
 #[test]
-fn a_scan_covers_only_messages_that_are_in_their_queues_and_a_later_one_gives_the_rest() {
+fn a_scan_covers_queued_messages_and_a_later_scan_gives_the_rest() {
     for order in [Order::Log, Order::Queue] {
         let place = Place::new();
         let (_, store) = stepped(&place);

@@ -34,7 +34,7 @@ fn available(store: &MessageStore) -> u64 {
 }
 
 #[test]
-fn what_waits_in_the_pool_is_in_no_file_and_no_reader_sees_it_until_it_is_committed() {
+fn bytes_in_the_pool_are_in_no_file_and_unseen_until_committed() {
     let place = Place::new();
     let (_, store) = stepped_with(&place, pool(2, 4096));
     let now = Instant::now();
@@ -106,7 +106,7 @@ fn a_read_of_the_writing_process_asks_for_the_commit() {
 }
 
 #[test]
-fn a_full_pool_is_waited_for_and_then_the_append_is_refused_and_nothing_is_stored() {
+fn an_append_waits_for_a_full_pool_and_is_refused_without_a_trace() {
     let place = Place::new();
     let (env, store) = place.create_counting(StoreConfig {
         wait_time_out: 50,
@@ -213,7 +213,7 @@ fn no_read_waits_for_a_disk_that_stalls_at_a_commit() {
 }
 
 #[test]
-fn a_record_larger_than_the_pool_waits_outside_the_lock_for_what_is_there_before_it() {
+fn a_record_larger_than_the_pool_waits_outside_the_lock_for_earlier_ones() {
     let place = Place::new();
     let (_env, store, go) = stalled(
         &place,
@@ -387,7 +387,7 @@ fn a_thousand_rolls_with_two_buffers_lose_nothing() {
 }
 
 #[test]
-fn a_commit_that_fails_is_told_to_everybody_and_what_was_committed_stays() {
+fn a_failed_commit_is_reported_to_everybody_and_committed_bytes_stay() {
     let place = Place::new();
     let (env, store) = place.create_counting(pool(2, 4096));
     put(&store, "t", b"committed");

@@ -46,7 +46,7 @@ fn a_refresh_reads_only_what_came_since() {
 }
 
 #[test]
-fn a_refresh_follows_a_writer_through_rolls_and_new_queues_and_sees_what_a_new_reader_sees() {
+fn a_refresh_follows_rolls_and_new_queues_and_sees_what_a_new_reader_sees() {
     let place = Place::new();
     let store = place.create();
     put(&store, "first", b"1");
@@ -70,7 +70,7 @@ fn a_refresh_follows_a_writer_through_rolls_and_new_queues_and_sees_what_a_new_r
 }
 
 #[test]
-fn a_refresh_shows_nothing_that_a_writer_with_sync_flush_has_not_made_durable() {
+fn a_refresh_shows_nothing_that_a_sync_writer_has_not_made_durable() {
     let place = Place::new();
     let store = place.create_with(StoreConfig {
         flush_disk_type: FlushDiskType::Sync,
@@ -114,7 +114,7 @@ fn a_log_that_was_cut_before_the_last_message_is_an_error_again_and_again() {
 }
 
 #[test]
-fn a_store_of_which_nothing_can_be_mapped_reads_the_same() {
+fn a_store_without_any_mapping_reads_the_same() {
     let place = Place::new();
     let store = place.create();
     for number in 0..200_usize {
@@ -142,7 +142,7 @@ fn a_store_of_which_nothing_can_be_mapped_reads_the_same() {
 }
 
 #[test]
-fn a_segment_that_was_made_ahead_is_not_expired_when_its_writer_removes_it() {
+fn a_segment_made_ahead_is_not_expired_when_its_writer_removes_it() {
     let place = Place::new();
     let store = place.create();
     put(&store, "t", &[6; 900]);
@@ -170,7 +170,7 @@ fn given(follow: &mut Follow) -> Vec<StoredMessage> {
 }
 
 #[test]
-fn a_pass_that_follows_the_log_goes_on_where_it_was() {
+fn a_scan_that_follows_the_log_continues_at_its_position() {
     let place = Place::new();
     let store = place.create();
     put(&store, "t", b"before");
@@ -192,7 +192,7 @@ fn a_pass_that_follows_the_log_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_refresh_goes_on_with_the_segment_that_the_next_writer_has_made() {
+fn a_refresh_continues_with_the_segment_that_the_next_writer_has_made() {
     let place = Place::new();
     let store = place.create();
     put(&store, "t", &[6; 900]);

@@ -68,7 +68,7 @@ fn written(place: &Place) -> Vec<i64> {
 }
 
 #[test]
-fn queues_of_a_clean_store_that_lack_their_last_entries_get_every_one_of_them() {
+fn queues_of_a_clean_store_without_their_last_entries_get_all_of_them() {
     for lacking in [1, 2, 15, 59, 60] {
         let place = Place::new();
         written(&place);
@@ -111,7 +111,7 @@ fn removed_queues_are_rebuilt_byte_for_byte() {
 }
 
 #[test]
-fn keys_that_the_index_lacks_at_its_end_are_put_with_the_entries() {
+fn keys_missing_at_the_end_of_the_index_are_put_with_the_entries() {
     let place = Place::new();
     written(&place);
     let complete = files(&place, "consumequeue");
@@ -128,7 +128,7 @@ fn keys_that_the_index_lacks_at_its_end_are_put_with_the_entries() {
 }
 
 #[test]
-fn a_queue_that_starts_in_the_middle_goes_on_after_its_pre_blanks() {
+fn a_queue_that_starts_in_the_middle_continues_after_its_pre_blanks() {
     let place = Place::new();
     let mut writer = StoreWriter::small(&place.store);
     for n in 70..73_u8 {
@@ -184,7 +184,7 @@ fn a_queue_rebuilt_from_a_log_that_lost_its_start_begins_with_pre_blanks() {
 }
 
 #[test]
-fn a_log_that_fills_its_last_segment_to_the_last_byte_goes_on_in_the_next() {
+fn a_log_that_fills_its_last_segment_exactly_continues_in_the_next() {
     let place = Place::new();
     fs::create_dir_all(place.at("commitlog")).unwrap();
     let mut bytes = Vec::new();
@@ -391,7 +391,7 @@ fn a_topic_with_a_batch_queue_is_refused_and_others_of_its_store_are_not() {
 }
 
 #[test]
-fn a_record_whose_queue_offset_nobody_gave_makes_no_hole_in_a_rebuilt_queue() {
+fn a_record_without_a_queue_offset_makes_no_hole_in_a_rebuilt_queue() {
     let place = Place::new();
     let mut writer = StoreWriter::small(&place.store);
     for n in 0..6_u8 {

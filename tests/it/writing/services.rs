@@ -207,7 +207,7 @@ fn a_close_that_panics_or_fails_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_failed_sync_tells_those_who_wait_for_dispatch_too() {
+fn a_failed_sync_also_fails_the_threads_that_wait_for_dispatch() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     let offset = put(&store, "t", b"x");

@@ -23,7 +23,7 @@ use super::{Place, SEGMENT, bodies, contents, message, put, small, wait_for_segm
 const SHORTAGES: [i32; 3] = [24, 23, 12];
 
 #[test]
-fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing() {
+fn a_segment_that_cannot_be_made_gives_rocketmqs_status_and_no_message() {
     let calls = [
         "create ",
         "allocate ",
@@ -87,7 +87,7 @@ fn a_segment_that_cannot_be_made_is_told_by_rocketmqs_status_and_stores_nothing(
 }
 
 #[test]
-fn queues_and_index_wait_for_descriptors_memory_and_longer_files_and_nothing_is_poisoned() {
+fn queues_and_index_wait_for_resources_without_poisoning_the_store() {
     let calls = [
         "create ",
         "open for writing ",
@@ -174,7 +174,7 @@ fn a_close_that_found_no_descriptor_at_any_call_can_be_called_again() {
 }
 
 #[test]
-fn a_stamp_that_finds_the_disk_full_is_tried_ever_more_rarely_and_holds_up_no_message() {
+fn a_stamp_on_a_full_disk_backs_off_and_delays_no_message() {
     let place = Place::new();
     let env = CountingEnv::new();
     let seam: Arc<dyn Env> = Arc::new(env.clone());

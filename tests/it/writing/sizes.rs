@@ -115,7 +115,7 @@ fn a_brokers_segment_and_the_largest_one_are_filled_to_their_end_and_roll() {
 }
 
 #[test]
-fn a_brokers_index_file_holds_its_keys_to_the_last_and_then_there_is_a_second() {
+fn a_brokers_index_file_fills_to_its_last_key_before_the_next_begins() {
     let dir = on_disk();
     let path = dir.path().join("store");
     let sizes = StoreConfig {

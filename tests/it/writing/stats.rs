@@ -20,7 +20,7 @@ fn count(counted: &mut BTreeMap<String, PutStats>, topic: &str, done: AppendResu
 }
 
 #[test]
-fn a_thousand_puts_in_three_topics_are_counted_to_the_byte_from_the_open_on() {
+fn a_thousand_puts_in_three_topics_are_counted_exactly() {
     let place = Place::new();
     let store = place.create();
     let mut counted = BTreeMap::new();
@@ -67,7 +67,7 @@ fn a_thousand_puts_in_three_topics_are_counted_to_the_byte_from_the_open_on() {
 
 /// An append that takes 500 ms under the lock is not slow, an append of 501 ms is.
 #[test]
-fn an_append_that_holds_the_lock_for_more_than_500_ms_is_a_slow_put_and_is_given_once() {
+fn an_append_that_holds_the_lock_over_500_ms_is_a_slow_put_counted_once() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
     let stall = |ms: i64| {
@@ -158,7 +158,7 @@ fn each_durable_append_counts_once_and_each_sync_that_carries_them() {
 }
 
 #[test]
-fn a_flush_is_a_sync_and_no_group_commit_and_an_append_that_does_not_wait_is_no_request() {
+fn a_flush_counts_as_a_sync_and_an_append_without_wait_as_no_request() {
     let place = Place::new();
     let (_, store) = stepped(&place);
     let expect = |syncs, group_commits, requests| {
@@ -181,7 +181,7 @@ fn a_flush_is_a_sync_and_no_group_commit_and_an_append_that_does_not_wait_is_no_
 }
 
 #[test]
-fn what_is_not_dispatched_yet_is_told_in_bytes() {
+fn what_is_not_dispatched_yet_is_reported_in_bytes() {
     let place = Place::new();
     let (_, store) = stepped_with(&place, small());
     assert_eq!(store.stats().dispatch_behind_bytes, 0);

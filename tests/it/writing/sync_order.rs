@@ -84,7 +84,7 @@ fn a_new_store_is_locked_first_and_marked_before_its_first_segment() {
 }
 
 #[test]
-fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed() {
+fn a_reopened_store_is_locked_and_marked_before_any_change() {
     let place = Place::new();
     put(&place.create(), "t", b"first");
     // Something to clear past the end.
@@ -122,7 +122,7 @@ fn a_store_that_is_opened_again_is_locked_first_and_marked_before_it_is_changed(
 }
 
 #[test]
-fn a_flush_syncs_every_segment_below_the_end_and_then_tells() {
+fn a_flush_syncs_every_segment_below_the_end_before_it_reports() {
     let place = Place::new();
     let (env, store) = place.create_counting(never_flushing());
     let offsets: Vec<i64> = (0..3).map(|_| put(&store, "t", &[0; 10_000])).collect();
@@ -175,7 +175,7 @@ fn a_roll_is_durable_before_a_record_in_it_can_be() {
 }
 
 #[test]
-fn a_clean_close_syncs_log_queues_index_and_checkpoint_and_then_removes_abort() {
+fn a_clean_close_syncs_log_queues_index_checkpoint_before_removing_abort() {
     let place = Place::new();
     let (env, store) = place.create_counting(never_flushing());
     let keyed = with(message("t", 0, b"x"), &[("KEYS", "k")]);
@@ -211,7 +211,7 @@ fn a_clean_close_syncs_log_queues_index_and_checkpoint_and_then_removes_abort() 
 }
 
 #[test]
-fn entries_that_wait_in_memory_are_written_before_the_queues_are_synced_at_the_close() {
+fn pending_entries_are_written_before_the_queues_are_synced_at_a_close() {
     let place = Place::new();
     let (env, store) = place.create_counting(never_flushing());
     for n in 0..200 {
@@ -253,7 +253,7 @@ fn a_full_index_file_is_synced_before_the_checkpoint_counts_it() {
 }
 
 #[test]
-fn a_store_that_holds_no_segment_yet_gets_its_names_synced_by_whoever_opens_it() {
+fn a_store_without_a_segment_gets_its_names_synced_by_its_next_opener() {
     // The writer that made it may have been killed before the syncs.
     let place = Place::new();
     place.create_with(never_flushing()).close().unwrap();

@@ -26,7 +26,7 @@ fn no_two_threads_make_the_same_key() {
 }
 
 #[test]
-fn keys_differ_while_the_clock_stands_and_after_it_steps_back() {
+fn keys_differ_while_the_clock_is_frozen_and_after_it_steps_back() {
     let env = CountingEnv::new();
     let mut places = Vec::new();
     for now in [YEAR_2100, YEAR_2100 - 1, YEAR_2100 - 40 * DAY, YEAR_2100] {

@@ -85,7 +85,7 @@ def test_dead_counts_the_letters_that_the_broker_gave_up(broker: Path, run: Call
     assert run("dead", broker, "billing").code == 1
 
 
-def test_doctor_finds_nothing_wrong_with_a_broker_and_names_its_dead_letters(broker: Path, run: Callable[..., Any]) -> None:
+def test_doctor_finds_nothing_wrong_with_a_broker_and_names_dead_letters(broker: Path, run: Callable[..., Any]) -> None:
     [told] = run("doctor", broker, "--json").rows
     assert told["ok"]
     findings = {finding["id"]: finding for finding in told["findings"]}
@@ -128,9 +128,7 @@ def test_what_is_delayed_is_listed_until_it_is_delivered(built: Broker, run: Cal
     assert (ran.code, ran.out, ran.err) == (1, "", "mqstore: no message waits for its delivery\n")
 
 
-def test_without_the_progress_of_the_delivery_all_count_as_waiting_and_that_is_said(
-    built: Broker, run: Callable[..., Any]
-) -> None:
+def test_without_delivery_progress_all_count_as_waiting_with_a_note(built: Broker, run: Callable[..., Any]) -> None:
     ran = run("delayed", built.path, "--json")
     assert len(ran.rows) == 2
     assert "all messages of SCHEDULE_TOPIC_XXXX count as waiting" in ran.err
@@ -144,7 +142,7 @@ def test_a_transaction_is_open_once_however_often_the_broker_asked(built: Broker
         assert (row["group"], row["topic"], row["keys"], row["check_times"]) == ("tellers", "payments", ["p-1"], 1)
 
 
-def test_a_dead_letter_tells_where_it_came_from(built: Broker, run: Callable[..., Any]) -> None:
+def test_a_dead_letter_names_its_origin(built: Broker, run: Callable[..., Any]) -> None:
     [row] = run("dead", built.path, "--json").rows
     same = {"group": "billing", "topic": "%DLQ%billing", "from_topic": "orders", "reconsume_times": 1, "messages": 1, "unread": 1}
     assert {name: row[name] for name in same} == same
@@ -307,9 +305,7 @@ def test_timers_in_a_lost_queue_are_not_left_out_silently(mqstore_broker: Broker
     assert "(1 of rmq_sys_wheel_timer)" in ran.err.splitlines()[-1]
 
 
-def test_the_state_of_a_half_message_is_unknown_without_the_queue_of_op_messages(
-    mqstore_broker: Broker, run: Callable[..., Any]
-) -> None:
+def test_a_half_messages_state_is_unknown_without_the_op_queue(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
     _, ended = (mqstore_broker.send_half("payments", b"x", group="tellers") for _ in range(2))
     mqstore_broker.end_transaction(ended, "rollback")
     mqstore_broker.send("orders", b"x")
@@ -353,7 +349,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("text", ["", '{"offsetTable":{1:2', '{"offsetTable":{"x":1}}', None])
-def test_delayed_messages_count_as_unknown_without_the_progress_of_their_delivery(
+def test_delayed_messages_count_as_unknown_without_delivery_progress(
     text: str | None, broker: Path, tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     path = Path(shutil.copytree(broker, tmp_path / "store"))

@@ -128,7 +128,7 @@ def test_what_is_exported_and_imported_again_is_every_message(
     assert run("info", tmp_path / "new", "--json").rows[0]["messages"] == len(messages)
 
 
-def test_a_copy_lacks_only_the_brokers_own_messages(told: tuple[Path, Expected], tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_a_copy_omits_only_the_brokers_own_messages(told: tuple[Path, Expected], tmp_path: Path, run: Callable[..., Any]) -> None:
     path, expected = told
     [out] = run("copy", path, tmp_path / "copy", "--json").rows
     own = [m for m in expected.messages if m["topic"] in (HALF, OP)]
@@ -157,7 +157,7 @@ def test_a_rebuild_gives_every_queue_its_bounds_again(
     assert (again["ok"], again["changes"]) == (True, [])
 
 
-def test_dump_and_report_say_what_stands_there(told: tuple[Path, Expected], tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_dump_and_report_describe_the_bytes_there(told: tuple[Path, Expected], tmp_path: Path, run: Callable[..., Any]) -> None:
     path, expected = told
     for message in expected.messages[:: len(expected.messages) // 5 + 1]:
         of_record = {row["field"]: row["value"] for row in run("dump", path, message["physical_offset"], "--json").rows}

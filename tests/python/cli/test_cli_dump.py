@@ -18,7 +18,7 @@ SAME = ("queue_id", "queue_offset", "physical_offset", "flag", "reconsume_times"
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_the_fields_of_a_record_lie_one_after_the_other_and_say_what_the_message_says(golden: Path, name: str) -> None:
+def test_the_fields_of_a_record_are_adjacent_and_equal_the_message(golden: Path, name: str) -> None:
     with mqstore.open(golden / name) as store:
         messages = [message for topic in store.topics.values() for queue in topic.queues for message in queue]
         assert messages
@@ -64,7 +64,7 @@ def test_what_is_wrong_with_a_damaged_record_is_said_at_its_field(copied: Callab
     assert "at least 91 are needed" in damaged(path, 0, struct.pack(">i", 5))["total_size"]
 
 
-def test_a_place_without_a_record_says_what_stands_there(golden: Path, run: Callable[..., Any]) -> None:
+def test_an_offset_without_a_record_describes_the_bytes_there(golden: Path, run: Callable[..., Any]) -> None:
     with mqstore.open(golden / "491_multifile") as store:
         [start, second, *_] = [row["segment"] for row in store.inspect.segments().to_arrow().to_pylist()]
         last = max(

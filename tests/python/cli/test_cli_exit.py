@@ -93,7 +93,7 @@ def test_an_answer_without_messages_that_are_damaged_ends_with_1(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_answer_from_a_store_that_lacks_messages_ends_with_1(
+def test_an_answer_from_a_store_with_missing_messages_ends_with_1(
     command: str, incomplete: Path, tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     ran = run(*asked(command, incomplete, tmp_path))
@@ -177,7 +177,7 @@ def test_info_counts_what_a_missing_segment_has_taken(events: Path, tmp_path: Pa
     assert told["missing"].endswith("this segment is missing, and later ones are there: put it back")
 
 
-def test_info_counts_what_a_segment_lacks_that_is_cut_short(events: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_info_counts_the_missing_bytes_of_a_shortened_segment(events: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
     path, half = shutil.copytree(events, tmp_path / "store"), 1 << 19
     segment = path / "commitlog" / f"{1 << 20:020}"
     os.truncate(segment, half)
@@ -249,7 +249,7 @@ def test_salvage_is_named_whatever_other_damage_a_crashed_store_has(
 
 
 @pytest.mark.parametrize("more", [(), ("--topic", "orders"), ("--topic", "orders", "--key", "k"), ("--key", "k")], ids=" ".join)
-def test_a_time_without_a_moment_has_no_message_and_one_that_ends_before_it_begins_is_a_mistake(
+def test_empty_time_range_finds_nothing_and_inverted_range_is_rejected(
     more: tuple[str, ...], broker: Path, run: Callable[..., Any]
 ) -> None:
     for until in ("2026-11-20T10:00Z", "2026-11-20T10:00:00.0005Z"):

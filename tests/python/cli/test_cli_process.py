@@ -65,7 +65,7 @@ def test_it_ends_with_the_exit_codes_of_the_page(golden: Path, tmp_path: Path) -
     assert not (tmp_path / "none").exists()
 
 
-def test_a_file_that_cannot_be_read_ends_it_as_a_store_that_cannot_be_opened(
+def test_a_file_that_cannot_be_read_ends_it_as_an_unopenable_store(
     golden: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
 ) -> None:
     def fails(_: mqstore.Store) -> None:

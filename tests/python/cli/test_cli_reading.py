@@ -40,7 +40,7 @@ def expect_equal(row: dict[str, Any], message: dict[str, Any]) -> None:
         assert (len(body), zlib.crc32(body)) == (message["body_len"], message["body_crc32"])
 
 
-def test_info_topics_and_queues_tell_the_bounds_that_rocketmq_tells(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
+def test_info_topics_and_queues_report_the_bounds_of_rocketmq(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
     path, expected = told
     [info] = run("info", path, "--json").rows
     assert (info["log_begin"], info["log_end"]) == tuple(expected.bounds.values())
@@ -119,9 +119,7 @@ def found(run: Callable[..., Any], *arguments: object) -> list[int]:
     return [json.loads(line)["physical_offset"] for line in ran.out.splitlines()]
 
 
-def test_find_by_key_tag_and_property_finds_what_a_look_at_every_message_finds(
-    told: tuple[Path, Expected], run: Callable[..., Any]
-) -> None:
+def test_find_by_key_tag_and_property_equals_a_full_comparison(told: tuple[Path, Expected], run: Callable[..., Any]) -> None:
     path, expected = told
     topic = max(expected.topics, key=lambda topic: len(expected.of(topic)))
     messages = expected.of(topic)
@@ -149,7 +147,7 @@ def test_find_by_key_tag_and_property_finds_what_a_look_at_every_message_finds(
     assert found(run, path, "--property", f"{name}={value}", "--topic", topic) == offsets(lambda p: p.get(name) == value)
 
 
-def test_find_between_two_times_begins_with_the_first_and_ends_before_the_second(
+def test_find_between_two_times_includes_the_first_and_excludes_the_second(
     told: tuple[Path, Expected], run: Callable[..., Any]
 ) -> None:
     path, expected = told
@@ -178,7 +176,7 @@ def test_find_looks_into_bodies(events: Path, run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("topic", [(), ("--topic", "broker")], ids=["every topic", "a topic"])
-def test_find_by_key_gives_the_first_or_the_last_so_many(topic: tuple[str, ...], events: Path, run: Callable[..., Any]) -> None:
+def test_find_by_key_gives_the_first_or_the_last_n(topic: tuple[str, ...], events: Path, run: Callable[..., Any]) -> None:
     every = found(run, events, *topic, "--key", "1568")
     assert len(every) > 4
     assert found(run, events, *topic, "--key", "1568", "-n", 3) == every[:3]
@@ -273,7 +271,7 @@ def test_what_is_not_there_is_said_with_a_name_that_is_close(golden: Path, run: 
     assert run("cat", golden / "498_mixed", "one@0", "-n", 1, "--json").rows[0]["queue_offset"] == 0
 
 
-def test_a_queue_that_a_topic_lacks_is_told_from_an_empty_one(events: Path, run: Callable[..., Any]) -> None:
+def test_a_queue_that_does_not_exist_differs_from_an_empty_one(events: Path, run: Callable[..., Any]) -> None:
     for command in ("cat", "tail"):
         ran = run(command, events, "broker/9")
         assert (ran.code, ran.out) == (1, "")

@@ -47,7 +47,9 @@ def test_repair_into_another_directory_reports_as_json(store: Path, tmp_path: Pa
     assert run("verify", tmp_path / "new").code == 0
 
 
-def test_what_repair_leaves_is_told_without_advice_for_programs(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+def test_what_repair_leaves_is_reported_without_advice_for_programs(
+    copied: Callable[[str], Path], run: Callable[..., Any]
+) -> None:
     store = copied("491_multifile")
     os.truncate(max((store / "commitlog").iterdir()), 1000)
     for done in (run("repair", store), run("repair", store, "--json")):
@@ -122,7 +124,7 @@ def test_queues_and_index_that_are_all_gone_get_the_sizes_that_are_given(
             assert run(command, path, "--option", wrong).code == 2
 
 
-def test_what_cannot_be_opened_is_told_with_its_own_exit_code(tmp_path: Path, store: Path, run: Callable[..., Any]) -> None:
+def test_what_cannot_be_opened_has_its_own_exit_code(tmp_path: Path, store: Path, run: Callable[..., Any]) -> None:
     for command in ("repair", "rebuild"):
         ran = run(command, tmp_path / "nothing")
         assert (ran.code, ran.out) == (3, "")

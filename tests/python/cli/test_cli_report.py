@@ -127,7 +127,7 @@ def test_a_segment_names_the_groups_that_read_next_in_it(mqstore_broker: Broker)
     assert named == expected
 
 
-def test_what_verify_finds_stands_in_the_page(copied: Callable[[str], Path]) -> None:
+def test_findings_of_verify_are_on_the_page(copied: Callable[[str], Path]) -> None:
     path = copied("498_mixed")
     shutil.rmtree(path / "consumequeue" / "orders")
     (path / "commitlog" / "notes.txt").write_bytes(b"x")
@@ -203,7 +203,7 @@ def test_an_empty_store_has_a_page(tmp_path: Path) -> None:
     assert "no index file" in page.text["index"]
 
 
-def test_damage_is_passed_over_and_told(copied: Callable[[str], Path]) -> None:
+def test_damage_is_skipped_and_reported(copied: Callable[[str], Path]) -> None:
     path = copied("498_mixed")
     segment = path / "commitlog" / f"{0:020}"
     data = bytearray(segment.read_bytes())

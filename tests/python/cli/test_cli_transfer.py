@@ -199,7 +199,7 @@ def test_verify_names_the_message_that_is_damaged_as_get_takes_it(tmp_path: Path
     assert ", orders/0@40 [log.damaged_record]\n" in run("verify", tmp_path / "store").out
 
 
-def test_the_command_that_sets_it_right_names_the_store_as_a_shell_takes_it(tmp_path: Path) -> None:
+def test_the_advised_command_names_the_store_as_a_shell_takes_it(tmp_path: Path) -> None:
     path = tmp_path / "bob's store; rm -r $HOME"
     damaged(path)
     with mqstore.open(path) as store:
@@ -208,9 +208,7 @@ def test_the_command_that_sets_it_right_names_the_store_as_a_shell_takes_it(tmp_
     assert shlex.split(command)[:4] == ["mqstore", "repair", str(path), "--into"]
 
 
-def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_remove(
-    tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_doctor_names_the_messages_that_the_next_start_would_remove(tmp_path: Path, run: Callable[..., Any]) -> None:
     encoder = Encoder(tmp_path / "store")
     starts = [encoder.append("orders", b"x" * 50) for _ in range(100)]
     encoder.log[starts[40] + 4] ^= 0xFF
@@ -230,9 +228,7 @@ def test_doctor_tells_of_a_crashed_store_which_messages_the_next_start_would_rem
     assert findings.keys() == verified - {"log.ends_early"} | {"log.whole_after_end"}
 
 
-def test_commands_that_read_messages_say_that_whole_ones_follow_the_end_of_a_crashed_log(
-    tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_reading_commands_report_whole_messages_after_a_crashed_logs_end(tmp_path: Path, run: Callable[..., Any]) -> None:
     encoder = Encoder(tmp_path / "store")
     starts = [encoder.append("orders", b"x" * 50, keys=["k"]) for _ in range(100)]
     encoder.log[starts[40] + 4] ^= 0xFF
