@@ -44,7 +44,7 @@ pub enum Error {
     Unsupported {
         /// The directory or file in that form.
         path: PathBuf,
-        /// What it is, and which calls work on it.
+        /// Its kind, and which calls work on it.
         what: String,
         /// The remedy, if one is known.
         remedy: Option<Remedy>,

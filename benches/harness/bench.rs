@@ -77,7 +77,7 @@ impl Bench {
         }
     }
 
-    /// Returns true if this process answers another one that measures.
+    /// Returns true if this process answers another process, which measures.
     pub fn is_server(&self) -> bool {
         self.is_server
     }

@@ -1,4 +1,4 @@
-//! The cost of a message in a scan of a log, and of one that is several times as large: the limit is the smaller one.
+//! The cost of a message in a scan of a log, and of a log that is several times as large: the limit is the smaller log.
 //! `BENCH_GIB=20` takes a log of 20 GiB, and one of 1 GiB.
 
 use std::path::Path;

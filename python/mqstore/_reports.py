@@ -315,7 +315,7 @@ class Finding(_Shown):
         The meaning of findings of this kind.
     known_as : str
         Issues of RocketMQ in which a broker left such a store, as "#405, #7355"; "" if
-        there is none.
+        none is known.
     fix : str
         The fix: a command, or words; "" if nothing has to be done.
     """

@@ -56,10 +56,9 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     """The answer to `Store.query`: a sequence of Message, ascending by physical offset, and how much of the log it covers. It
     holds where each message is stored, 24 bytes, and reads a message when it is asked for: the store must be open then.
 
-    The query has checked each message. One that has expired, was damaged or gave way to another one since raises
-    `NotFoundError` or `CorruptError` when it is read; with `errors="skip"` a read of several passes over it, and `skipped`
-    and `complete` then take account of it. An answer pickles as its store does; the messages of another store at that path
-    count as gone.
+    The query has checked each message. A message that has expired, was damaged or replaced since raises `NotFoundError` or
+    `CorruptError` when it is read; with `errors="skip"` a read of several passes over it, and `skipped` and `complete` then
+    take account of it. An answer pickles as its store does; the messages of another store at that path count as gone.
     """
     @property
     def complete(self) -> bool:

@@ -169,7 +169,7 @@ class Store:
         many messages have takes memory for each of them. `physical` is a pair of physical offsets between which the records
         start, as in `scan`.
 
-        Where no index serves, the log is walked, once for an open store: up to 256 MiB of its keys stay in memory.
+        The log is walked where no index serves, once for an open store: up to 256 MiB of its keys stay in memory.
 
         Raises `TypeError` and `ValueError` for an argument, and if a column is missing or of another type; `CorruptError`
         at a damaged message that may have one of the keys; with `errors="skip"` it leaves such a message out of the hits.
@@ -180,7 +180,7 @@ class Store:
         and always for a store that is open for writing, which is up to date anyway.
 
         Topics and queues that came from the store show it; an iteration that has begun, a slice and batches keep the end
-        that they began with. A message that its writer has not finished is left for a later refresh; so is one that a
+        that they began with. A message that its writer has not finished is left for a later refresh; so is a message that a
         writer with `SYNC_FLUSH` has not made durable.
 
         Raises `CorruptError` if messages that could be read were cut from the log: their writer was killed, and the next

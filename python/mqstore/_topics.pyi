@@ -14,8 +14,8 @@ _T = TypeVar("_T")
 class Topics(Mapping[str, Topic]):
     """The topics of a store by name, ascending: a mapping of str to Topic.
 
-    Where the queues are a RocksDB database the names come from walking the log. Any use raises `ClosedError` once the store
-    is closed.
+    If the queues are a RocksDB database the names come from walking the log. Any use raises `ClosedError` once the store is
+    closed.
     """
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
@@ -80,8 +80,8 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
     `queue[n]` is the message with queue offset n, a negative n counts from `max_offset`; `queue[a:b]` is a `QueueSlice`,
     clipped to the queue, with queue offsets, too, so that it is empty where those messages have expired
     (`queue[queue.min_offset:][a:b]` counts from the first that is left); `len(queue)` is `max_offset - min_offset`.
-    Iteration starts at `min_offset` and passes over messages that the log no longer holds; at one that was lost or is
-    damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and counts it
+    Iteration starts at `min_offset` and skips messages that the log no longer holds; at a message that was lost or is
+    damaged it raises `CorruptError`, or, in a store opened with `errors="skip"`, skips and counts it
     (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset` rises when a read finds
     that a broker has removed the oldest files since. A queue file that is removed under a reader takes its entries along,
     as with a broker, also where the log still holds the messages; in a store that mqstore wrote, the next open makes them

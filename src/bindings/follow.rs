@@ -186,7 +186,7 @@ impl Store {
     ///
     /// Topics and queues that came from the store show it; an iteration that has begun, a slice and
     /// batches keep the end that they began with. A message that its writer has not finished is
-    /// left for a later refresh; so is one that a writer with `SYNC_FLUSH` has not made durable.
+    /// left for a later refresh; so is a message that a writer with `SYNC_FLUSH` has not made durable.
     ///
     /// Raises `CorruptError` if messages that could be read were cut from the log: their writer was
     /// killed, and the next one has recovered the store. Open it again then. Raises it also for

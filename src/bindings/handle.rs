@@ -88,7 +88,7 @@ pub(super) struct Handle {
     mode: Mode,
     closed: AtomicBool,
     /// Locked only for a moment and with the interpreter attached: a fork then never finds it locked by a thread that the child
-    /// lacks.
+    /// does not have.
     opened: Mutex<OpenStore>,
     /// Of a store that is open for writing.
     completer: Completer,

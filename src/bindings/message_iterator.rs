@@ -186,7 +186,7 @@ impl MessageIterator {
         !block.ready.is_empty() || block.source.is_due(waited)
     }
 
-    /// Reads ahead for a caller that has waited for so long, and does not wait itself: whether
+    /// Reads ahead for a caller that has waited that long, and does not wait itself. Returns whether
     /// something is there for `_take`, None at the end.
     fn _look(&self, py: Python<'_>, waited: Duration) -> PyResult<Option<bool>> {
         if self.is_closed() {

@@ -17,8 +17,8 @@ pub(super) struct Flushed(store::Flushed);
 
 #[pymethods]
 impl Flushed {
-    /// Wait until the message at this physical offset, which was appended, is durable, or so many
-    /// seconds; gives the physical offset up to which the log is durable then. Raises what
+    /// Waits until the message at this physical offset is durable, or for that many seconds. Returns
+    /// the physical offset up to which the log is durable then. Raises what
     /// `Writer.append` raises for a message that is stored and cannot become durable.
     fn wait(&self, py: Python<'_>, physical_offset: i64, timeout: f64) -> PyResult<i64> {
         hang_at_exit();

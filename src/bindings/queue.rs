@@ -29,8 +29,8 @@ use crate::read::{OnDamage, QueueScan};
 /// `queue[a:b]` is a `QueueSlice`, clipped to the queue, with queue offsets, too, so that it is
 /// empty where those messages have expired (`queue[queue.min_offset:][a:b]` counts from the first
 /// that is left); `len(queue)` is `max_offset - min_offset`. Iteration starts at `min_offset` and
-/// passes over messages that the log no longer holds; at one that was lost or is damaged it raises
-/// `CorruptError`, or, in a store opened with `errors="skip"`, passes over it and counts it
+/// skips messages that the log no longer holds; at a message that was lost or is damaged it raises
+/// `CorruptError`, or, in a store opened with `errors="skip"`, skips and counts it
 /// (`iter(queue).skipped`). The bounds are those of when the store was opened, but `min_offset`
 /// rises when a read finds that a broker has removed the oldest files since. A queue file that is
 /// removed under a reader takes its entries along, as with a broker, also where the log still holds

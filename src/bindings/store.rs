@@ -264,7 +264,7 @@ impl Store {
     /// None for all: a key that many messages have takes memory for each of them. `physical` is a
     /// pair of physical offsets between which the records start, as in `scan`.
     ///
-    /// Where no index serves, the log is walked, once for an open store: up to 256 MiB of its keys
+    /// The log is walked where no index serves, once for an open store: up to 256 MiB of its keys
     /// stay in memory.
     ///
     /// Raises `TypeError` and `ValueError` for an argument, and if a column is missing or of

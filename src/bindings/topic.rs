@@ -22,7 +22,7 @@ use crate::read::{OnDamage, QueueScan};
 
 /// The topics of a store by name, ascending: a mapping of str to Topic.
 ///
-/// Where the queues are a RocksDB database the names come from walking the log. Any use raises
+/// If the queues are a RocksDB database the names come from walking the log. Any use raises
 /// `ClosedError` once the store is closed.
 #[pyclass(frozen, module = "mqstore", mapping)]
 pub(super) struct Topics {

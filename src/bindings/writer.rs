@@ -159,7 +159,7 @@ takes_message! {
     /// more than the append: where one caller has many messages, `append` for each and one
     /// `wait_durable` for the last takes a tenth of the time.
     ///
-    /// What says that nothing was stored is raised by the call, as by `append`; so is
+    /// The call raises the errors of `append` that mean that nothing was stored, and
     /// `RuntimeError` if no thread can be started. The future raises `PoisonedError`, or
     /// `ClosedError` where the close failed, for a message that was stored and could not be made
     /// durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no

@@ -26,7 +26,7 @@ pub struct DumpRow {
     pub field: String,
     /// Its value.
     pub value: String,
-    /// What is wrong with it.
+    /// The damage, if any.
     pub wrong: Option<String>,
 }
 

@@ -181,7 +181,8 @@ pub(crate) fn open_for_writing(
     })
 }
 
-/// A last message that is so many ms in the future, in a segment that began before now, has a damaged store time, or one of a wrong clock.
+/// A last message that is this many ms in the future, in a segment that began before now, has a damaged store time, or the time of a
+/// wrong clock.
 const MOST_AHEAD: i64 = 86_400_000;
 
 /// Returns the store time that no later message precedes. It is that of the last message, so that store times do not fall where the clock

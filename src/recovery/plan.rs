@@ -139,7 +139,7 @@ pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
     let start = scan_start(store, index_from)?;
     let until = scan_end(start, store)?;
     let (mut plan, gap) = plan_from(start, until, store)?;
-    // A queue misses the message before one that was read: its files are lost, or its first messages expired. Only the whole log shows it.
+    // A queue misses a message before a message that was read: its files are lost, or its first messages expired. Only the whole log shows it.
     let first = store.log.first_offset();
     if gap && start > first {
         plan = plan_from(first, until, store)?.0;

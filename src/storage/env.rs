@@ -7,7 +7,7 @@
 //! - *durable*: it survives a power cut. Nothing is durable before the sync that names it has returned `Ok`: bytes need
 //!   [`File::sync`] (or `sync_range`, or [`FileSystem::sync`]), a name in a directory needs [`Env::sync_dir`]. Unsynced bytes may
 //!   become durable in any order, by the sector.
-//! - A failed sync proves nothing about the bytes that it covered, and neither does a later one that succeeds: the caller stops
+//! - A failed sync proves nothing about the bytes that it covered, and neither does a later sync that succeeds: the caller stops
 //!   writing, reopens, and rewrites what was not durable.
 //! - A call that fails for lack of descriptors or memory (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and
 //!   may be repeated. A sync that was begun never fails with one of these: [`Env::sync_dir`] does when it cannot open the

@@ -15,7 +15,7 @@ const SLOT_COUNT: usize = 8192;
 
 /// The slot of one mapping. `state` contains a generation that changes with every use (a seqlock), so that the handler never mixes
 /// the fields of two mappings. A slot that changes while the handler reads it belongs to a mapping of another thread, never to the
-/// one that this thread is accessing.
+/// mapping that this thread is accessing.
 struct Slot {
     /// `FREE`, `CHANGING` or `USED` in the low bits, the generation above.
     state: AtomicUsize,

@@ -106,7 +106,7 @@ impl<'s> Appender<'s> {
     }
 
     /// Returns an appender whose [`Appender::append_all`] keeps stated store times, in a log whose times do not fall: a time
-    /// before that of the message before it, or one that the checkpoint covers, is raised.
+    /// before that of the message before it, or a time that the checkpoint covers, is raised.
     #[must_use]
     pub fn keeping_store_times(self) -> Self {
         Self {

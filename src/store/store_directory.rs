@@ -60,7 +60,7 @@ fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
     }
 }
 
-/// Refuses a `path` in a store, where a broker looks at every file: it does not start with one that it does not know, or removes it.
+/// Refuses a `path` in a store, where a broker looks at every file: it does not start with a file that it does not know, or removes it.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the store; [`Error::Io`].

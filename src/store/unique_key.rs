@@ -11,7 +11,7 @@ use crate::storage::{Env, Generation, Origin};
 static LAST: AtomicU64 = AtomicU64::new(0);
 const COUNTER_BITS: u32 = 16;
 
-/// What tells the keys of this thread from others. It is drawn again in a new month, because a key holds only the time within a month, and
+/// The random part that distinguishes the keys of this thread. It is drawn again in a new month, because a key holds only the time within a month, and
 /// in a fork, because a fork starts with its parent's `LAST`.
 #[derive(Clone, Copy)]
 struct Producer {

@@ -1,6 +1,6 @@
 //! The allocator of segments: threads that ask for a segment, the thread that answers, and the end of the store.
 //!
-//! Its lock around the refusal, and its count of requests, are those of std: no other thread goes on between their calls and the next
+//! Its lock around the refusal, and its count of requests, are those of std: no other thread runs between their calls and the next
 //! call of a watermark.
 
 use std::path::PathBuf;

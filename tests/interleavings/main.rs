@@ -6,7 +6,7 @@
 //! [`explore`] runs it again and again, each time with other switches between the threads, until it has tried all of them. A model fails
 //! where an assertion fails, and where no thread can continue ("deadlock").
 //!
-//! `LOOM_LOCATION=1` makes loom say where each thread stands that cannot go on. `LOOM_LOG=trace LOOM_MAX_PREEMPTIONS=2` makes it print
+//! `LOOM_LOCATION=1` makes loom report the position of each blocked thread. `LOOM_LOG=trace LOOM_MAX_PREEMPTIONS=2` makes it print
 //! each step of each order; the order that failed is the last one.
 //!
 //! To add a model of another source, add its path below, let it import its primitives from `crate::sync`, and add to `sync.rs` the

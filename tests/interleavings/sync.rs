@@ -2,7 +2,7 @@
 //!
 //! Three things differ from loom's own.
 //!
-//! - For loom a sequentially consistent access is one that acquires and releases. What it leaves out is the order between a write and a
+//! - For loom a sequentially consistent access acquires and releases. Loom leaves out the order between a write and a
 //!   later read of another atomic by the same thread. A fence before the read, if both are sequentially consistent, makes that order.
 //! - loom has no time. Here each thread has a clock of its own, which moves only in [`park_timeout`]. A deadline that is less than an hour
 //!   away comes in the first timed park, and the thread continues at any moment after that. A deadline further away never comes.

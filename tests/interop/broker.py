@@ -23,7 +23,7 @@ CLIENTS = {"5.5.1": "5.5.0"}
 #: A start takes some seconds, on a machine that does little else.
 PATIENCE_S = 300
 
-Told: TypeAlias = dict[str, Any]
+Ack: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, order=True)
@@ -36,9 +36,9 @@ class Place:
     queue_offset: int
 
     @classmethod
-    def of(cls, told: Told) -> Place:
+    def of(cls, ack: Ack) -> Place:
         """Builds a message from the report of a client."""
-        return cls(**{field.name: told[field.name] for field in fields(cls)})
+        return cls(**{field.name: ack[field.name] for field in fields(cls)})
 
 
 class Broker:
@@ -48,15 +48,15 @@ class Broker:
         self,
         store: Path,
         geometry: Geometry,
-        on_acked: Callable[[Told], None] = lambda _: None,
+        on_acked: Callable[[Ack], None] = lambda _: None,
         version: str = VERSION,
         options: Mapping[str, object] | None = None,
     ) -> None:
         """Starts it. `on_acked` is called in another thread with the producer's report of a message."""
-        #: By its number, what the producer was told of a message.
-        self.acked: dict[int, Told] = {}
+        #: By its number, the acknowledgement of a message.
+        self.acked: dict[int, Ack] = {}
         self._on_acked = on_acked
-        self._answers: SimpleQueue[Told | None] = SimpleQueue()
+        self._answers: SimpleQueue[Ack | None] = SimpleQueue()
         conf = store.with_name(f"{store.name}.broker.conf")
         conf.write_text(configuration(store, geometry, options or {}))
         clients = CLIENTS.get(version, version)
@@ -75,7 +75,7 @@ class Broker:
             self.kill()
             raise
 
-    def ask(self, *words: object) -> list[Told]:
+    def ask(self, *words: object) -> list[Ack]:
         """Gives a command, waits until it is carried out, and gives what was answered."""
         command = " ".join(map(str, words))
         assert self._process.stdin is not None
@@ -116,21 +116,21 @@ class Broker:
         for line in self._process.stdout:
             if not line.endswith("\n"):
                 break  # cut off by a kill
-            told = json.loads(line)
-            if "acked" in told:
-                self.acked[told["acked"]] = told
-                self._on_acked(told)
+            ack = json.loads(line)
+            if "acked" in ack:
+                self.acked[ack["acked"]] = ack
+                self._on_acked(ack)
             else:
-                self._answers.put(told)
+                self._answers.put(ack)
         self._answers.put(None)
 
-    def _await(self, command: str) -> list[Told]:
-        answers: list[Told] = []
+    def _await(self, command: str) -> list[Ack]:
+        answers: list[Ack] = []
         with suppress(Empty):
-            while (told := self._answers.get(timeout=PATIENCE_S)) is not None:
-                if told == {"done": command}:
+            while (ack := self._answers.get(timeout=PATIENCE_S)) is not None:
+                if ack == {"done": command}:
                     return answers
-                answers.append(told)
+                answers.append(ack)
         raise RuntimeError(f"the broker does not answer {command!r}: {self._failure()}")
 
     def _failure(self) -> str:

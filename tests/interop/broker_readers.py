@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-from broker import Place, Told
+from broker import Ack, Place
 
 import mqstore
 
@@ -30,8 +30,8 @@ TAGS = ("paid", "open", "refund")
 Row: TypeAlias = dict[str, Any]
 
 over = threading.Event()
-#: What the producers were told, and no reader has asked for yet.
-heard: SimpleQueue[Told] = SimpleQueue()
+#: Acknowledgements that no reader has asked for yet.
+heard: SimpleQueue[Ack] = SimpleQueue()
 
 
 def number_of(row: Row) -> int:
@@ -139,26 +139,26 @@ def verify(path: Path) -> Iterator[Row]:
             yield from rows_of(store.scan(reverse=True, limit=1, decode_body=True))
 
 
-def look_up(ask: Callable[[mqstore.Store, list[Told]], Iterator[Row | None]]) -> Callable[[Path], Iterator[Row]]:
+def look_up(ask: Callable[[mqstore.Store, list[Ack]], Iterator[Row | None]]) -> Callable[[Path], Iterator[Row]]:
     """A reader that looks for each message that was acknowledged. `ask` gives one for each, or None."""
 
     def looking(path: Path) -> Iterator[Row]:
         with mqstore.open(path) as store:
-            while wanted := some_told():
+            while wanted := some_acks():
                 store.refresh()
-                for told, row in zip(wanted, ask(store, wanted), strict=True):
-                    if row is not None and row["physical_offset"] == told["physical_offset"]:
+                for ack, row in zip(wanted, ask(store, wanted), strict=True):
+                    if row is not None and row["physical_offset"] == ack["physical_offset"]:
                         yield row
-                    elif told["topic"] != VICTIM:
+                    elif ack["topic"] != VICTIM:
                         store.refresh()
-                        assert told["physical_offset"] < store.min_physical_offset, f"{told} is not found, but {row}"
+                        assert ack["physical_offset"] < store.min_physical_offset, f"{ack} is not found, but {row}"
 
     return looking
 
 
-def some_told() -> list[Told]:
+def some_acks() -> list[Ack]:
     """Returns the reports since the last call; nothing at the end."""
-    found: list[Told] = []
+    found: list[Ack] = []
     while not found and not (over.wait(0.01) and heard.empty()):
         try:
             while len(found) < 500:
@@ -168,30 +168,30 @@ def some_told() -> list[Told]:
     return found
 
 
-def by_offset(store: mqstore.Store, wanted: list[Told]) -> Iterator[Row | None]:
-    for told in wanted:
-        found = store.get(told["topic"], told["queue_id"], told["queue_offset"], max_messages=1).messages
-        yield row_of(found[0]) if found and found[0].queue_offset == told["queue_offset"] else None
+def by_offset(store: mqstore.Store, wanted: list[Ack]) -> Iterator[Row | None]:
+    for ack in wanted:
+        found = store.get(ack["topic"], ack["queue_id"], ack["queue_offset"], max_messages=1).messages
+        yield row_of(found[0]) if found and found[0].queue_offset == ack["queue_offset"] else None
 
 
-def by_key(store: mqstore.Store, wanted: list[Told]) -> Iterator[Row | None]:
-    for told in wanted:
-        found = store.query(told["topic"], f"k{told['acked']}")
-        assert len(found) <= 1, f"{told} is found {len(found)} times"
+def by_key(store: mqstore.Store, wanted: list[Ack]) -> Iterator[Row | None]:
+    for ack in wanted:
+        found = store.query(ack["topic"], f"k{ack['acked']}")
+        assert len(found) <= 1, f"{ack} is found {len(found)} times"
         yield row_of(found[0]) if len(found) else None
 
 
-def by_id(store: mqstore.Store, wanted: list[Told]) -> Iterator[Row | None]:
-    for told in wanted:
+def by_id(store: mqstore.Store, wanted: list[Ack]) -> Iterator[Row | None]:
+    for ack in wanted:
         try:
-            yield row_of(store.message(told["message_id"]))
+            yield row_of(store.message(ack["message_id"]))
         except mqstore.NotFoundError:
             yield None
 
 
-def by_resolving(store: mqstore.Store, wanted: list[Told]) -> Iterator[Row | None]:
+def by_resolving(store: mqstore.Store, wanted: list[Ack]) -> Iterator[Row | None]:
     """All three kinds of reference must lead to the same messages."""
-    asked = pa.Table.from_pylist([{"key": f"k{told['acked']}", "id": told["unique_key"]} | told for told in wanted])
+    asked = pa.Table.from_pylist([{"key": f"k{ack['acked']}", "id": ack["unique_key"]} | ack for ack in wanted])
     by_offset = column(store.resolve_offsets(asked), "physical_offset")
     by_id = column(store.resolve_ids(asked), "physical_offset")
     by_key = column(store.resolve_keys(asked), "hits")
@@ -200,10 +200,10 @@ def by_resolving(store: mqstore.Store, wanted: list[Told]) -> Iterator[Row | Non
     for row in rows_of(store.fetch(offsets, errors="skip")):
         is_compressed = row["sys_flag"] & 1
         rows[row["physical_offset"]] = row | {"body": zlib.decompress(row["body"])} if is_compressed else row
-    for told, *found, hits in zip(wanted, by_offset, by_id, by_key, strict=True):
+    for ack, *found, hits in zip(wanted, by_offset, by_id, by_key, strict=True):
         found.append(hits[0]["physical_offset"] if hits else None)
         # Only references to a message that expires or is deleted during the read lead nowhere.
-        yield rows.get(found[0]) if found == [told["physical_offset"]] * 3 else None
+        yield rows.get(found[0]) if found == [ack["physical_offset"]] * 3 else None
 
 
 def column(batch: mqstore.RecordBatch, name: str) -> list[Any]:

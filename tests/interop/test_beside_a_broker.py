@@ -14,7 +14,7 @@ from pathlib import Path
 
 import embedded
 import pytest
-from broker import PATIENCE_S, Broker, Place, Told
+from broker import PATIENCE_S, Ack, Broker, Place
 from broker_readers import ROLES, TAGS, TOPICS, VICTIM, Row, number_of, row_of
 from generator import Geometry
 
@@ -48,13 +48,13 @@ class Reader:
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
 
-    def tell(self, told: Told) -> None:
+    def tell(self, ack: Ack) -> None:
         """Passes it the report of a producer."""
         if self.role.startswith("by_"):
             assert self._process.stdin is not None
             # A reader that has failed is found at the end.
             with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps(told) + "\n")
+                self._process.stdin.write(json.dumps(ack) + "\n")
                 self._process.stdin.flush()
 
     def end(self) -> dict[int, Place]:
@@ -82,18 +82,18 @@ class Session:
         self.path = directory / "store"
         self._directory = directory
         self.readers: list[Reader] = []
-        #: By its number, what a producer was told of a message.
-        self.acked: dict[int, Told] = {}
+        #: By its number, the acknowledgement of a message.
+        self.acked: dict[int, Ack] = {}
         self._newest = 0
-        self.broker = Broker(self.path, SMALL, self._told)
+        self.broker = Broker(self.path, SMALL, self._on_ack)
         for topic, queues in TOPICS.items():
             self.broker.ask("create", topic, queues)
 
-    def _told(self, told: Told) -> None:
-        self.acked[told["acked"]] = told
-        self._newest = told["acked"]
+    def _on_ack(self, ack: Ack) -> None:
+        self.acked[ack["acked"]] = ack
+        self._newest = ack["acked"]
         for reader in self.readers:
-            reader.tell(told)
+            reader.tell(ack)
 
     def send(self) -> None:
         """Lets the producers begin, with numbers that they have not used."""
@@ -119,7 +119,7 @@ class Session:
             self.broker.ask("create", VICTIM, TOPICS[VICTIM])
         else:
             self.broker.kill()
-            self.broker = Broker(self.path, SMALL, self._told)
+            self.broker = Broker(self.path, SMALL, self._on_ack)
             self.send()
 
     def __enter__(self) -> Session:
@@ -149,7 +149,7 @@ def test_readers_beside_a_broker_read_exactly_what_its_clients_stored(tmp_path: 
         found = {reader.role: reader.end() for reader in session.readers}
         consumed = consume(session.broker)
         session.broker.close()
-    acked = {number: Place.of(told) for number, told in session.acked.items()}
+    acked = {number: Place.of(ack) for number, ack in session.acked.items()}
     for role, places in found.items():
         elsewhere = {number: place for number, place in places.items() if acked.get(number, place) != place}
         assert not elsewhere, f"{role} has read messages where they are not: {elsewhere}"
@@ -164,17 +164,17 @@ def test_readers_beside_a_broker_read_exactly_what_its_clients_stored(tmp_path: 
                 assert number_of(row_of(store.message_at(place.physical_offset))) == number
 
 
-def consume(broker: Broker, tags: str = "*") -> list[Told]:
+def consume(broker: Broker, tags: str = "*") -> list[Ack]:
     """Returns what a consumer gets of each queue."""
-    return [told for topic in TOPICS if topic != VICTIM for told in broker.ask("consume", topic, tags)]
+    return [ack for topic in TOPICS if topic != VICTIM for ack in broker.ask("consume", topic, tags)]
 
 
-def expect_consumed(store: mqstore.Store, consumed: Iterable[Told], tags: tuple[str, ...] = TAGS) -> None:
+def expect_consumed(store: mqstore.Store, consumed: Iterable[Ack], tags: tuple[str, ...] = TAGS) -> None:
     """The queues give what a consumer got, in the same order."""
     topics = (store.topics[topic] for topic in TOPICS if topic != VICTIM)
     rows = [row_of(message) for topic in topics for queue in topic.queues for message in queue]
     ours = [as_consumed(row) for row in rows if row["tags"] in tags]
-    assert ours == [told | {"properties": own_properties(told["properties"])} for told in consumed]
+    assert ours == [message | {"properties": own_properties(message["properties"])} for message in consumed]
 
 
 def own_properties(properties: dict[str, str]) -> dict[str, str]:
@@ -182,7 +182,7 @@ def own_properties(properties: dict[str, str]) -> dict[str, str]:
     return {name: properties[name] for name in ("TAGS", "KEYS", "UNIQ_KEY", "check", "long")}
 
 
-def as_consumed(row: Row) -> Told:
+def as_consumed(row: Row) -> Ack:
     """Returns a message in the form of the consumer's report."""
     number_of(row)
     names = ("topic", "queue_id", "queue_offset", "physical_offset", "store_size")

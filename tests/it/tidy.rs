@@ -104,13 +104,11 @@ fn every_dependency_says_why_it_is_there() {
 }
 
 #[test]
-#[ignore = "the texts are being reworded"]
 fn no_comment_or_page_uses_a_phrase_of_a_private_dialect() {
     assert_none(&words::dialect(&Tree::of_this_repository()));
 }
 
 #[test]
-#[ignore = "the texts are being reworded"]
 fn no_name_of_a_test_is_over_70_characters() {
     assert_none(&words::long_names(&Tree::of_this_repository()));
 }

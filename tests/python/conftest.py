@@ -305,12 +305,12 @@ def until(is_true):
         time.sleep(0.01)
 def syncs():
     return os.path.getsize(sync + ".count")
-def stands(path):
+def wait_for_files(path):
     # Two segments and the queue's file are made and have their names: no sync but one of the log is under way or to come.
     until(lambda: len(os.listdir(path + "/commitlog")) == 2 and os.path.exists(path + "/consumequeue/orders/0/" + "0" * 20))
 store = mqstore.open(sys.argv[1], "x", flush_interval_commit_log=3_600_000)
 offset = store.append("orders", b"x").physical_offset
-stands(sys.argv[1])
+wait_for_files(sys.argv[1])
 """
 
 
@@ -322,14 +322,14 @@ def sync_test(slow_sync: Path, path: Path, code: str) -> None:
 
 LED = """
 store = mqstore.open(sys.argv[1] + "2", "x", sync_flush_timeout=int(sys.argv[2]), flush_disk_type="SYNC_FLUSH")
-told = []
+got = []
 def lead():
     try:
-        told.append(store.append("orders", b"leads").status)
+        got.append(store.append("orders", b"leads").status)
     except mqstore.PoisonedError as error:
-        told.append(error.status)
+        got.append(error.status)
 store.append("orders", b"first")
-stands(sys.argv[1] + "2")
+wait_for_files(sys.argv[1] + "2")
 before = syncs()
 say(30)
 leader = threading.Thread(target=lead)

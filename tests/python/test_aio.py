@@ -129,7 +129,7 @@ async def main():
     async with mqstore.aio.open(sys.argv[1] + "3", "x", **NEVER) as store:
         await store.append("orders", b"first")
         await store.flush()
-        stands(sys.argv[1] + "3")
+        wait_for_files(sys.argv[1] + "3")
         say(30)
         tasks = [asyncio.create_task(store.append("orders", b"%d" % number, durable=True)) for number in range(100)]
         waits = asyncio.create_task(store.wait_durable())
@@ -153,7 +153,7 @@ async def main():
     async with mqstore.aio.open(sys.argv[1] + "3", "x", **NEVER) as store:
         await store.append("orders", b"first")
         await store.flush()
-        stands(sys.argv[1] + "3")
+        wait_for_files(sys.argv[1] + "3")
         say(30)
         def interrupt():
             until(lambda: store.store.stats().put_message_times_total == 101)
@@ -243,7 +243,7 @@ async def main():
     async with mqstore.aio.open(sys.argv[1] + "3", "x", **NEVER) as store:
         await store.append("orders", b"first")
         await store.flush()
-        stands(sys.argv[1] + "3")
+        wait_for_files(sys.argv[1] + "3")
         say(30)
         tasks += [asyncio.create_task(store.append("orders", b"x", durable=True)) for _ in range(1000)]
         tasks += [asyncio.create_task(store.wait_durable()) for _ in range(1000)]

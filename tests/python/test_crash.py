@@ -147,13 +147,13 @@ def test_a_crashed_store_damaged_below_its_mark_is_refused_and_read_warned(tmp_p
     with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
         segment.seek(offsets[70] + 88)
         segment.write(b"?")
-    told = f"mqstore.flushed says that it was on disk up to {end}"
-    with pytest.warns(RuntimeWarning, match=f"killed is INCOMPLETE: .*{told}"):
+    got = f"mqstore.flushed says that it was on disk up to {end}"
+    with pytest.warns(RuntimeWarning, match=f"killed is INCOMPLETE: .*{got}"):
         store = mqstore.open(path)
     with store:
         assert not store.recovery.complete
         assert store.recovery.log_end == offsets[70]
-    with pytest.raises(mqstore.CorruptError, match=told) as refused:
+    with pytest.raises(mqstore.CorruptError, match=got) as refused:
         mqstore.open(path, "a")
     assert (refused.value.offset, 'recovery="salvage"' in str(refused.value)) == (offsets[70], True)
     with mqstore.open(path, "a", recovery="salvage") as store:
@@ -180,8 +180,8 @@ def test_a_writer_warns_of_the_whole_messages_that_it_cuts(tmp_path: Path) -> No
         segment.seek(offsets[4] + 88)
         segment.write(b"?")
     shutil.copytree(path, tmp_path / "other")
-    told = rf"the first at {offsets[5]}: this open removes them: 5 \(orders/0@5-9\)"
-    with pytest.warns(RuntimeWarning, match=f"crashed is INCOMPLETE: .*{told}"):
+    got = rf"the first at {offsets[5]}: this open removes them: 5 \(orders/0@5-9\)"
+    with pytest.warns(RuntimeWarning, match=f"crashed is INCOMPLETE: .*{got}"):
         store = mqstore.open(path, "a")
     with store:
         report = store.recovery

@@ -56,14 +56,14 @@ def of_caller(store: Store, **conditions: Any) -> list[dict[str, Any]]:
 
 def goes_round(store: Store, path: Path, tmp_path: Path, **options: Any) -> mqstore.files.Exported:
     """Exports and imports the messages; fails if one is not as it was."""
-    told = store.export(path, **options)
+    got = store.export(path, **options)
     with mqstore.open(tmp_path / f"{path.name}.store", "x") as copy:
-        taken = copy.import_from(told.path, format=options.get("format"))
-        assert sorted(taken.files) == sorted(told.files)
-        assert (told.complete, told.skipped, told.rows) == (True, 0, taken.rows)
+        taken = copy.import_from(got.path, format=options.get("format"))
+        assert sorted(taken.files) == sorted(got.files)
+        assert (got.complete, got.skipped, got.rows) == (True, 0, taken.rows)
         order = options.get("order", "queue" if "topic" in str(options.get("partition_by")) else "log")
         assert of_caller(copy, order=order) == of_caller(store, order=order)
-    return told
+    return got
 
 
 @pytest.fixture
@@ -94,9 +94,9 @@ def shop(tmp_path: Path) -> Iterator[Store]:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_what_rocketmq_wrote_goes_round(golden: Path, tmp_path: Path, name: str, format: str) -> None:
     with mqstore.open(golden / name) as store:
-        told = goes_round(store, tmp_path / f"out.{format}", tmp_path)
-        assert told.rows == len(of_caller(store)) > 0
-        assert told.covers == store.scan().covers or told.covers == (store.min_physical_offset, store.max_physical_offset)
+        got = goes_round(store, tmp_path / f"out.{format}", tmp_path)
+        assert got.rows == len(of_caller(store)) > 0
+        assert got.covers == store.scan().covers or got.covers == (store.min_physical_offset, store.max_physical_offset)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -115,8 +115,8 @@ def test_7865_events_go_round_by_topic_and_by_hour(events: Path, tmp_path: Path,
 def test_every_field_of_a_caller_goes_round(shop: Store, tmp_path: Path, format: str) -> None:
     goes_round(shop, tmp_path / f"out.{format}", tmp_path)
     goes_round(shop, tmp_path / "hours", tmp_path, format=format, partition_by="hour")
-    told = goes_round(shop, tmp_path / "topics", tmp_path, format=format, partition_by=["topic"])
-    assert {str(path.relative_to(told.path)) for path in told.files} == {
+    got = goes_round(shop, tmp_path / "topics", tmp_path, format=format, partition_by=["topic"])
+    assert {str(path.relative_to(got.path)) for path in got.files} == {
         f"topic=orders/part-00000.{format}",
         f"topic=%25RETRY%25billing/part-00000.{format}",
         f"topic=größe%3A1/part-00000.{format}",
@@ -179,15 +179,15 @@ def test_bodies_of_every_length_become_base64(tmp_path: Path) -> None:
 def test_json_lines_and_csv_need_no_package(shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
-    told = shop.export(tmp_path / "out.jsonl", rewrite=lambda batch: batch)
-    assert told.rows == shop.export(tmp_path / "out.csv", rewrite=lambda batch: batch).rows == 4
+    got = shop.export(tmp_path / "out.jsonl", rewrite=lambda batch: batch)
+    assert got.rows == shop.export(tmp_path / "out.csv", rewrite=lambda batch: batch).rows == 4
     with mqstore.open(tmp_path / "copy", "x") as copy:
-        assert copy.import_from(told.path).rows == 4
+        assert copy.import_from(got.path).rows == 4
     for arguments in ({}, {"format": "parquet"}, {"format": "arrow"}, {"format": "jsonl", "partition_by": "topic"}):
         with pytest.raises(ModuleNotFoundError, match=r"needs pyarrow: run pip install '\.\[arrow\]' in a checkout"):
             shop.export(tmp_path / "out", **arguments)
     with pytest.raises(ModuleNotFoundError, match="format 'parquet' needs pyarrow"):
-        shop.import_from(told.path, format="parquet")
+        shop.import_from(got.path, format="parquet")
 
 
 def test_text_and_json_bodies_are_readable_and_go_round(tmp_path: Path) -> None:
@@ -220,14 +220,14 @@ def leftovers(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_no_messages_are_a_file_with_the_columns(shop: Store, tmp_path: Path, format: str) -> None:
-    told = shop.export(tmp_path / f"out.{format}", topics="none", columns=["topic", "body"])
-    assert (told.rows, told.complete, len(told.files)) == (0, True, 1)
+    got = shop.export(tmp_path / f"out.{format}", topics="none", columns=["topic", "body"])
+    assert (got.rows, got.complete, len(got.files)) == (0, True, 1)
     if format == "parquet":
-        assert pq.read_schema(told.path).names == ["topic", "body"]
+        assert pq.read_schema(got.path).names == ["topic", "body"]
     if format == "arrow":
-        assert pa.ipc.open_file(told.path).schema.names == ["topic", "body"]
+        assert pa.ipc.open_file(got.path).schema.names == ["topic", "body"]
     with mqstore.open(tmp_path / "copy", "x") as copy:
-        assert copy.import_from(told.path).rows == 0
+        assert copy.import_from(got.path).rows == 0
     assert shop.export(tmp_path / "parts", topics="none", partition_by="topic", format=format).files == ()
 
 
@@ -238,12 +238,12 @@ def test_a_topic_that_is_called_as_a_partition_of_null_goes_round(tmp_path: Path
 
 
 def test_other_readers_read_the_partitions(shop: Store, tmp_path: Path) -> None:
-    told = shop.export(tmp_path / "parts", partition_by=("topic", "hour"), format="parquet")
+    got = shop.export(tmp_path / "parts", partition_by=("topic", "hour"), format="parquet")
     hour = f"{shop.scan().to_arrow()['store_time'][0].as_py():%Y-%m-%dT%H}"
-    by_duckdb = duckdb.sql(f"select topic, hour, count(*) from read_parquet('{told.path}/**/*.parquet') group by all").fetchall()
+    by_duckdb = duckdb.sql(f"select topic, hour, count(*) from read_parquet('{got.path}/**/*.parquet') group by all").fetchall()
     assert sorted(by_duckdb) == sorted([("orders", hour, 2), ("%RETRY%billing", hour, 1), ("größe:1", hour, 1)])
     types = pa.schema([("topic", pa.string()), ("hour", pa.string())])
-    table = ds.dataset(told.path, partitioning=ds.partitioning(types, flavor="hive")).to_table()
+    table = ds.dataset(got.path, partitioning=ds.partitioning(types, flavor="hive")).to_table()
     assert sorted(table["topic"].to_pylist()) == sorted(["orders", "orders", "%RETRY%billing", "größe:1"])
 
 
@@ -252,10 +252,10 @@ def test_a_partition_that_comes_back_gets_another_file(tmp_path: Path, monkeypat
     with mqstore.open(tmp_path / "store", "x") as store:
         for number in range(60):
             store.append(f"t{number % 5}", b"%d" % number, queue_id=number % 2)
-        told = store.export(tmp_path / "parts", partition_by="topic", format="jsonl", order="log", batch_bytes=2000)
-        assert len(told.files) > 5
+        got = store.export(tmp_path / "parts", partition_by="topic", format="jsonl", order="log", batch_bytes=2000)
+        assert len(got.files) > 5
         with mqstore.open(tmp_path / "copy", "x") as copy:
-            copy.import_from(told.path)
+            copy.import_from(got.path)
             assert of_caller(copy, order="queue") == of_caller(store, order="queue")
 
 
@@ -278,8 +278,8 @@ def test_what_rewrite_gives_is_written(shop: Store, tmp_path: Path) -> None:
             {"day": pc.cast(table["store_time"], pa.date32()).cast(pa.string()), "size": pc.binary_length(table["body"])}
         )
 
-    told = shop.export(tmp_path / "out.parquet", topics="orders", rewrite=paid)
-    assert (told.rows, pq.read_table(told.path)["size"].to_pylist()) == (2, [2, 21])
+    got = shop.export(tmp_path / "out.parquet", topics="orders", rewrite=paid)
+    assert (got.rows, pq.read_table(got.path)["size"].to_pylist()) == (2, [2, 21])
     empty = shop.export(tmp_path / "empty.parquet", topics="none", rewrite=paid)
     assert pq.read_schema(empty.path).names == ["day", "size"]
     dropped = shop.export(tmp_path / "out.jsonl", rewrite=lambda batch: batch.to_arrow().filter(pc.field("flag") == -7))
@@ -313,10 +313,10 @@ def test_what_a_callable_raises_leaves_nothing(
         with pytest.raises(raised):
             store.export(tmp_path / "out", format=format, progress=lambda *_: third(None))  # type: ignore[arg-type]
         assert leftovers(tmp_path) == []
-        told: list[tuple[int, int]] = []
-        store.export(tmp_path / "out", format=format, progress=lambda *at: told.append(at))
-    assert told == sorted(told)
-    assert told[-1][0] == told[-1][1]
+        got: list[tuple[int, int]] = []
+        store.export(tmp_path / "out", format=format, progress=lambda *at: got.append(at))
+    assert got == sorted(got)
+    assert got[-1][0] == got[-1][1]
 
 
 KILLED = """
@@ -392,8 +392,8 @@ def test_damage_is_counted_or_raised(tmp_path: Path) -> None:
     with mqstore.open(made.path) as store:
         with pytest.raises(mqstore.CorruptError):
             store.export(tmp_path / "out.jsonl")
-        told = store.export(tmp_path / "out.jsonl", errors="skip")
-        assert (told.rows, told.skipped, told.complete) == (9, 1, False)
+        got = store.export(tmp_path / "out.jsonl", errors="skip")
+        assert (got.rows, got.skipped, got.complete) == (9, 1, False)
         assert store.export(tmp_path / "three.jsonl", limit=3).complete is False
 
 
@@ -469,13 +469,13 @@ def test_a_failed_import_says_how_many_rows_are_stored(shop: Store, tmp_path: Pa
     good = shop.export(tmp_path / "good.jsonl").path
     bad = tmp_path / "bad.jsonl"
     bad.write_bytes(b"{")
-    told: list[tuple[int, int]] = []
+    got: list[tuple[int, int]] = []
     with mqstore.open(tmp_path / "store", "x") as store:
         with pytest.raises(ValueError, match=r"bad\.jsonl, line 1") as raised:
-            store.import_from([good, good, bad], progress=lambda *at: told.append(at))
+            store.import_from([good, good, bad], progress=lambda *at: got.append(at))
         assert raised.value.stored == 8  # type: ignore[attr-defined]
         assert raised.value.__notes__ == [f"in {bad}, after 8 rows that are stored"]
-        assert (len(of_caller(store)), told) == (8, [(0, 3), (1, 3), (2, 3)])
+        assert (len(of_caller(store)), got) == (8, [(0, 3), (1, 3), (2, 3)])
         (tmp_path / "empty").mkdir()
         with pytest.raises(FileNotFoundError, match="no file below it"):
             store.import_from(tmp_path / "empty")
@@ -523,9 +523,9 @@ def test_decoded_bodies_come_back_as_messages_that_consumers_read(
 ) -> None:
     with mqstore.open(dead_letters) as store, mqstore.open(tmp_path / "new", "x") as new:
         stored = store.export(tmp_path / "stored", format=format, partition_by=partition_by)
-        told = store.export(tmp_path / "out", format=format, partition_by=partition_by, decode_body=True)
-        assert (stored.rows, told.rows, told.complete) == (5, 5, True)
-        new.import_from(told.path, format=format)
+        got = store.export(tmp_path / "out", format=format, partition_by=partition_by, decode_body=True)
+        assert (stored.rows, got.rows, got.complete) == (5, 5, True)
+        new.import_from(got.path, format=format)
         letters = list(new.topics["%DLQ%billing"].queues[0])
         assert [letter.body for letter in letters] == [TEXT] * 5
         assert [letter.decoded_body for letter in letters] == [TEXT] * 5
@@ -553,8 +553,8 @@ def test_a_body_that_does_not_decompress_is_raised_or_counted(tmp_path: Path, fo
         with pytest.raises(mqstore.CorruptError, match="compress") as raised:
             store.export(path, decode_body=True)
         assert (raised.value.offset, path.exists()) == (place, False)
-        told = store.export(path, decode_body=True, errors="skip")
-        assert (told.rows, told.skipped, told.complete) == (1, 1, False)
+        got = store.export(path, decode_body=True, errors="skip")
+        assert (got.rows, got.skipped, got.complete) == (1, 1, False)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -590,11 +590,11 @@ def test_a_row_of_csv_has_the_values_of_a_line_of_json(shop: Store, tmp_path: Pa
 
 def test_other_readers_read_7865_events_as_csv(events: Path, tmp_path: Path) -> None:
     with mqstore.open(events) as store:
-        told = store.export(tmp_path / "all.csv", body_as="text", decode_body=True)
+        got = store.export(tmp_path / "all.csv", body_as="text", decode_body=True)
         expected = [(row["topic"], row["queue_offset"], row["body"].decode()) for row in store.scan().to_arrow().to_pylist()]
-    assert told.rows == len(expected) == 7865
-    assert [(row["topic"], int(row["queue_offset"]), row["body"]) for row in read_csv(told.path)] == expected
-    query = f"select topic, queue_offset, body from read_csv('{told.path}', header=true, all_varchar=true)"
+    assert got.rows == len(expected) == 7865
+    assert [(row["topic"], int(row["queue_offset"]), row["body"]) for row in read_csv(got.path)] == expected
+    query = f"select topic, queue_offset, body from read_csv('{got.path}', header=true, all_varchar=true)"
     assert [(topic, int(offset), body) for topic, offset, body in duckdb.sql(query).fetchall()] == expected
 
 
@@ -622,13 +622,13 @@ def test_spreadsheet_cells_that_begin_a_formula_become_text(tmp_path: Path) -> N
 
 
 def test_csv_of_no_messages_is_a_header(shop: Store, tmp_path: Path) -> None:
-    told = shop.export(tmp_path / "out.csv", topics="none", columns=["topic", "body"])
-    assert (told.rows, told.path.read_bytes()) == (0, b"topic,body\r\n")
+    got = shop.export(tmp_path / "out.csv", topics="none", columns=["topic", "body"])
+    assert (got.rows, got.path.read_bytes()) == (0, b"topic,body\r\n")
 
 
 def test_csv_is_written_by_partition_and_with_rewritten_columns(shop: Store, tmp_path: Path) -> None:
-    told = shop.export(tmp_path / "parts", format="csv", partition_by="topic")
-    assert sum(len(read_csv(path)) for path in told.files) == told.rows == 4
+    got = shop.export(tmp_path / "parts", format="csv", partition_by="topic")
+    assert sum(len(read_csv(path)) for path in got.files) == got.rows == 4
     sums = pa.table({"paid": [None, True, False], "share": [0.5, None, 2.0]})
     shop.export(tmp_path / "sums.csv", rewrite=lambda _: sums)
     assert (tmp_path / "sums.csv").read_bytes() == b"paid,share\r\n,0.5\r\ntrue,\r\nfalse,2.0\r\n"
@@ -650,7 +650,7 @@ def test_import_refuses_csv_before_it_stores_anything(shop: Store, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["out", "out.2026-11-23", "out.dat"])
 def test_a_name_with_an_unknown_suffix_is_a_parquet_file(shop: Store, tmp_path: Path, name: str) -> None:
-    told = goes_round(shop, tmp_path / name, tmp_path)
-    assert pq.read_metadata(told.path).num_rows == 4
+    got = goes_round(shop, tmp_path / name, tmp_path)
+    assert pq.read_metadata(got.path).num_rows == 4
     parts = shop.export(tmp_path / "parts", partition_by="topic")
     assert {path.suffix for path in parts.files} == {".parquet"}

@@ -39,7 +39,7 @@ os.truncate(lost, 0)
 try:
     store.topics["orders"].queues[0][last]
 except mqstore.CorruptError as error:
-    print("told:", lost in str(error))
+    print("got:", lost in str(error))
 with open(f"{path}/foreign", "w+b") as file:
     file.truncate(4096)
     foreign = mmap.mmap(file.fileno(), 4096)
@@ -83,7 +83,7 @@ def path(tmp_path: Path) -> Path:
 )
 def test_the_guard_and_faulthandler_each_serve_their_own_faults(path: Path, steps: str, traces: int) -> None:
     done = faults(path, steps)
-    assert done.stdout.splitlines() == ["told: True", "next:"], done
+    assert done.stdout.splitlines() == ["got: True", "next:"], done
     assert done.returncode == -signal.SIGBUS, done
     assert done.stderr.count("Fatal Python error: Bus error") == traces, done
 

@@ -100,14 +100,14 @@ calls = {
     "buffer": lambda: writer.append("orders", Body()) if sys.version_info >= (3, 12) else slow(),
 }
 
-def goes_on():
+def keep_appending():
     while True:
         try:
             calls[sys.argv[2]]()
         except mqstore.WaitTimeoutError:
             pass
 
-threading.Thread(target=goes_on, daemon=True).start()
+threading.Thread(target=keep_appending, daemon=True).start()
 assert inside.wait(30)
 sys.ends = Slow()
 """

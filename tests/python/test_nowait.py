@@ -29,7 +29,7 @@ def prepared(**options):
     never = {"flush_interval_commit_log": 3_600_000, "sync_flush_timeout": 3_600_000}
     store = mqstore.open(sys.argv[1] + "2", "x", **(never | options))
     store.append("orders", b"first", durable=True)
-    stands(sys.argv[1] + "2")
+    wait_for_files(sys.argv[1] + "2")
     return store
 def first_sync(append):
     # What `append` gives, when the sync that it asked for is under way.

@@ -114,10 +114,10 @@ def test_reads_of_a_store_that_failed_answer_at_once_with_what_is_there(tmp_path
     # The dispatcher may have put all messages into its memory before it failed: then nothing is missing.
     lags = store.dispatched_offset < store.max_physical_offset
     for _ in range(100):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as got:
             warnings.simplefilter("always")
             assert len(store.topics["before"].queues[0]) == 1
-        texts = [str(warning.message) for warning in told]
+        texts = [str(warning.message) for warning in got]
         assert bool(texts) == lags, texts
         assert all("may be missing in this answer: wait_dispatched()" in text for text in texts), texts
         assert store.message_at(lost.physical_offset).body == b"x"
@@ -335,22 +335,22 @@ def handle(*_):
     except StopIteration:
         is_between = True
     except ValueError as error:
-        told.append(str(error))
+        got.append(str(error))
 signal.signal(signal.SIGALRM, handle)
 for _ in range(10):
-    messages, told, is_between = iter(store.topics["orders"].queues[0]), [], False
+    messages, got, is_between = iter(store.topics["orders"].queues[0]), [], False
     signal.setitimer(signal.ITIMER_REAL, 0.001)
     try:
         first = next(messages)
     except StopIteration:
         is_between = True
     signal.setitimer(signal.ITIMER_REAL, 0)
-    if told and not is_between:
+    if got and not is_between:
         break
 else:
     sys.exit("no signal came while the iteration was under way")
 assert first.queue_offset == int(sys.argv[2]), first
-assert "is reading already" in told[0], told
+assert "is reading already" in got[0], got
 assert messages.skipped == int(sys.argv[2]), messages.skipped
 """
 

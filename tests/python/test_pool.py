@@ -306,10 +306,10 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
     store = mqstore.open(sys.argv[1], "x", transient_store_pool_enable=True, transient_store_pool_buffer_size=65536)
-[warning] = told
+[warning] = warned
 assert warning.category is RuntimeWarning and "RLIMIT_MEMLOCK" in str(warning.message), warning
 assert warning.filename == "<string>", warning.filename
 with store:

@@ -102,10 +102,10 @@ def test_a_commit_without_room_keeps_pending_bytes_and_names_lost_ones(stalled_w
 store = opened()
 store.append("orders", b"waits")
 say(errno.ENOSPC)
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as got:
     warnings.simplefilter("always")
     assert bodies(store) == [b"first"]
-assert any("may be missing in this answer" in str(warning.message) for warning in told), told
+assert any("may be missing in this answer" in str(warning.message) for warning in got), got
 assert raises(mqstore.DiskFullError, store.flush).errno == errno.ENOSPC
 # There is room in the pool.
 assert store.append("orders", b"too").status == "PUT_OK"
@@ -155,10 +155,10 @@ say(errno.ENOSPC)
 raises(mqstore.DiskFullError, store.close)
 if {is_there_room}:
     say(0)
-told = []
-sys.unraisablehook = lambda unraisable: told.append(unraisable)
+got = []
+sys.unraisablehook = lambda unraisable: got.append(unraisable)
 del store
-assert bool(told) == (not {is_there_room}), told
+assert bool(got) == (not {is_there_room}), got
 say(0)
 warnings.simplefilter("default")
 with mqstore.open(path, "r+") as store:

@@ -83,7 +83,7 @@ assert time.monotonic() - begin > 0.6
 assert [message.body for message in store.topics["orders"].queues[0]] == [b"first"]
 os.unlink(sync)
 leader.join()
-assert told == ["PUT_OK"], told
+assert got == ["PUT_OK"], got
 store.wait_durable(timeout=20)
 assert [message.body for message in store.topics["orders"].queues[0]] == [b"first", b"leads", b"late", b"later", b"latest"]
 store.close()
@@ -119,7 +119,7 @@ def wait():
     error = raises(mqstore.PoisonedError, lambda: store.append("orders", b"waits"))
     assert "was appended, and whether it survives is not known" in str(error), error
     assert error.stored == 1
-    told.append(error.status)
+    got.append(error.status)
 # The sync of the leader is under way until the message is stored. The next one fails.
 def fail():
     until(lambda: store.stats().put_message_times_total == 3)
@@ -127,7 +127,7 @@ def fail():
 threading.Thread(target=fail).start()
 wait()
 leader.join()
-assert sorted(told) == ["FLUSH_DISK_TIMEOUT", "PUT_OK"], told
+assert sorted(got) == ["FLUSH_DISK_TIMEOUT", "PUT_OK"], got
 error = raises(mqstore.PoisonedError, lambda: store.append("orders", b"x"))
 assert error.status == "SERVICE_NOT_AVAILABLE", error.status
 raises(mqstore.PoisonedError, store.close)

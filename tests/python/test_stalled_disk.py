@@ -36,18 +36,18 @@ def timed(call):
     # What the call gave or raised, and how long it took.
     begin = time.monotonic()
     try:
-        told = call()
+        got = call()
     except mqstore.StoreError as error:
-        told = error
-    return told, time.monotonic() - begin
+        got = error
+    return got, time.monotonic() - begin
 def at_once(*calls):
-    told = [None] * len(calls)
+    got = [None] * len(calls)
     def run(number, call):
-        told[number] = timed(call)
+        got[number] = timed(call)
     threads = [threading.Thread(target=run, args=both) for both in enumerate(calls)]
     for thread in threads:
         thread.start()
-    return threads, told
+    return threads, got
 store = mqstore.open(path, "x", **options)
 stored = [b"first"]
 store.append("orders", b"first", durable=True)
@@ -75,8 +75,8 @@ with mqstore.open(path) as reader:
     assert reader.recovery.clean_exit and bodies(reader) == found
 """
 
-#: Until the disk goes on, appends return. Nobody who waits for the disk is told that a message is durable.
-GOES_ON = """
+#: Until the disk goes on, appends return. Nobody who waits for the disk is got that a message is durable.
+CONTINUES = """
 def append(size):
     body = b"%d " % len(stored) + b"x" * size
     assert store.append("orders", body).status == "PUT_OK"
@@ -84,12 +84,12 @@ def append(size):
 for _ in range(20):
     append(1000)
 until(is_stalled)
-waits, told = at_once(lambda: store.wait_durable(timeout=5))
+waits, got = at_once(lambda: store.wait_durable(timeout=5))
 while waits[0].is_alive() or time.monotonic() < begun + 6:
     append(100)
     time.sleep(0.01)
-error, seconds = told[0]
-assert isinstance(error, mqstore.WaitTimeoutError) and seconds >= 5, told
+error, seconds = got[0]
+assert isinstance(error, mqstore.WaitTimeoutError) and seconds >= 5, got
 late = []
 """
 
@@ -99,12 +99,12 @@ piece = b"x" * (1 << 20)
 store.append("orders", piece)
 stored.append(piece)
 until(is_stalled)
-told, seconds = timed(lambda: store.append("orders", piece))
-while not isinstance(told, mqstore.StoreError):
-    assert told.status == "PUT_OK"
+got, seconds = timed(lambda: store.append("orders", piece))
+while not isinstance(got, mqstore.StoreError):
+    assert got.status == "PUT_OK"
     stored.append(piece)
-    told, seconds = timed(lambda: store.append("orders", piece))
-assert isinstance(told, mqstore.BusyError) and told.status == "OS_PAGE_CACHE_BUSY", told
+    got, seconds = timed(lambda: store.append("orders", piece))
+assert isinstance(got, mqstore.BusyError) and got.status == "OS_PAGE_CACHE_BUSY", got
 assert seconds >= 5, seconds
 # 20 MiB, less the heads of the records.
 assert len(stored) == 1 + 19, len(stored)
@@ -119,19 +119,19 @@ stored.append(piece)
 late = []
 """
 
-#: One thread syncs for all who wait. The others are told after 5 s that their messages are stored, and not durable.
+#: One thread syncs for all who wait. The others are got after 5 s that their messages are stored, and not durable.
 WAITS = """
 leads, led = at_once(lambda: store.append("orders", b"leads", durable=True))
 until(is_stalled)
-waits, told = at_once(
+waits, got = at_once(
     lambda: store.append("orders", b"one", durable=True),
     lambda: store.append_batch([b"two", b"three"], "orders", durable=True),
 )
 for wait in waits:
     wait.join()
-(one, seconds), (batch, batch_seconds) = told
-assert one.status == "FLUSH_DISK_TIMEOUT" and seconds >= 5, told
-assert isinstance(batch, mqstore.WaitTimeoutError) and batch_seconds >= 5, told
+(one, seconds), (batch, batch_seconds) = got
+assert one.status == "FLUSH_DISK_TIMEOUT" and seconds >= 5, got
+assert isinstance(batch, mqstore.WaitTimeoutError) and batch_seconds >= 5, got
 assert (batch.status, batch.stored, len(batch.offsets)) == ("FLUSH_DISK_TIMEOUT", 2, 2), vars(batch)
 assert leads[0].is_alive(), led
 seen = bodies(store)
@@ -164,9 +164,9 @@ class Case:
 
 
 CASES = {
-    "ASYNC_FLUSH, a sync stalls: appends go on": Case({}, "SYNC", GOES_ON),
-    "pool, a sync stalls: appends go on": Case(POOL, "SYNC", GOES_ON),
-    "pool, a write stalls: appends go on while there is room": Case(POOL, "WRITES", GOES_ON),
+    "ASYNC_FLUSH, a sync stalls: appends continue": Case({}, "SYNC", CONTINUES),
+    "pool, a sync stalls: appends continue": Case(POOL, "SYNC", CONTINUES),
+    "pool, a write stalls: appends continue while there is room": Case(POOL, "WRITES", CONTINUES),
     "pool, a write stalls: a full pool refuses": Case(POOL, "WRITES", FILLS_UP, APPENDS_AGAIN),
     "SYNC_FLUSH, a sync stalls: FLUSH_DISK_TIMEOUT": Case(SYNC | NOBODY_ELSE, "SYNC", WAITS, IS_LED, hidden=True),
     "SYNC_FLUSH with a pool, a sync stalls: FLUSH_DISK_TIMEOUT": Case(

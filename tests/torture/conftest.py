@@ -41,7 +41,7 @@ def layer() -> Iterator[Callable[[str], results.Layer]]:
 
 @pytest.fixture
 def windows() -> list[Window]:
-    """What failures removed of the end of a log, of all tests."""
+    """Returns the losses at the end of a log after failures, of all tests."""
     return measured
 
 

@@ -15,7 +15,7 @@ journal, a line an event, written before or after the event as its name says:
     read                the message that was appended last
     call K NAME PATH    the shim saw a system call
     cut                 (written by the parent) its disk is about to be taken away
-    calls N             the child came to its end, and the shim saw so many
+    calls N             the child came to its end, and the shim saw that many
 """
 
 from __future__ import annotations

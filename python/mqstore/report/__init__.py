@@ -38,7 +38,7 @@ class Report:
         return is_ok(self.findings)
 
     def save(self, target: str | os.PathLike[str]) -> Path:
-        """Writes the page to a file, over one that is there. `OSError` if it cannot be written, `ValueError` in a store."""
+        """Writes the page to a file, and replaces an existing one. `OSError` if it cannot be written, `ValueError` in a store."""
         written = Path(target)
         _expect_outside(written)
         written.write_text(self.html, encoding="utf-8", errors="backslashreplace")
@@ -105,7 +105,7 @@ def report(
 
 
 def _verdict(found: list[dict[str, Any]]) -> tuple[str, str]:
-    """How bad it is, and the words for it."""
+    """Returns the severity and its words."""
     kinds = [finding["severity"] for finding in found]
     worst = [kind for kind in ("error", "warning") if kind in kinds]
     if not worst:

@@ -167,9 +167,9 @@ def _step(most: float) -> float:
 
 
 def _drawn(draw: Callable[[Axes], None], height: int, left: int, bottom: int) -> str:
-    """What is drawn into axes, in a figure of that many pixels. The paddings leave room for their labels."""
+    """Draws into axes, in a figure of that many pixels. The paddings leave room for their labels."""
     settings: dict[Any, Any] = _STYLE
-    # The browser has glyphs that the library's font lacks.
+    # The browser has glyphs that the library's font does not have.
     with mpl.rc_context(settings), warnings.catch_warnings(action="ignore", category=UserWarning):
         figure = Figure((WIDTH / 72, height / 72))
         axes = figure.add_axes((left / WIDTH, bottom / height, (WIDTH - left - 14) / WIDTH, (height - bottom - 12) / height))

@@ -114,7 +114,7 @@ def _line(tag: str, kinds: Sequence[str], cells: Sequence[object]) -> str:
 
 
 def _kind(cells: Sequence[object]) -> str:
-    """How a column is laid out."""
+    """The layout of a column."""
     known = [cell for cell in cells if cell is not None]
     if known and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known):
         return "number"

@@ -44,12 +44,12 @@ class Section:
     """Colours of the figure, and what each stands for."""
     table: Table | None = None
     is_open: bool = False
-    """Whether the table is seen at once."""
+    """True if the table is open at first."""
 
 
 @dataclass(frozen=True)
 class Used:
-    """What the log holds, counted in one pass."""
+    """The content of the log, counted in one pass."""
 
     topics: Mapping[str, Counter[str]]
     """Messages and bytes by topic."""
@@ -91,7 +91,7 @@ def used_of(store: mqstore.Store) -> Used:
 
 
 def store_section(store: mqstore.Store) -> Section:
-    """What the store is."""
+    """Returns the section on the store itself."""
     facts = facts_of(store)
     text = (
         "The log is what lies in commitlog/, from log_begin to log_end in bytes. queues and messages are those of the consume "
@@ -138,7 +138,7 @@ def _place_of(finding: Mapping[str, Any], path: str) -> str:
 
 
 def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int, str]]) -> Section:
-    """Which topics lie in which segment, and what groups still read."""
+    """Returns the section on topics by segment, and on what groups still read."""
     title = "Segments, and what they hold"
     if not used.topics:
         return Section("segments", title, NOTHING)
@@ -189,7 +189,7 @@ def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int
 
 
 def topics_section(used: Used) -> Section:
-    """Which topic takes the room."""
+    """Returns the section on disk usage by topic."""
     if not used.topics:
         return Section("topics", "Topics by bytes", NOTHING)
     names, total = used.largest, used.total
@@ -244,7 +244,7 @@ def hours_section(used: Used) -> Section:
 
 
 def index_section(store: mqstore.Store) -> Section:
-    """How well the index serves."""
+    """Returns the section on the index."""
     title = "The index: load and chains"
     files = rows_of(store.inspect.index_files())
     if not files:
@@ -266,7 +266,7 @@ def index_section(store: mqstore.Store) -> Section:
 
 
 def lag_section(rows: Sequence[Mapping[str, Any]] | str) -> Section:
-    """Who lags; a text says why that is not known."""
+    """Returns the section on lag; a text gives the reason if it is not known."""
     title = "Lag by group"
     if isinstance(rows, str):
         return Section("lag", title, rows)
@@ -292,7 +292,7 @@ def lag_section(rows: Sequence[Mapping[str, Any]] | str) -> Section:
 
 
 def recovery_section(store: mqstore.Store) -> Section:
-    """What opening the store found."""
+    """Returns the section on the recovery by the open."""
     found = store.recovery
     begin = store.min_physical_offset
     decision = (

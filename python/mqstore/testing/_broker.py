@@ -89,7 +89,7 @@ class Broker:
         return self.store.path
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
-        """Makes a topic with so many queues."""
+        """Makes a topic with that many queues."""
         self.topics[topic] = queues
 
     def send(
@@ -218,7 +218,7 @@ class Broker:
         return {name: value for name, value in given.items() if value} | dict(more or {})
 
     def _unique_key(self) -> str:
-        """As `MessageClientIDSetter` makes them: address, process 1, no class loader, ms of the month, number."""
+        """Makes keys as `MessageClientIDSetter` does: address, process 1, no class loader, ms of the month, number."""
         address = ip_address(self._hosts["born_host"].rpartition(":")[0].strip("[]")).packed.hex().upper()
         now = self.clock.now
         ms = (now - now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)).total_seconds() * 1000

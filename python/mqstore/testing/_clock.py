@@ -41,7 +41,7 @@ class Clock:
         self._now = now
 
     def advance(self, by: float | timedelta) -> None:
-        """Put it forward by so many seconds, or by a timedelta."""
+        """Advances it by that many seconds, or by a timedelta."""
         self.now += by if isinstance(by, timedelta) else timedelta(seconds=by)
 
     def __enter__(self) -> Self:

@@ -295,7 +295,7 @@ pub(super) fn add_items(mapped: &MappedFile, geometry: IndexGeometry, mut number
 }
 
 /// Returns windows over the slots of a file. Each window needs one pass over the items before number `count`. So for few items a
-/// window takes little memory, and for many items it has so many slots that few passes are needed.
+/// window takes little memory, and for many items it has enough slots that few passes are needed.
 pub(super) fn windows(geometry: IndexGeometry, count: i32) -> impl Iterator<Item = Range<u32>> {
     let size = count.unsigned_abs().saturating_mul(4).clamp(MIN_WINDOW, MAX_WINDOW);
     let firsts = (0..geometry.slots).step_by(size as usize);

@@ -16,7 +16,7 @@ pub enum Source {
     Index(Indexed),
     /// The log itself: these physical offsets must be walked.
     Log(Range<i64>),
-    /// The log after an index file. Its first record is the last one that the file indexes, so only the rest is of interest.
+    /// The log after an index file. Its first record is the last that the file indexes, so only the rest is of interest.
     LogAfterIndex(Range<i64>),
 }
 

@@ -180,7 +180,7 @@ impl OfLog {
     }
 
     fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
-        if self.places.go_on(end) {
+        if self.places.extend(end) {
             self.picker.cursor = RecordCursor::default();
         }
         while let Some(place) = self.places.next(reader, &mut self.picker.cursor, on_damage)? {

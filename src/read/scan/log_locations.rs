@@ -44,7 +44,7 @@ impl LogLocations {
         Ok(places)
     }
 
-    /// The records from the one on that starts at `start`; none before [`go_on`](Self::go_on) is called.
+    /// The records from `start` on; none before [`extend`](Self::extend) is called.
     pub(super) fn from_record(start: i64, request: &ScanRequest) -> Self {
         Self {
             at: start,
@@ -63,7 +63,7 @@ impl LogLocations {
     }
 
     /// Continues up to `end`. Returns true if the log has grown up to there: its files may be others than before.
-    pub(super) fn go_on(&mut self, end: i64) -> bool {
+    pub(super) fn extend(&mut self, end: i64) -> bool {
         let has_grown = self.end < end;
         self.end = self.end.max(end);
         has_grown

@@ -131,7 +131,8 @@ impl Scan {
         }
     }
 
-    /// Hands the next messages to `take`, until it gives `false`, because it has no room for one: that is the first of the next call.
+    /// Hands the next messages to `take`, until it returns `false` because it has no room for a message, which is the first of the next
+    /// call.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if bytes of the last message were lost while it was handed over: what was taken is then void.

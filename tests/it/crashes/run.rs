@@ -351,7 +351,7 @@ impl<'a> Run<'a> {
     }
 
     fn power_cut(&mut self, seed: u64) -> Checked {
-        // A log with another message than was appended, or one that lost its start, leaves nothing to go on with by the model:
+        // After a log with another message than was appended, or without its start, the model cannot continue:
         // these are examined on their own.
         let mut crashed = (seed..).map(|seed| self.env.crash(seed));
         let (env, report) = crashed.find(|(env, report)| self.goes_on(env, report)).expect("an image");

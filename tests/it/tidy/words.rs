@@ -34,7 +34,7 @@ const OPENERS: [&str; 17] = [
     "None",
     "How",
 ];
-/// Phrases of the dialect, and words after which a phrase is plain English.
+/// Phrases of the dialect, and the next words with which a phrase is plain English.
 const DIALECT: [(&str, &[&str]); 28] = [
     ("anew", &[]),
     ("tell of", &[]),
@@ -65,6 +65,8 @@ const DIALECT: [(&str, &[&str]); 28] = [
     ("meanwhile", &[]),
     ("by way of", &[]),
 ];
+/// Words with which the next phrase is plain English: "there is none", "the one that".
+const PLAIN_BEFORE: [&str; 2] = ["there", "the"];
 /// Places that keep such a phrase: file, a part of the line, reason.
 const ALLOWED: [(&str, &str, &str); 0] = [];
 /// The longest name of a test.
@@ -219,12 +221,17 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
 
 /// The first phrase of the dialect in a line.
 fn phrase(words: &[String]) -> Option<&'static str> {
-    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
-    DIALECT.iter().find_map(|(phrase, plain_before)| {
+    // `None` of Python is no word of a sentence.
+    let plain = |word: &String| if word == "None" { word.clone() } else { word.to_lowercase() };
+    let words: Vec<String> = words.iter().map(plain).collect();
+    DIALECT.iter().find_map(|(phrase, plain_with)| {
         let length = phrase.split(' ').count();
         let is_here = words.windows(length).enumerate().any(|(at, window)| {
+            let before = at.checked_sub(1).map_or("", |at| words[at].as_str());
             let after = words.get(at + length).map_or("", String::as_str);
-            phrase.split(' ').eq(window.iter().map(String::as_str)) && !plain_before.contains(&after)
+            phrase.split(' ').eq(window.iter().map(String::as_str))
+                && !PLAIN_BEFORE.contains(&before)
+                && !plain_with.contains(&after)
         });
         is_here.then_some(*phrase)
     })

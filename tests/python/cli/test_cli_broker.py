@@ -86,12 +86,12 @@ def test_dead_counts_the_letters_that_the_broker_gave_up(broker: Path, run: Call
 
 
 def test_doctor_finds_nothing_wrong_with_a_broker_and_names_dead_letters(broker: Path, run: Callable[..., Any]) -> None:
-    [told] = run("doctor", broker, "--json").rows
-    assert told["ok"]
-    findings = {finding["id"]: finding for finding in told["findings"]}
+    [got] = run("doctor", broker, "--json").rows
+    assert got["ok"]
+    findings = {finding["id"]: finding for finding in got["findings"]}
     assert findings["dead.letters"]["message"].startswith("40 messages were given up")
     assert f"mqstore dead {broker} flaky-group" in findings["dead.letters"]["fix"]
-    assert {finding["severity"] for finding in told["findings"]} == {"note"}
+    assert {finding["severity"] for finding in got["findings"]} == {"note"}
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_doctor_and_verify_agree_beside_a_writer(tmp_path: Path, run: Callable[.
         try:
             for _ in range(10):
                 ran = [run(*words, path, "--json") for words in (("verify",), ("verify", "--quick"), ("doctor",))]
-                ids = [{finding["id"] for finding in told["findings"]} - BEHIND for [told] in (each.rows for each in ran)]
+                ids = [{finding["id"] for finding in got["findings"]} - BEHIND for [got] in (each.rows for each in ran)]
                 assert ids == [{"store.not_closed"}] * 3
                 assert {each.err for each in ran} == {""}
         finally:
@@ -177,12 +177,12 @@ def test_doctor_says_what_expired_unread_and_what_is_past_the_end(built: Broker,
     built.commit_offset("billing", "orders", 0, 7)
     built.persist()
     ran = run("doctor", built.path, "--json")
-    told = json.loads(ran.out)
-    assert (ran.code, told["ok"]) == (1, False)
-    findings = {finding["id"]: finding for finding in told["findings"]}
+    got = json.loads(ran.out)
+    assert (ran.code, got["ok"]) == (1, False)
+    findings = {finding["id"]: finding for finding in got["findings"]}
     assert findings["consumer.past_end"]["message"] == "group billing, orders/0: the offset 7 is past the end of the queue, 1"
     assert findings["transaction.open"]["severity"] == "note"
-    assert all(list(finding) == list(told["findings"][0]) for finding in told["findings"])
+    assert all(list(finding) == list(got["findings"][0]) for finding in got["findings"])
     text = run("doctor", built.path)
     assert text.code == 1
     assert "  group billing, orders/0: the offset 7 is past the end of the queue, 1\n" in text.out

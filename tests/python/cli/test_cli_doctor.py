@@ -109,7 +109,7 @@ def test_doctor_ends_with_the_most_urgent_step(stores: dict[str, Path], events: 
     assert run("doctor", events, "--json").rows[0]["do_next"] is None
 
 
-def test_next_step_is_whole_where_the_path_of_the_store_reads_like_a_command(
+def test_next_step_is_whole_if_the_path_of_the_store_reads_like_a_command(
     golden: Path, tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     path = tmp_path / "with no writer running: mqstore copy --yes; mqstore x"

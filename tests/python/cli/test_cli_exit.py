@@ -172,9 +172,9 @@ def test_info_counts_what_a_missing_segment_has_taken(events: Path, tmp_path: Pa
         rows = store.usage("segment").to_arrow().to_pylist()
         [lost] = [row["messages"] for row in rows if row["segment"] == 1 << 20]
     (path / "commitlog" / f"{1 << 20:020}").unlink()
-    [told] = run("info", path, "--json").objects
-    assert (told["messages"], told["messages_lost"], told["bytes_lost"]) == (7865 - lost, lost, 1 << 20)
-    assert told["missing"].endswith("this segment is missing, and later ones are there: put it back")
+    [got] = run("info", path, "--json").objects
+    assert (got["messages"], got["messages_lost"], got["bytes_lost"]) == (7865 - lost, lost, 1 << 20)
+    assert got["missing"].endswith("this segment is missing, and later ones are there: put it back")
 
 
 def test_info_counts_the_missing_bytes_of_a_shortened_segment(events: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
@@ -182,10 +182,10 @@ def test_info_counts_the_missing_bytes_of_a_shortened_segment(events: Path, tmp_
     segment = path / "commitlog" / f"{1 << 20:020}"
     os.truncate(segment, half)
     [covered] = run("verify", path, "--json").objects
-    [told] = run("info", path, "--json").objects
-    assert (told["messages"], told["messages_lost"]) == (covered["messages"], 7865 - covered["messages"])
+    [got] = run("info", path, "--json").objects
+    assert (got["messages"], got["messages_lost"]) == (covered["messages"], 7865 - covered["messages"])
     [record] = [finding["offset"] for finding in covered["findings"] if finding["id"] == "log.damaged_record"]
-    assert told["bytes_lost"] == (1 << 20) - record
+    assert got["bytes_lost"] == (1 << 20) - record
     assert [row["bytes"] for row in run("segments", path, "--json").objects][1] == record
 
 
@@ -214,8 +214,8 @@ def test_salvage_is_named_where_it_reads_more(copied: Callable[[str], Path], run
         file.write(bytes(512))
     said = run("info", path)
     assert f"; --salvage reads what is whole on both sides; see mqstore doctor {path}\n" in said.err
-    [told] = run("info", path, "--salvage", "--json").objects
-    assert (told["messages"], told["messages_lost"], told["bytes_lost"]) == (119, 1, 815)
+    [got] = run("info", path, "--salvage", "--json").objects
+    assert (got["messages"], got["messages_lost"], got["bytes_lost"]) == (119, 1, 815)
 
 
 @pytest.mark.parametrize("is_cut_short", [False, True])
@@ -275,8 +275,8 @@ def test_doctor_names_the_place_of_offsets_that_it_cannot_read_once(
     file = path / "config" / "consumerOffset.json"
     file.write_text('{"offsetTable": x')
     file.with_name("consumerOffset.json.bak").unlink()
-    [told] = run("doctor", path, "--json").objects
-    [finding] = (finding for finding in told["findings"] if finding["id"] == "consumer.not_read")
+    [got] = run("doctor", path, "--json").objects
+    [finding] = (finding for finding in got["findings"] if finding["id"] == "consumer.not_read")
     assert (finding["file"], finding["offset"]) == (str(file), 16)
     assert str(file) not in finding["message"]
 
@@ -289,13 +289,13 @@ def test_doctor_reports_offsets_that_a_repair_has_set_aside(broker: Path, tmp_pa
     file.with_name("consumerOffset.json.bak").unlink()
     run("repair", path, "--yes")
     assert not file.exists()
-    [told] = run("doctor", path, "--json").objects
-    [finding] = (finding for finding in told["findings"] if finding["id"] == "consumer.not_read")
+    [got] = run("doctor", path, "--json").objects
+    [finding] = (finding for finding in got["findings"] if finding["id"] == "consumer.not_read")
     assert finding["severity"] == "warning"
     assert finding["fix"].startswith("restore the file from a backup; without a backup, start the broker: ")
     file.write_bytes(whole)
-    [told] = run("doctor", path, "--json").objects
-    assert "consumer.not_read" not in {finding["id"] for finding in told["findings"]}
+    [got] = run("doctor", path, "--json").objects
+    assert "consumer.not_read" not in {finding["id"] for finding in got["findings"]}
 
 
 @pytest.mark.parametrize(

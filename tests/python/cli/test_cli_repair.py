@@ -89,8 +89,8 @@ def test_doctor_names_the_command_that_finds_a_damaged_body(copied: Callable[[st
     at = record.index(message.body)
     first.write_bytes(record[:at] + b"?" + record[at + 1 :])
     assert (run("verify", store).code, run("doctor", store).code) == (1, 0)
-    told = f"nothing is wrong in what was read; bodies are not checked: mqstore verify {store}\n"
-    assert run("doctor", store).out.endswith(told)
+    got = f"nothing is wrong in what was read; bodies are not checked: mqstore verify {store}\n"
+    assert run("doctor", store).out.endswith(got)
 
 
 def test_what_verify_names_as_the_fix_is_a_command_that_fixes_it(store: Path, run: Callable[..., Any]) -> None:
@@ -155,10 +155,10 @@ def test_of_many_findings_with_one_fix_people_see_three_and_json_has_all(
         with file.open("r+b") as entries:
             entries.seek(12)  # the tags code
             entries.write(b"\x01")
-    [told] = run(command, path, "--json").objects
-    [fix] = {finding["fix"] for finding in told["findings"] if finding["id"] == "queue.tags_code"}
+    [got] = run(command, path, "--json").objects
+    [fix] = {finding["fix"] for finding in got["findings"] if finding["id"] == "queue.tags_code"}
     shown = run(command, path).out
-    assert [finding["id"] for finding in told["findings"]].count("queue.tags_code") == 7
+    assert [finding["id"] for finding in got["findings"]].count("queue.tags_code") == 7
     assert shown.count("[queue.tags_code]\n  topic ") == 3
     assert shown.count("  and 4 more of this kind (--json lists all)\n") == shown.count(f"  {fix}\n") == 1
 

@@ -308,10 +308,10 @@ def test_a_browser_shows_each_figure_with_ink_in_it_by_day_and_by_night(
     measured.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{BOXES}</body>"), encoding="utf-8")
     body = re.search(r"<body>(.*)</body>", chromium(measured, "--dump-dom"), re.DOTALL)
     assert body is not None
-    told = json.loads(body[1])
-    assert not told["wide"]
-    assert len(told["fonts"]) == 1
-    figures = {figure["name"]: figure for figure in told["boxes"]}
+    got = json.loads(body[1])
+    assert not got["wide"]
+    assert len(got["fonts"]) == 1
+    figures = {figure["name"]: figure for figure in got["boxes"]}
     assert list(figures) == ["segments", "topics", "hours", "lag", "index", "recovery"]
     assert "RMQ_SYS_TRANS_HALF_TOPIC" in figures["topics"]["text"]
     assert "oldest unread message, of group audit" in " ".join(figures["segments"]["text"].split())
