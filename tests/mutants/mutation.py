@@ -115,13 +115,13 @@ class Sources:
 
     def read_tests(self, filters: list[str]) -> list[str]:
         """Returns the tokens of each function that the filters of `cargo test` select, if this is the folder of a test target."""
-        modules = {path: "::".join(path.relative_to(self.folder).with_suffix("").parts) for path in self.texts}
-        selected = {
-            item
-            for item, places in self.items.items()
-            if any(wanted in f"{modules[path]}::{item}" for path, _, _ in places for wanted in filters)
-        }
+        selected = {item for wanted in filters for item in self.select(wanted)}
         return [code for item in sorted(selected) for code in self.read_item(item)]
+
+    def select(self, wanted: str) -> set[str]:
+        """Returns the functions that a filter of `cargo test` selects, if this is the folder of a test target."""
+        modules = {path: "::".join(path.relative_to(self.folder).with_suffix("").parts) for path in self.texts}
+        return {item for item, places in self.items.items() if any(wanted in f"{modules[path]}::{item}" for path, _, _ in places)}
 
     def check(self, mutants: list[Mutant]) -> list[str]:
         """Returns a line for each mutant that does not apply."""

@@ -127,8 +127,11 @@ def choose(arguments: list[str], mutants: list[Mutant], prints: dict[str, str], 
 
 
 def check(mutants: list[Mutant]) -> int:
-    """Prints each mutant that does not apply to the sources; one makes the exit code 1."""
+    """Prints each mutant that does not apply to the sources, and each filter that selects no test. One makes the exit code 1."""
     failures = Sources(ROOT / "src").check(mutants)
+    tests = {target: Sources(ROOT / "tests" / target) for target in {mutant.target for mutant in mutants}}
+    unused = ((mutant.name, wanted) for mutant in mutants for wanted in mutant.tests if not tests[mutant.target].select(wanted))
+    failures += [f"{name}: no test has the name {wanted}" for name, wanted in unused]
     for failure in failures:
         print(failure)
     return 1 if failures else 0

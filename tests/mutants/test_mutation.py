@@ -119,3 +119,9 @@ def test_filters_select_tests_by_module_and_name(tmp_path: Path) -> None:
     found = sources(tmp_path, log=TESTS, crash="fn a_seal_is_lost() {}\n")
     assert found.read_tests(["log::code::a_seal"]) == ["fn a_seal_is_checked ( ) { assert ( 1 ) ; }"]
     assert found.read_tests(["crash::"]) == ["fn a_seal_is_lost ( ) { }"]
+
+
+def test_a_filter_selects_tests_by_module_and_name(tmp_path: Path) -> None:
+    tests = sources(tmp_path, it="fn damage_is_reported() {}\n")
+    assert tests.select("damage_is") == tests.select("it::code::damage") == {"damage_is_reported"}
+    assert tests.select("damage_was") == set()
