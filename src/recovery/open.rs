@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::config::{Sizes, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::IndexGeometry;
-use crate::log::{KeptIndex, LastWriter, LogFiles};
+use crate::log::{KeptIndex, LastWriter};
 use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
 use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
@@ -88,6 +88,7 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
     } else {
         count_lost_by_brokers(&files, &plan)?
     };
+    // The plan leaves out the queue entries past the end, which show where records start.
     let cut_off = find_cut_off(&store, &plan.report)?;
     let mut report = plan.apply_in_memory(&store)?;
     (report.lost_by_brokers, report.keys_lost_by_brokers) = lost;
@@ -156,7 +157,6 @@ pub(crate) fn open_for_writing(
     report.cut = cut_off.map(|cut_off| cut_off.messages).unwrap_or_default();
     let written_until = files.log.written_until(report.log_end)?;
     report.bytes_cut = (written_until - report.log_end) as u64;
-    let now = env.now_ms();
     let plan = WritePlan::new(&Facts {
         records,
         intent,
@@ -165,8 +165,7 @@ pub(crate) fn open_for_writing(
         written_until,
         unsynced_from,
         stamps: files.state.checkpoint,
-        now,
-        last_store_time: last_store_time(&files.log, &report, now)?,
+        now: env.now_ms(),
         kept_index: index_start.kept,
         is_index_cut: files.index.is_changed_by(index_start.kept),
         index_from: index_start.from,
@@ -179,23 +178,6 @@ pub(crate) fn open_for_writing(
         plan,
         sizes,
     })
-}
-
-/// A last message that is this many ms in the future, in a segment that began before now, has a damaged store time, or the time of a
-/// wrong clock.
-const MOST_AHEAD: i64 = 86_400_000;
-
-/// Returns the store time that no later message precedes. It is that of the last message, so that store times do not fall where the clock
-/// does. If that one is wrong, it is the time `now`, which a broker takes for every message: otherwise all later messages would have the wrong
-/// time. No checksum covers a store time.
-fn last_store_time(log: &LogFiles, report: &RecoveryReport, now: i64) -> Result<i64> {
-    let last = report.last_store_time;
-    if last <= now.saturating_add(MOST_AHEAD) {
-        return Ok(last);
-    }
-    let segment = log.starts().rev().find(|start| *start <= report.last_offset);
-    let began = segment.map(|start| log.claimed_store_time(start)).transpose()?.flatten();
-    Ok(if began.is_some_and(|began| began <= now) { now } else { last })
 }
 
 /// Plans the recovery for a writer, whose scan starts early enough for every key that is missing in the index.

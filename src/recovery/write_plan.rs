@@ -29,8 +29,6 @@ pub struct Facts<'a> {
     pub stamps: Checkpoint,
     /// The time, in ms.
     pub now: i64,
-    /// The store time that no later message precedes.
-    pub last_store_time: i64,
     /// The part of the index that is kept.
     pub kept_index: KeptIndex,
     /// True if index files have more than that part.
@@ -84,7 +82,7 @@ pub struct LogPlan {
     pub zero_until: i64,
     /// The offset from which it is written again, because it may be in memory only; `None` if everything is on disk.
     pub rewrite_from: Option<i64>,
-    /// The store time that no later message precedes.
+    /// The store time of its last message.
     pub last_store_time: i64,
     /// The store time up to which the checkpoint covers messages.
     pub covered_time: i64,
@@ -159,8 +157,8 @@ impl WritePlan {
                 end: log_end,
                 zero_until: if is_redone { segments.end } else { facts.written_until },
                 rewrite_from: rewrite_from.map(|from| from.max(on_disk_until(records, intent))),
-                last_store_time: facts.last_store_time,
-                covered_time: stamps.physic_msg_timestamp.min(facts.last_store_time),
+                last_store_time: report.last_store_time,
+                covered_time: stamps.physic_msg_timestamp.min(report.last_store_time),
             },
             queues: QueuesPlan {
                 rewrite_from: if intent.is_rebuild() {
@@ -214,7 +212,7 @@ fn on_disk_until(records: WriterRecords, intent: Intent) -> i64 {
 
 /// Returns the stamps with which the writer continues. After a clock was set back, a stamp in the future is right if a message has its time.
 fn stamps(facts: &Facts<'_>) -> Checkpoint {
-    let last_store_time = facts.last_store_time;
+    let last_store_time = facts.report.last_store_time;
     let mut stamps = facts.stamps.ignoring_future(facts.now.max(last_store_time));
     if facts.intent.is_salvage() {
         stamps = stamps.of_another_history(last_store_time);

@@ -73,8 +73,8 @@ FLIPS = """## Flipped bits that nothing detects
 `each_flipped_bit_of_a_small_store_is_found_unless_nothing_covers_it` flips each bit of each file of a small store, and
 runs `verify`. A bit of these fields can change without a finding: no checksum of the format covers them, and no other file
 repeats them. A wrong store time is found only where it breaks the order of the messages (`log.store_time_falls`,
-`log.store_time_wrong`). An append does not continue from a last store time that is more than a day in the future. A record with
-the property `__CRC32#` (RocketMQ 5.x with `enabledAppendPropCRC`) has a checksum over all of its fields."""
+`log.store_time_wrong`). A record with the property `__CRC32#` (RocketMQ 5.x with `enabledAppendPropCRC`) has a checksum over all
+of its fields."""
 
 ISSUE = "https://github.com/apache/rocketmq/issues/"
 

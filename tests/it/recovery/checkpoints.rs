@@ -12,7 +12,7 @@ use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::TempDir;
 
-use super::{Crashed, SEGMENT, edit, real};
+use super::{Crashed, SEGMENT, real};
 use crate::counting_env::CountingEnv;
 use crate::store_writer::StoreWriter;
 
@@ -307,33 +307,6 @@ fn no_message_gets_a_store_time_that_the_checkpoint_already_covers() {
         store.close().unwrap();
     }
     assert!(last > 1_700_000_000_000);
-}
-
-#[test]
-fn a_wrong_store_time_of_the_last_message_is_not_given_to_later_ones() {
-    const NOW: i64 = 1_700_000_000_000;
-    let dir = TempDir::new_in("/dev/shm").unwrap();
-    let env = CountingEnv::new();
-    env.set_now(NOW);
-    let seam: Arc<dyn Env> = Arc::new(env.clone());
-    let append = || {
-        let store = MessageStore::open(&seam, dir.path(), StoreConfig::default(), OpenMode::Append).unwrap();
-        let done = store.append(message(500)).unwrap().appended;
-        store.close().unwrap();
-        done
-    };
-    append();
-    for is_closed in [true, false] {
-        let damaged = append();
-        let segment = dir.path().join(format!("commitlog/{:020}", 0));
-        // The store time is at 56: 2^41 ms are 69 years.
-        edit(&segment, |bytes| bytes[damaged.physical_offset as usize + 56 + 2] ^= 2);
-        if !is_closed {
-            fs::write(dir.path().join("abort"), "").unwrap();
-        }
-        let next = append().store_time;
-        assert!((NOW..NOW + 1000).contains(&next), "{next}, closed: {is_closed}");
-    }
 }
 
 #[test]

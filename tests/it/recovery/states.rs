@@ -57,7 +57,6 @@ fn facts(exit: Exit, note: Option<RecoveryNote>, intent: Intent, report: &Recove
         unsynced_from: UNSYNCED_FROM,
         stamps: checkpoint,
         now: 1000,
-        last_store_time: report.last_store_time,
         kept_index: KeptIndex::default(),
         is_index_cut: false,
         index_from: 1200,
