@@ -116,7 +116,7 @@ def test_an_empty_frame_makes_an_empty_store(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize(
     ("columns", "options", "expected"),
     [
-        ("topic string, body string, price int", {}, '"price" is no field of a message'),
+        ("topic string, body string, price int", {}, '"price" is not a field of a message'),
         ("topic string", {}, 'expected a column "body"'),
         ("topic string, body int", {}, 'column "body" is Int32: cast it to binary first'),
         ("topic string, body string, born_time timestamp_ntz", {}, '"born_time" is a timestamp without a timezone'),
@@ -618,10 +618,18 @@ def test_cleaning_removes_old_manifests_of_finished_jobs_alone(tmp_path: Path) -
 
 def test_cleaning_skips_a_malformed_manifest_and_names_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "store"
-    for job in "abcde":
+    for job in "abcdefg":
         each = writer(path, jobId=job)
         each.commit([stage(each, "x")])
-    wrong = {"a": '{"key": "a"', "b": '["b"]', "c": '{"key": "c", "staged": [1], "landmarks": []}'}
+    nameless = json.loads((staging(path) / "job-f" / "manifest.json").read_text())
+    nameless["staged"] = [{"partition": 0, "name": "", "rows": 1, "checksum": 0}]
+    wrong = {
+        "a": '{"key": "a"',
+        "b": '["b"]',
+        "c": '{"key": "c", "staged": [1], "landmarks": []}',
+        "f": json.dumps(nameless),
+        "g": "[" * 100_000,
+    }
     for job, text in wrong.items():
         (staging(path) / f"job-{job}" / "manifest.json").write_text(text)
     grow_old(staging(path))
@@ -631,7 +639,7 @@ def test_cleaning_skips_a_malformed_manifest_and_names_it(tmp_path: Path, caplog
         str(staging(path) / f"job-{job}" / "manifest.json") for job in wrong
     ]
     assert caplog.messages == list(cleaned.skipped)
-    assert sorted(each.name for each in staging(path).iterdir()) == ["job-a", "job-b", "job-c"]
+    assert sorted(each.name for each in staging(path).iterdir()) == ["job-a", "job-b", "job-c", "job-f", "job-g"]
     with pytest.raises(
         mqstore.StoreError, match="job-a/manifest.json is not the manifest of a write job.*remove .*/job-a to write"
     ):

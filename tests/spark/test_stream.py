@@ -524,6 +524,8 @@ def test_overlapping_spans_make_one() -> None:
         ({"assign": "[]"}, "option assign is a JSON object"),
         ({"assign": '{"a": 1}'}, r"option assign is JSON such as .*orders.*\[0, 1\]"),
         ({"assign": '{"a": ["x"]}'}, "option assign has 'x' instead of a whole number"),
+        ({"startingOffsets": '{"a": {"00": 7}}'}, "option startingOffsets has '00' instead of a whole number"),
+        ({"startingOffsets": '{"a": {"1_0": 7}}'}, "option startingOffsets has '1_0' instead of a whole number"),
         (
             {"assign": '{"a": {"broker-a": [0]}}'},
             "option assign names broker 'broker-a' below topic a; brokers: the store has none: option stores names",

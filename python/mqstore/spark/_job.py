@@ -93,8 +93,10 @@ class Manifest:
             fields = json.loads(text)
             fields["staged"] = tuple(Staged(**each) for each in fields["staged"])
             fields["landmarks"] = tuple((offset, checksum) for offset, checksum in fields["landmarks"])
+            if not all(isinstance(each.name, str) and Path(each.name).parts for each in fields["staged"]):
+                raise ValueError("a staged file has no name")
             return cls(**fields)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise mqstore.StoreError(
                 f"{path} is not the manifest of a write job: {error!r}; remove {path.parent} to write the job again, all its rows"
             ) from error

@@ -127,7 +127,7 @@ class OptionReader:
         text = self.get(option)
         if text is None:
             return default
-        if text.lstrip("-").isdigit():
+        if text.removeprefix("-").isdecimal() and text.isascii():
             return expect_ms(option, int(text))
         try:
             since, ms = datetime.fromisoformat(text) - _EPOCH, timedelta(milliseconds=1)

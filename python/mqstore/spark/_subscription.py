@@ -215,6 +215,8 @@ def _number(option: str, value: Any, least: int | None = None) -> int:
     try:
         if isinstance(value, (bool, float)) or (least is not None and int(value) < least):
             raise ValueError
+        if isinstance(value, str) and str(int(value)) != value:
+            raise ValueError
         return int(value)
     except (TypeError, ValueError):
         raise ValueError(f"option {option} has {value!r} instead of a whole number") from None

@@ -49,7 +49,9 @@ def clean_jobs(store: stores.Path, *, older_than: timedelta, staging_path: store
         elif folder.name.startswith((JOB_PREFIX, STREAM_PREFIX)):
             try:
                 removed += _clean_job(folder, str(target), before)
-            except mqstore.StoreError as error:
+            except FileNotFoundError:
+                continue  # another cleaning, or the end of its run, removed it
+            except (mqstore.StoreError, OSError) as error:
                 skipped.append(str(error))
                 logging.getLogger("mqstore.spark").warning("%s", error)
     if staging_path is None:
