@@ -29,7 +29,7 @@ def each(batches: int, rows: int, call: Callable[[], object]) -> float:
 
 
 def ours(path: Path, *, rows: Any, count: int, batches: int) -> float:
-    """Appends batches of `rows`, of which there are `count`."""
+    """Appends batches of `count` rows."""
     with mqstore.open(path / "store", mode="x") as store:
         store.append(TOPIC, b"first")
         return each(batches, count, lambda: store.append_batch(rows, TOPIC))

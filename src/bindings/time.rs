@@ -106,13 +106,13 @@ pub(super) fn to_ms(time: &Bound<'_, PyAny>, name: &str, round: Round) -> PyResu
     convert(time, round).map_err(|error| named(time.py(), name, error))
 }
 
-/// Returns the times from `since` on and before `until`, in ms; each is open where it is `None`. Store times are whole ms. Between two
-/// ms, `since` is rounded down, because a message of that ms may have been stored after it, and `until` is rounded up.
+/// Returns the times from `since` on and before `until`, in ms; each is open where it is `None`. A bound between two ms is
+/// rounded up, so that adjacent ranges share no message.
 ///
 /// # Errors
 /// As [`to_ms`], and `ValueError` where `until` is before `since`.
 pub(super) fn to_range(since: Option<&Bound<'_, PyAny>>, until: Option<&Bound<'_, PyAny>>) -> PyResult<Range<i64>> {
-    let start = since.map_or(Ok(i64::MIN), |since| to_ms(since, "since", Round::Down))?;
+    let start = since.map_or(Ok(i64::MIN), |since| to_ms(since, "since", Round::Up))?;
     let end = until.map_or(Ok(i64::MAX), |until| to_ms(until, "until", Round::Up))?;
     if start > end {
         let (start, end) = (to_text(start), to_text(end));

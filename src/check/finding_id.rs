@@ -85,8 +85,6 @@ const GIVE_SIZES: Fix = Fix::ByHand(
      broker's configuration",
 );
 
-const NO_TIME: Fix = Fix::ByHand("nothing restores the time: look the message up by its offset or key");
-
 /// With them a repair and a rebuild leave log, queues and index as they are, because a writer refuses the store: an entry is of another
 /// type, or a part is missing.
 pub const REFUSED: [FindingId; 3] = [
@@ -159,7 +157,7 @@ finding_ids! {
         "messages were lost here, and a recovery has put a salvage record in their place";
     LogStoreTimeFalls: "log.store_time_falls", Note, Fix::Nothing, "",
         "the message was stored before the one before it: a clock was set back, or the field is damaged; lookups by time are not exact";
-    LogStoreTimeWrong: "log.store_time_wrong", Note, NO_TIME, "",
+    LogStoreTimeWrong: "log.store_time_wrong", Note, Fix::Nothing, "",
         "the store time is far from those of the messages before and after it, or in the future: the field is damaged, or a clock was wrong; lookups by time are not exact";
     LogTopicName: "log.topic_name", Note, Fix::Nothing, "#1637, #6747",
         "a broker accepts no such topic: it has other characters than ASCII letters, digits, percent, bar, hyphen and underscore";

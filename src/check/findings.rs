@@ -219,12 +219,12 @@ impl Findings {
         }
         self.list.iter_mut().for_each(Finding::list_lost);
         self.list.sort_by_key(|finding| finding.severity);
-        self.put_first_what_must_come_first(contradictions.remedy());
+        self.order_fixes(contradictions.remedy());
         self.list
     }
 
     /// Replaces the fix of a finding that the store refuses at present by the fix that must come first.
-    fn put_first_what_must_come_first(&mut self, of_contradictions: Option<Fix>) {
+    fn order_fixes(&mut self, of_contradictions: Option<Fix>) {
         let is_in_the_way = |finding: &&Finding| finding.id == FindingId::StoreWrongType;
         let first = first_to_mend(&self.list).or_else(|| self.list.iter().find(is_in_the_way));
         let first = first.map(|finding| finding.id);

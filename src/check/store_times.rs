@@ -10,8 +10,10 @@ use crate::format::MessageView;
 pub(super) const FAR: i64 = 3_600_000;
 
 /// Compares the store times of messages in the order of the log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct StoreTimes {
+    /// The latest time that a message can have: the clock may be behind by [`FAR`].
+    most: i64,
     /// The latest time so far, without those that are wrong.
     last: Option<i64>,
     /// The last message, if its time is far from the time before it. The next message decides about it.
@@ -36,6 +38,15 @@ pub(super) struct OutOfOrder {
 }
 
 impl StoreTimes {
+    /// Creates a comparison, by a clock that shows `now`.
+    pub(super) fn new(now: i64) -> Self {
+        Self {
+            most: now.saturating_add(FAR),
+            last: None,
+            undecided: None,
+        }
+    }
+
     /// Returns true if a message of this time is in order, and not far from the one before it.
     pub(super) fn are_followed_by(&self, time: i64) -> bool {
         self.undecided.is_none() && self.last.is_none_or(|last| last <= time && time <= last.saturating_add(FAR))
@@ -78,7 +89,8 @@ impl StoreTimes {
         let is_above = stored.time > last;
         if is_above && stored.time <= next.saturating_add(FAR) {
             self.last = Some(stored.time);
-            return None;
+            // A writer continues from the time of the last message, so the next one has the wrong time, too.
+            return (stored.time > self.most).then(|| stored.in_the_future(last));
         }
         if is_above || next >= last {
             let what = format!(
@@ -91,17 +103,16 @@ impl StoreTimes {
     }
 
     /// Decides about the last message by the clock. Returns the latest store time, too.
-    pub(super) fn finish(self, now: i64) -> (Option<i64>, Option<OutOfOrder>) {
-        let Self { last, undecided } = self;
+    pub(super) fn finish(&mut self) -> (Option<i64>, Option<OutOfOrder>) {
+        let (last, undecided) = (self.last, self.undecided.take());
         let (Some(last), Some(stored)) = (last, undecided) else {
             return (last, None);
         };
         let latest = Some(last.max(stored.time));
         let found = if stored.time < last {
             Some(stored.fallen(last))
-        } else if stored.time > now.saturating_add(FAR) {
-            let what = format!("stored at {}, the message before at {last}, and it is {now}", stored.time);
-            Some(stored.wrong(what))
+        } else if stored.time > self.most {
+            Some(stored.in_the_future(last))
         } else {
             None
         };
@@ -113,6 +124,11 @@ impl Stored {
     fn fallen(self, last: i64) -> OutOfOrder {
         let what = format!("stored at {}, the message before at {last}", self.time);
         self.out_of_order(FindingId::LogStoreTimeFalls, what)
+    }
+
+    fn in_the_future(self, last: i64) -> OutOfOrder {
+        let what = format!("stored at {}, in the future, the message before at {last}", self.time);
+        self.wrong(what)
     }
 
     fn wrong(self, what: String) -> OutOfOrder {

@@ -1,7 +1,6 @@
 //! One pass over the log, and the other files beside it.
 
 use std::collections::BTreeSet;
-use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -207,14 +206,14 @@ fn look(
         progress,
         paused_at: reader.physical_bounds().start,
         messages: 0,
-        store_times: StoreTimes::default(),
+        store_times: StoreTimes::new(env.now_ms()),
     };
     let section_reader = || SectionReader::new(log, check, &levels, &file_queues, at_once, &files);
     let bounds = pass.context.bounds.clone();
     ComparedSections::run(log, &bounds, request.section_bytes, threads, section_reader, |sections| {
         pass.run(sections)
     })?;
-    let last_store_time = pass.finish_store_times(env.now_ms());
+    let last_store_time = pass.finish_store_times();
     let (mut context, messages) = (pass.context, pass.messages);
     let queue_entries = pass.queues.finish(&mut context)?;
     let index_items = pass.keys.finish(&mut context)?;
@@ -461,8 +460,8 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
     }
 
     /// Compares the last store time with the clock. Returns the latest store time.
-    fn finish_store_times(&mut self, now: i64) -> Option<i64> {
-        let (latest, out_of_order) = mem::take(&mut self.store_times).finish(now);
+    fn finish_store_times(&mut self) -> Option<i64> {
+        let (latest, out_of_order) = self.store_times.finish();
         self.add_out_of_order(out_of_order);
         latest
     }

@@ -139,7 +139,7 @@ pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
     let start = scan_start(store, index_from)?;
     let until = scan_end(start, store)?;
     let (mut plan, gap) = plan_from(start, until, store)?;
-    // A queue misses a message before a message that was read: its files are lost, or its first messages expired. Only the whole log shows it.
+    // A queue has no entry for a message before one of its messages that was read: its files are lost, or its first messages expired. Only the whole log shows it.
     let first = store.log.first_offset();
     if gap && start > first {
         plan = plan_from(first, until, store)?.0;
@@ -219,7 +219,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
         (report.log_end, report.stop_reason) = stop(&scan, store)?;
         if let Some(torn) = torn {
             report.log_end = torn;
-            report.stop_reason = format!("the record at {torn} misses bytes that never reached the disk");
+            report.stop_reason = format!("the record at {torn} is without bytes that never reached the disk");
         }
         at = if let Some(next) = end_of_hole(log, report.log_end)? {
             undispatched.pass_over(Some(substitute_for_hole(report.log_end)), next - report.log_end);

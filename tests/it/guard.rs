@@ -240,7 +240,7 @@ fn without_the_guard_mappings_and_syncs_leave_foreign_handlers_in_place() {
 }
 
 #[test]
-fn a_restored_handler_leaves_the_guard_and_a_foreign_fault_ends_it_all() {
+fn a_restored_handler_leaves_the_guard_and_foreign_faults_end_the_process() {
     let done = child::run("guard::child_has_a_handler_that_comes_and_goes");
     assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
 }

@@ -23,7 +23,7 @@ fn make(path: &Path) {
     make_of(path, MESSAGES, 900);
 }
 
-/// A closed store of `count` messages with bodies of `body` bytes.
+/// A closed store of `messages` messages with bodies of `body` bytes.
 fn make_of(path: &Path, messages: usize, body: usize) {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let config = StoreConfig {

@@ -224,7 +224,7 @@ def test_a_log_outside_the_store_in_broker_conf_is_a_warning(tmp_path: Path, tex
     assert all((warning.category, warning.filename) == (RuntimeWarning, __file__) for warning in caught)
 
 
-def test_a_store_of_other_sizes_than_broker_conf_names_the_other_key(tmp_path: Path) -> None:
+def test_a_store_of_other_sizes_than_broker_conf_names_the_differing_key(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "x", mapped_file_size_commit_log=65_536) as store:
         store.append("orders", b"one")

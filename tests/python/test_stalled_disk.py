@@ -75,7 +75,7 @@ with mqstore.open(path) as reader:
     assert reader.recovery.clean_exit and bodies(reader) == found
 """
 
-#: Until the disk goes on, appends return. Nobody who waits for the disk is got that a message is durable.
+#: Until the disk goes on, appends return. Nobody who waits for the disk is told that a message is durable.
 CONTINUES = """
 def append(size):
     body = b"%d " % len(stored) + b"x" * size
@@ -119,7 +119,7 @@ stored.append(piece)
 late = []
 """
 
-#: One thread syncs for all who wait. The others are got after 5 s that their messages are stored, and not durable.
+#: One thread syncs for all who wait. The others get a status after 5 s that their messages are stored, and not durable.
 WAITS = """
 leads, led = at_once(lambda: store.append("orders", b"leads", durable=True))
 until(is_stalled)

@@ -129,7 +129,7 @@ def is_overwritten_in_place(path: Path) -> bool:
 
 
 def fill_up(writers: Nursery, place: Path, store: Path, ballast: Path, harm: Callable[[], object], **more: object) -> Journal:
-    """A store with one message, whose writer continues while the disk is full, until it gets an error or has appended `count`.
+    """A store with one message, whose writer continues while the disk is full, until it gets an error or has appended that many.
 
     Each message is flushed, so that the page in which it ends is written to the disk, and then again.
     """

@@ -13,7 +13,7 @@ import mqstore
 
 
 def crashed(nursery: Nursery, place: Path, bodies: int) -> Path:
-    """A store whose writer died after `count` messages of two keys each, all of it dispatched."""
+    """A store whose writer died after `bodies` messages of two keys each, all of it dispatched."""
     case = Case(nursery, place)
     case.run("die", count=bodies)
     assert (case.store / "abort").exists()

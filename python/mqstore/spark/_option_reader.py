@@ -121,8 +121,7 @@ class OptionReader:
     def time(self, option: str, default: int) -> int:
         """Returns a time in ms since 1970. The text is that, or ISO 8601 with a timezone.
 
-        Store times are whole ms. Between two ms, a starting time is rounded down, so that no message of that ms is missed, and an
-        ending time is rounded up.
+        A time between two ms is rounded up, so that adjacent ranges share no message.
         """
         text = self.get(option)
         if text is None:
@@ -130,8 +129,7 @@ class OptionReader:
         if text.removeprefix("-").isdecimal() and text.isascii():
             return expect_ms(option, int(text))
         try:
-            since, ms = datetime.fromisoformat(text) - _EPOCH, timedelta(milliseconds=1)
-            return since // ms if option.startswith("starting") else -(-since // ms)
+            return -((_EPOCH - datetime.fromisoformat(text)) // timedelta(milliseconds=1))
         except (ValueError, TypeError):
             raise ValueError(
                 f"option {option} is a number of ms since 1970, or a time with a timezone, as 2026-11-23T05:00:00Z, not {text!r}"

@@ -53,13 +53,13 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
                 f"{snapshot.path} does not exist on the driver, which needs the queues to plan ranges of queue offsets"
             )
     view = QueueView.at_plan(snapshots, asked.subscription)
-    for snapshot in snapshots.values():
-        # Checked after the bounds were read: a queue does not show how many messages of the snapshot have expired, so a range
-        # that starts at "earliest" would silently start later.
-        snapshot.open(whole=fails and not asked.starting.are_numbers)
     if absent := view.absent():
         raise ValueError("; ".join(absent))
     starts, stops = view.resolve(asked.starting), view.resolve(asked.ending)
+    for snapshot in snapshots.values():
+        # Checked after the bounds and times were read: a queue does not show how many messages of the snapshot have expired, so a
+        # range that starts at "earliest", or at a time, would silently start later.
+        snapshot.open(whole=fails and not asked.starting.are_numbers)
     found, lost = {}, []
     for name, (least, _, most) in view.bounds.items():
         start, stop = starts[name], stops[name]

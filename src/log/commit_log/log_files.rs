@@ -392,7 +392,7 @@ impl LogFiles {
         }
     }
 
-    /// Extends the immutable prefix up to `end` in the last segment: the writer of these bytes has closed the store.
+    /// Sets, once, the immutable prefix up to `end` in the last segment: the writer of these bytes has closed the store.
     pub(crate) fn set_immutable_until(&self, end: i64) {
         // The first value stays.
         let _ = self.immutable_until.set(end);

@@ -80,7 +80,7 @@ impl KeyMatches {
     }
 
     /// Drops what is too much from time to time. To be called before each message.
-    pub(super) fn wait_for_blocked(&mut self) {
+    pub(super) fn drop_surplus(&mut self) {
         if self.limit.is_some() && self.hits.len() >= self.look_at {
             self.keep_newest();
             self.look_at = AT_LEAST.max(2 * self.hits.len());

@@ -232,7 +232,7 @@ impl<'a> KeySearch<'a> {
                 Ok(self.has_hash(candidate, &view) || self.note_wrong_place(candidate, &view)?)
             };
         }
-        self.found.wait_for_blocked();
+        self.found.drop_surplus();
         match message.intact() {
             Ok(()) if self.unread.is_some() && self.note_wrong_place(candidate, &view)? => {}
             Ok(()) => self.found.push(candidate.key, KeyHit::of(&view)),
@@ -253,7 +253,7 @@ impl<'a> KeySearch<'a> {
             (LogRecord::Message(()), Some(view)) if !is_salvage_record(&view) => view,
             _ => return self.note_unread(at, found),
         };
-        self.found.wait_for_blocked();
+        self.found.drop_surplus();
         let before = self.found.len();
         if !self.add(&view, of_record)? {
             return Ok(false);
@@ -363,7 +363,7 @@ impl<'a> KeySearch<'a> {
         let numbers = self.numbers.get_or_init(|| wanted.numbers());
         let (mut unchecked, checks_bodies) = (Vec::new(), self.unread.is_some());
         let mut add = |view: &MessageView<'_>| {
-            found.wait_for_blocked();
+            found.drop_surplus();
             let physical_offset = view.physical_offset();
             if bounds.physical.contains(&physical_offset) {
                 wanted.each_of(view, numbers, |key| {

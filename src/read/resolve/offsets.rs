@@ -42,7 +42,7 @@ impl<'a> OffsetResolver<'a> {
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
     pub fn position(&mut self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
-        self.release_pages();
+        self.drop_cursors();
         let place = self.place(topic, queue_id)?;
         self.position_in(place, (topic, queue_id, queue_offset))
     }
@@ -73,12 +73,12 @@ impl<'a> OffsetResolver<'a> {
                     _ => None,
                 });
             }
-            self.release_pages();
+            self.drop_cursors();
         }
         Ok(())
     }
 
-    /// The place of the queue, until [`release_pages`](Self::release_pages) is called.
+    /// The place of the queue, until [`drop_cursors`](Self::drop_cursors) is called.
     #[inline]
     fn place(&mut self, topic: &str, queue_id: i32) -> Result<QueueHandle> {
         interrupt::check()?;
@@ -92,7 +92,7 @@ impl<'a> OffsetResolver<'a> {
     }
 
     /// Keeps nothing of any queue, if that is much.
-    fn release_pages(&mut self) {
+    fn drop_cursors(&mut self) {
         if self.files > MOST_FILES {
             (self.queues, self.files) = (QueueTable::default(), 0);
         }

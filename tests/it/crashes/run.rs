@@ -375,7 +375,7 @@ impl<'a> Run<'a> {
         !held.is_some_and(|held| held.is_ok_and(|held| held.garbled.is_any() || held.garbled.is_index_torn))
     }
 
-    /// Continues with what a crash left: at least `count` messages.
+    /// Continues with what a crash left: at least `least` messages.
     fn reopen_on(&mut self, env: SimulatedEnv, least: usize) -> Checked {
         self.store = None;
         self.waiting.clear();

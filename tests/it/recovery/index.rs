@@ -108,7 +108,7 @@ fn the_keys_of_one_message_that_two_files_share_are_put_once() {
     }
 }
 
-/// `count` messages of two keys each, in files of three keys: with any number of the files left, the keys are the same.
+/// `messages` messages of two keys each, in files of three keys: with any number of the files left, the keys are the same.
 fn share_keys(messages: u8) {
     let dir = tempfile::TempDir::new_in("/dev/shm").unwrap();
     let config = StoreConfig {

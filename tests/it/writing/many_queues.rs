@@ -161,7 +161,7 @@ fn a_slow_stamp_is_repeated_after_ten_times_its_duration() {
     store.close().unwrap();
 }
 
-/// Appends messages to `count` queues, dispatches them and stamps the checkpoint for them: what changed during it.
+/// Appends messages to `queues` queues, dispatches them and stamps the checkpoint for them: what changed during it.
 fn stamp(env: &CountingEnv, store: &MessageStore, queues: i32, now: Instant) -> Vec<String> {
     let before = env.changes().len();
     for queue in 0..queues {
