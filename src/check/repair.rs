@@ -282,6 +282,8 @@ struct Plan {
     reassigned: LostOffsets,
     /// The recovery with which queues, index and checkpoint are made again; `None` if they stay.
     recovery: Option<Recovery>,
+    /// The reason why the log should not be cut at its end: whole messages follow.
+    removal: Option<Error>,
     refusal: Option<Error>,
 }
 
@@ -299,6 +301,7 @@ impl Plan {
             return Ok(plan);
         }
         plan.make_anew(subject, found, Recovery::Heal, takes_lock)?;
+        plan.refusal = plan.refusal.take().or(plan.removal.take());
         Ok(plan)
     }
 
@@ -417,6 +420,7 @@ impl Plan {
             .filter(|finding| finding.id == FindingId::QueueFileLength);
         self.aside = wrong.map(|finding| finding.file.clone()).collect();
         self.entries_ahead = report.queue_entries_ahead;
+        self.removal = removal(log, &report);
         self.corrections = found.contradictions.corrections.clone().unwrap_or_default();
         self.segments = corrected_segments(&self.corrections);
         if recovery == Recovery::Salvage {
@@ -610,6 +614,16 @@ fn end_of_damaged(found: &VerifyReport, log: &LogFiles, log_end: i64) -> Result<
     })
 }
 
+/// Returns the error that a log ends before whole messages, which its recovery removes; `None` if it removes none.
+fn removal(log: &LogFiles, report: &RecoveryReport) -> Option<Error> {
+    let count = report.cut.count();
+    let reason = format!(
+        "the log ends here ({}), and a rebuild would remove the whole messages after it: {count}",
+        report.stop_reason
+    );
+    (count > 0).then(|| log.corrupt(report.log_end, reason).with_remedy(Remedy::Repair))
+}
+
 fn refused_by(finding: &Finding) -> Error {
     let reason = match finding.remedy {
         Fix::ByHand(what) => format!("{}; {what}", finding.what),
@@ -631,9 +645,6 @@ fn messages(count: u64) -> String {
 fn is_mended(finding: &Finding) -> bool {
     match finding.remedy {
         Fix::Open => finding.severity != Severity::Note,
-        _ => {
-            finding.severity != Severity::Note
-                || !matches!(finding.id, FindingId::QueueTopicMissing | FindingId::IndexNotRecovered)
-        }
+        _ => finding.severity != Severity::Note || finding.id != FindingId::QueueTopicMissing,
     }
 }

@@ -4,10 +4,12 @@
 use std::fs;
 use std::sync::Arc;
 
+use mqstore::check::{RepairRequest, rebuild, repair};
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::format::{Message, encode_lock_file, encode_properties};
 use mqstore::read::{Filled, MessageReader, OnDamage, Scan, ScanRequest};
 use mqstore::recovery::Missing;
+use mqstore::remedy::Remedy;
 use tempfile::TempDir;
 
 use super::{Crashed, SEGMENT, contents, names, real};
@@ -161,6 +163,34 @@ fn a_writer_reports_the_whole_messages_that_it_cuts_and_no_torn_end() {
     torn.damage(299);
     let report = torn.recover();
     assert!(report.bytes_cut > 0 && report.missing.is_none() && report.cut.count() == 0);
+}
+
+#[test]
+fn a_rebuild_refuses_a_crashed_log_of_which_it_would_remove_messages() {
+    let store = Crashed::new(300, false);
+    store.damage(100);
+    let log = contents(&store.at("commitlog"));
+    for is_dry_run in [true, false] {
+        let refused = rebuild(&real(), &store.at(""), &StoreConfig::default(), is_dry_run, |_, _| Ok(()));
+        let error = refused.unwrap_err();
+        assert_eq!(error.remedy(), Some(Remedy::Repair), "{error}");
+        let whole = "a rebuild would remove the whole messages after it: 199";
+        assert!(error.to_string().contains(whole), "{error}");
+    }
+    assert!(contents(&store.at("commitlog")) == log);
+    // A repair keeps what is whole on both sides.
+    let request = RepairRequest {
+        is_dry_run: false,
+        into: None,
+    };
+    let report = repair(&real(), &store.at(""), &StoreConfig::default(), request, |_, _| Ok(())).unwrap();
+    assert_eq!(report.refusal.map(|refusal| refusal.to_string()), None);
+    assert_eq!(report.lost, [store.offsets[100]..store.offsets[101]]);
+
+    let torn = Crashed::new(300, false);
+    torn.damage(299);
+    rebuild(&real(), &torn.at(""), &StoreConfig::default(), false, |_, _| Ok(())).unwrap();
+    torn.expect_messages(299);
 }
 
 #[test]
