@@ -197,8 +197,8 @@ finding_ids! {
         "the index has no item of a key of this message: a broker does not find it by that key";
     IndexNotIndexed: "index.not_indexed", Note, Fix::Open, "#3868, #4463",
         "the keys of the last messages are not in the index yet: the writer, or the next open, adds them";
-    IndexNotRecovered: "index.not_recovered_by_broker", Note, Fix::Rebuild, "",
-        "the recovery of a broker removes this index file and does not put these keys into a new one: a broker does not find their messages by key";
+    IndexNotRecovered: "index.not_recovered_by_broker", Note, Fix::Open, "",
+        "the recovery of a broker removes this index file and does not put these keys into a new one: a broker does not find their messages by key, unless mqstore opens the store for writing before";
     IndexItemWrong: "index.item_wrong", Error, Fix::Rebuild, "#8018",
         "the item leads to no message with its key and time";
     IndexItemPastEnd: "index.item_past_end", Error, Fix::Rebuild, "",

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -228,3 +231,27 @@ def test_doctor_reports_settings_that_a_repair_has_not_copied(
     findings = {finding["id"]: finding["message"] for finding in ran.objects[0]["findings"] if finding["severity"] == "warning"}
     assert (ran.code, list(findings)) == (1, [id])
     assert f"{name} is missing" in findings[id]
+
+
+KILLED = """
+import os, signal, sys, mqstore
+store = mqstore.open(sys.argv[1], "x", mapped_file_size_commit_log=16384, max_hash_slot_num=100, max_index_num=200)
+for number in range(2000):
+    store.append("orders", b"%d" % number, queue_id=number % 2, keys=[f"k{number}"])
+store.wait_dispatched()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_each_finding_after_a_killed_writer_has_one_next_step(tmp_path: Path, run: Callable[..., Any]) -> None:
+    path = tmp_path / "store"
+    assert subprocess.run([sys.executable, "-c", KILLED, path]).returncode == -signal.SIGKILL
+    found = run("doctor", path, "--json")
+    [answer] = found.objects
+    assert "index.not_recovered_by_broker" in {row["id"] for row in answer["findings"]}
+    assert (found.code, answer["do_next"]) == (0, None)
+    assert {str(row["fix"]) for row in answer["findings"]} == {"the next open for writing sets it right"}
+    assert run("doctor", path).out.splitlines()[-1].startswith("nothing is wrong in what was read; ")
+    with mqstore.open(path, "a"):
+        pass
+    assert run("doctor", path, "--json").objects == [{"ok": True, "findings": [], "do_next": None}]
