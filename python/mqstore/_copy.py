@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from mqstore._files import absolute, whole
+from mqstore._lost_queues import warn_of_lost
 from mqstore._native import Store, open
 from mqstore.files import Copied
 
@@ -39,7 +40,8 @@ def copy_to(
         topics, size, left_out, raised = new._copy_from(batches, dict(rename or {}), keep_store_time)
     named, left = MappingProxyType(topics), MappingProxyType(left_out)
     rows = sum(topics.values())
-    told = (batches.skipped, batches.complete, batches.covers, tuple(batches.absent_topics))
+    lost = warn_of_lost(store, target, batches, conditions)
+    told = (batches.skipped, batches.complete and not lost, batches.covers, tuple(batches.absent_topics), lost)
     return Copied(target, rows, size, named, left, raised, *told)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from mqstore._csv import CsvFile
 from mqstore._files import NULL, absolute, format_named, format_of, whole
+from mqstore._lost_queues import warn_of_lost
 from mqstore._native import RecordBatch, Store, _json_lines, _no_messages
 from mqstore.files import Exported
 
@@ -236,5 +237,6 @@ def export(
                 files.write(empty if rewrite is None else rewrite(empty))
         size = sum((part / name).stat().st_size for name in files.files)
     names = tuple(path / name for name in files.files)
-    told = (batches.skipped, batches.complete, batches.covers, tuple(batches.absent_topics))
+    lost = warn_of_lost(store, path, batches, conditions)
+    told = (batches.skipped, batches.complete and not lost, batches.covers, tuple(batches.absent_topics), lost)
     return Exported(path, names, files.rows, size, *told)

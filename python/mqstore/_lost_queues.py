@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import mqstore
@@ -18,11 +19,15 @@ from mqstore._rows import visible
 #: Errors of settings that are missing, damaged, or in a database: they name no queue.
 _NOT_READ = (mqstore.NotFoundError, mqstore.CorruptError, mqstore.UnsupportedFormatError)
 
+#: Arguments of `Store.scan` that do not select messages.
+_NOT_OF_MESSAGES = ("columns", "batch_bytes", "decode_body", "order", "reverse", "errors", "progress", "max_mb_per_s")
+
 
 def lost_queues(
     store: mqstore.Store,
     is_wanted: Callable[[str], bool],
     progress: Callable[[int, int], object] | None = None,
+    known: Iterable[tuple[str, int]] = (),
     **conditions: Any,
 ) -> Counter[tuple[str, int]]:
     """Returns the number of messages in the log of each lost queue, for the topics that `is_wanted` accepts.
@@ -30,10 +35,11 @@ def lost_queues(
     A queue was used if a group has consumed from it, if it is a delay level of `config/delayOffset.json`, if `timerlog/` has a
     file, or if the topic is one of dead letters, which a broker creates for the first dead letter. A used queue without a file
     is lost. The log is read once if there is such a queue, and not at all otherwise. Messages of a deleted topic do not count:
-    `config/topics.json` does not name it. `conditions` are those of `Store.scan` for the messages.
+    `config/topics.json` does not name it. `known` are further queues without a file. `conditions` are those of `Store.scan` for
+    the messages.
     """
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        missing = {place for place in _used_queues(store, is_wanted) if not has_queue(store, *place)}
+        missing = {place for place in _used_queues(store, is_wanted) if not has_queue(store, *place)} | set(known)
     found = Counter[tuple[str, int]]()
     if missing and not parts_elsewhere(store, "queues"):
         topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
@@ -44,7 +50,10 @@ def lost_queues(
 
 
 def lost_in_scan(
-    store: mqstore.Store, conditions: Mapping[str, Any], progress: Callable[[int, int], object] | None = None
+    store: mqstore.Store,
+    conditions: Mapping[str, Any],
+    progress: Callable[[int, int], object] | None = None,
+    known: Iterable[tuple[str, int]] = (),
 ) -> Counter[tuple[str, int]]:
     """Returns by queue the number of messages that meet the conditions and that `Store.scan` omits, because the queue is lost.
     The scan takes messages of a topic without any queue from the log: they do not count.
@@ -54,7 +63,7 @@ def lost_in_scan(
     if transactions == "all":
         return Counter()
     topics = set(store.topics) & ({names} if isinstance(names, str) else set(names or store.topics))
-    lost = lost_queues(store, topics.__contains__, progress, **more)
+    lost = lost_queues(store, topics.__contains__, progress, known, **more)
     return Counter({place: number for place, number in lost.items() if queue_id in (None, place[1])})
 
 
@@ -69,6 +78,26 @@ def empty_lost(
         if (row["topic"], row["queue_id"]) in lost:
             row.update(dict.fromkeys(("min_offset", "max_offset", "lag")))
     return lost
+
+
+def warn_of_lost(
+    store: mqstore.Store, target: Path, batches: mqstore.Batches, conditions: Mapping[str, Any]
+) -> tuple[tuple[str, int], ...]:
+    """Returns the queues that are lost and whose messages are not in what was written from a scan with these conditions, and
+    warns of them. A scan of named topics may have read their queues instead of the log.
+    """
+    lost = set(batches.lost_queues)
+    if batches.complete and conditions.get("topics"):
+        lost.update(lost_in_scan(store, {name: value for name, value in conditions.items() if name not in _NOT_OF_MESSAGES}))
+    if lost:
+        names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in sorted(lost))
+        warnings.warn(
+            f"{target} is partial: the files of queues are lost, and only the log has their messages: {names}; with no writer "
+            f"running, mqstore.rebuild({store.path!r}, dry_run=False) restores the queues",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return tuple(sorted(lost))
 
 
 def lost_in_words(store: mqstore.Store, lost: Counter[tuple[str, int]]) -> str | None:

@@ -106,13 +106,18 @@ class Batches:
     @property
     def complete(self) -> bool:
         """True if the latest pass has returned all messages: it came to its end before a `limit`, no message was skipped or
-        raised an error, none expired during the pass, and the open found no sign of messages that are missing. False before
-        the first pass.
+        raised an error, none expired during the pass, none is of `lost_queues`, and the open found no sign of messages that
+        are missing. False before the first pass.
         """
     @property
     def covers(self) -> tuple[int, int] | None:
         """The physical offsets that the latest pass looks at, from the first up to the second; None before the first pass, and
         for messages that are held in memory.
+        """
+    @property
+    def lost_queues(self) -> list[tuple[str, int]]:
+        """Topic and queue id of each queue that had wanted messages in the part of the log that the latest pass has read, and
+        whose files are lost: a new list. The pass does not return these messages. A pass along queues finds no such queue.
         """
     @property
     def skipped(self) -> int:

@@ -29,6 +29,8 @@ class Exported:
     """The range of physical offsets that was read, end exclusive."""
     absent_topics: tuple[str, ...]
     """Topics that were asked for by name and do not exist, as in `Batches.absent_topics`."""
+    lost_queues: tuple[tuple[str, int], ...]
+    """Topic and queue id of each queue whose files are lost, and whose messages are therefore left out."""
 
 
 @dataclass(frozen=True)
@@ -65,3 +67,5 @@ class Copied:
     """The range of physical offsets that was read, end exclusive."""
     absent_topics: tuple[str, ...]
     """Topics that were asked for by name and do not exist, as in `Batches.absent_topics`."""
+    lost_queues: tuple[tuple[str, int], ...]
+    """Topic and queue id of each queue whose files are lost, and whose messages are therefore left out."""

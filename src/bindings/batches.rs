@@ -128,8 +128,9 @@ impl Batches {
     }
 
     /// True if the latest pass has returned all messages: it came to its end before a `limit`, no
-    /// message was skipped or raised an error, none expired during the pass, and the open found no
-    /// sign of messages that are missing. False before the first pass.
+    /// message was skipped or raised an error, none expired during the pass, none is of
+    /// `lost_queues`, and the open found no sign of messages that are missing. False before the
+    /// first pass.
     #[getter]
     fn complete(&self, py: Python<'_>) -> bool {
         self.latest(py).is_complete()
@@ -141,6 +142,14 @@ impl Batches {
     #[getter]
     fn absent_topics(&self, py: Python<'_>) -> Vec<String> {
         self.latest(py).coverage().absent_topics.clone()
+    }
+
+    /// Topic and queue id of each queue that had wanted messages in the part of the log that the
+    /// latest pass has read, and whose files are lost: a new list. The pass does not return these
+    /// messages. A pass along queues finds no such queue.
+    #[getter]
+    fn lost_queues(&self, py: Python<'_>) -> Vec<(String, i32)> {
+        self.latest(py).coverage().lost_queues.clone()
     }
 
     /// The physical offsets that the latest pass looks at, from the first up to the second; None

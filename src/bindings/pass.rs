@@ -272,6 +272,7 @@ impl Pass {
                     covers: Some(sections.covers()),
                     is_complete: is_queued && sections.is_complete(),
                     absent_topics: sections.absent_topics(),
+                    lost_queues: sections.lost_queues(),
                 };
             }
             if batch.is_some() {

@@ -44,6 +44,8 @@ pub(super) struct Coverage {
     pub(super) is_complete: bool,
     /// See [`Scan::absent_topics`].
     pub(super) absent_topics: Vec<String>,
+    /// See [`Scan::lost_queues`].
+    pub(super) lost_queues: Vec<(String, i32)>,
 }
 
 /// A pass over the messages of a source.
@@ -62,11 +64,13 @@ impl Messages {
                 covers: Some(scan.covers()),
                 is_complete: *is_queued && scan.is_complete(),
                 absent_topics: scan.absent_topics(),
+                lost_queues: scan.lost_queues(),
             },
             Self::MessageBytes(messages, given) => Coverage {
                 covers: None,
                 is_complete: *given == messages.len(),
                 absent_topics: Vec::new(),
+                lost_queues: Vec::new(),
             },
         }
     }

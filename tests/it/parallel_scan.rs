@@ -14,9 +14,12 @@ use mqstore::read::{
     BodyFilter, Filled, MessageReader, OnDamage, Order, ParallelScan, Scan, ScanRequest, ScanSection, Transactions,
 };
 
+use tempfile::{TempDir, tempdir};
+
 use crate::golden::golden_dir;
 use crate::reading::open;
 use crate::skipping::{DAMAGED, Damaged, SEGMENT};
+use crate::store_writer::StoreWriter;
 
 /// The outcome of a scan: physical offset and body of each message, how it ended, and what it reports afterwards.
 type Outcome = (Vec<(i64, Vec<u8>)>, std::result::Result<(), String>, u64, bool);
@@ -208,4 +211,55 @@ fn a_caller_that_is_interrupted_does_not_wait_for_the_next_section() {
     assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
     drop(opens);
     drop(sections);
+}
+
+/// Returns the number of messages that a scan returns, and whether it is complete: the same in both orders, with one thread and with
+/// several.
+fn counts(path: &Path) -> (usize, bool) {
+    let reader = open(path);
+    let outcomes = [Order::Log, Order::Queue].map(|order| {
+        let request = ScanRequest {
+            order,
+            ..ScanRequest::default()
+        };
+        let begin = |on_damage| Scan::new(Arc::clone(&reader), request.clone(), on_damage);
+        let (found, ended, _, is_complete) = one_thread(&begin, Errors::Raise).unwrap();
+        assert_eq!(ended, Ok(()));
+        let (at_once, ended, _, at_once_is_complete) = sections(&begin, Errors::Raise, 3, 2_000).unwrap();
+        assert_eq!(ended, Ok(()));
+        assert_eq!((at_once.len(), at_once_is_complete), (found.len(), is_complete), "{order:?}");
+        (found.len(), is_complete)
+    });
+    assert_eq!(outcomes[0], outcomes[1]);
+    outcomes[0]
+}
+
+/// A store with messages of a topic in this order of queue ids, of which queue 1 has no file any more.
+fn without_queue_1(queue_ids: impl Iterator<Item = i32>) -> TempDir {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    for queue_id in queue_ids {
+        writer.put("orders", queue_id, b"body", &[]);
+    }
+    for _ in 0..300 {
+        writer.put("bills", 0, b"body", &[]);
+    }
+    writer.finish(true);
+    fs::remove_dir_all(dir.path().join("consumequeue/orders/1")).unwrap();
+    dir
+}
+
+#[test]
+fn a_scan_of_the_log_is_incomplete_if_the_files_of_a_queue_are_lost() {
+    let dir = without_queue_1((0..40).map(|n| n % 2));
+    assert_eq!(counts(dir.path()), (320, false));
+    let mut scan = Scan::new(open(dir.path()), ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
+    while !matches!(scan.fill(|_| Ok(true)).unwrap(), Filled::End) {}
+    assert_eq!(scan.lost_queues(), [("orders".to_owned(), 1)]);
+}
+
+#[test]
+fn messages_of_a_deleted_topic_leave_a_scan_of_its_successor_complete() {
+    let dir = without_queue_1([1; 20].into_iter().chain([0; 20]));
+    assert_eq!(counts(dir.path()), (320, true));
 }

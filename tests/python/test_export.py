@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -654,3 +655,16 @@ def test_a_name_with_an_unknown_suffix_is_a_parquet_file(shop: Store, tmp_path: 
     assert pq.read_metadata(got.path).num_rows == 4
     parts = shop.export(tmp_path / "parts", partition_by="topic")
     assert {path.suffix for path in parts.files} == {".parquet"}
+
+
+@pytest.mark.parametrize("topics", [None, "orders"])
+def test_an_export_and_a_copy_warn_of_a_lost_queue(broker: Path, tmp_path: Path, topics: str | None) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    shutil.rmtree(path / "consumequeue" / "orders" / "1")
+    with mqstore.open(path) as store:
+        for write, target in ((store.export, "all.jsonl"), (store.copy_to, "copy")):
+            with pytest.warns(RuntimeWarning, match=f"{target} is partial: the files of queues are lost.*: orders/1; ") as told:
+                done = write(tmp_path / target, topics=topics)
+            assert (done.complete, done.lost_queues, len(told)) == (False, (("orders", 1),), 1)
+        done = store.export(tmp_path / "rest.jsonl", topics="%RETRY%billing", queue_ids=[0])
+        assert (done.complete, done.lost_queues) == (True, ())

@@ -683,3 +683,19 @@ with mqstore.open(sys.argv[1]) as store:
 assert child and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code, tmp_path / "s"], check=True, timeout=60)
+
+
+def test_a_scan_along_the_log_names_a_queue_whose_files_are_lost(broker: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(broker, tmp_path / "store"))
+    with mqstore.open(path) as store:
+        whole = store.scan(columns=["topic"])
+        assert (whole.to_arrow().num_rows > 1060, whole.complete, whole.lost_queues) == (True, True, [])
+    shutil.rmtree(path / "consumequeue" / "orders" / "1")
+    with mqstore.open(path) as store:
+        for order in ("log", "queue"):
+            scan = store.scan(columns=["topic"], order=order)
+            scan.to_arrow()
+            assert (scan.complete, scan.lost_queues) == (False, [("orders", 1)]), order
+        others = store.scan(columns=["topic"], queue_ids=[0, 2, 3])
+        others.to_arrow()
+        assert (others.complete, others.lost_queues) == (True, [])

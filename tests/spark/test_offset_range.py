@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from unpack import unpack
 
 import mqstore
 from mqstore.spark import _snapshot, manifest
@@ -340,3 +341,15 @@ def test_a_range_reads_only_the_stretch_of_its_messages(tmp_path: Path) -> None:
     ((start, stop),) = part.stretches
     assert stop - start < 10_000
     assert len(rows(reader)) == 10
+
+
+def test_ranges_log_the_queues_whose_files_are_lost(tmp_path: Path, golden: Path, caplog: pytest.LogCaptureFixture) -> None:
+    unpack(golden / "533_broker.tar.xz", tmp_path)
+    path = tmp_path / "533_broker"
+    shutil.rmtree(path / "consumequeue" / "orders" / "1")
+    planned(path, subscribe="orders")
+    [logged] = caplog.messages
+    assert "are not read: orders/1; " in logged
+    caplog.clear()
+    planned(path, subscribe="orders", queueIds="0,2")
+    assert caplog.messages == []

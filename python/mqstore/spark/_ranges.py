@@ -15,13 +15,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 import mqstore
+from mqstore._lost_queues import lost_queues
 from mqstore._native import _checksums
 from mqstore.spark._conditions import Conditions, Interval, intersection
 from mqstore.spark._options import ReadOptions, ScanOptions
 from mqstore.spark._partitions import QueueRange, partition_count, plan_entries, quantiles, sample
 from mqstore.spark._positions import QueueName
 from mqstore.spark._progress import QueueView
-from mqstore.spark._read import Rows, read_stretch
+from mqstore.spark._read import Rows, log_lost_queues, read_stretch
 from mqstore.spark._schema import MESSAGE_SCHEMA
 from mqstore.spark._snapshot import Snapshot
 from mqstore.spark._subscription import OffsetRange
@@ -80,6 +81,10 @@ def resolve_range(snapshots: Mapping[str | None, Snapshot], asked: OffsetRange, 
         )
     for each in lost:
         logging.getLogger("mqstore.spark").warning("%s", each)
+    for broker, snapshot in snapshots.items():
+        topics, queue_ids = {name.topic for name in found if name.broker == broker}, asked.subscription.queue_ids
+        missing = lost_queues(snapshot.open(), topics.__contains__)
+        log_lost_queues(snapshot.path, (each for each in missing if queue_ids is None or each[1] in queue_ids))
     return found
 
 

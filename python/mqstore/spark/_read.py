@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,6 +99,18 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
     expiry.check()
     expiry.log(physical[1])
     log_skipped(batches, store.path)
+    log_lost_queues(store.path, batches.lost_queues)
+    log_lost_queues(batches, store.path)
+
+
+def log_lost_queues(path: str, queues: Iterable[tuple[str, int]]) -> None:
+    """Logs the queues whose files are lost, and whose messages a read does not return."""
+    if names := ", ".join(f"{topic}/{queue_id}" for topic, queue_id in sorted(queues)):
+        logging.getLogger("mqstore.spark").warning(
+            "%s: the files of queues are lost, and their messages, which the log has, are not read: %s; with no writer running, "
+            "mqstore rebuild %s --yes restores the queues",
+            *(path, names, shlex.quote(path)),
+        )
 
 
 class _ExpiryCheck:

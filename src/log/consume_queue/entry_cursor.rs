@@ -41,6 +41,11 @@ impl EntryCursor {
         }
     }
 
+    /// Returns the queue offset of the first entry whose message is still in the log.
+    pub(crate) fn min_offset(&self) -> i64 {
+        self.queue.min_offset()
+    }
+
     /// Returns the entry at an offset, if it was read.
     #[inline]
     fn get(&self, offset: i64) -> Option<CqUnit> {

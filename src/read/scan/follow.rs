@@ -19,6 +19,7 @@ use crate::read::queue_walk::QueueScan;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::log_locations::LogLocations;
 use crate::read::scan::pick::Picker;
+use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::request::ScanRequest;
 use crate::read::scan::scan::bounds;
 use crate::remedy::Remedy;
@@ -176,7 +177,13 @@ impl Follow {
 impl OfLog {
     fn picker(reader: &Arc<MessageReader>, request: &Arc<ScanRequest>, on_damage: &OnDamage) -> Picker {
         let absent = AbsentTopics::new(request, reader);
-        Picker::new(Arc::clone(reader), Arc::clone(request), on_damage.clone(), absent)
+        Picker::new(
+            Arc::clone(reader),
+            Arc::clone(request),
+            on_damage.clone(),
+            absent,
+            LostQueues::default(),
+        )
     }
 
     fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {

@@ -15,6 +15,7 @@ use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
+use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::record_location::{READ_ALONE, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 use crate::read::scan::route::{Route, RoutePart};
@@ -108,6 +109,7 @@ struct Shared<T> {
     /// Its count is that of the caller.
     on_damage: OnDamage,
     absent: AbsentTopics,
+    lost: LostQueues,
     /// Bytes of the messages of a section, about.
     bytes: u64,
     gather: Gather<T>,
@@ -160,6 +162,7 @@ impl<T: Send + 'static> ParallelScan<T> {
             request: Arc::clone(&scan.request),
             on_damage: scan.on_damage.clone(),
             absent: scan.absent.clone(),
+            lost: scan.lost.clone(),
             bytes,
             gather: Box::new(gather),
             given_to: AtomicI64::new(i64::MIN),
@@ -257,6 +260,11 @@ impl<T> ParallelScan<T> {
         self.scan.absent_topics()
     }
 
+    /// Same as [`Scan::lost_queues`].
+    pub fn lost_queues(&self) -> Vec<(String, i32)> {
+        self.scan.lost_queues()
+    }
+
     /// Same as [`Scan::covers`].
     pub fn covers(&self) -> Range<i64> {
         self.scan.covers()
@@ -293,7 +301,13 @@ impl<T> SectionReader<T> {
     fn new(shared: &Arc<Shared<T>>) -> Self {
         let (reader, request) = (Arc::clone(&shared.reader), Arc::clone(&shared.request));
         Self {
-            picker: Picker::new(reader, request, shared.on_damage.clone(), shared.absent.clone()),
+            picker: Picker::new(
+                reader,
+                request,
+                shared.on_damage.clone(),
+                shared.absent.clone(),
+                shared.lost.clone(),
+            ),
             shared: Arc::clone(shared),
         }
     }

@@ -10,6 +10,7 @@ use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::predicate::Predicate;
+use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 
@@ -65,10 +66,16 @@ pub(super) struct Picker {
 }
 
 impl Picker {
-    pub(super) fn new(reader: Arc<MessageReader>, request: Arc<ScanRequest>, on_damage: OnDamage, absent: AbsentTopics) -> Self {
+    pub(super) fn new(
+        reader: Arc<MessageReader>,
+        request: Arc<ScanRequest>,
+        on_damage: OnDamage,
+        absent: AbsentTopics,
+        lost: LostQueues,
+    ) -> Self {
         Self {
             reader,
-            predicate: Predicate::new(&request),
+            predicate: Predicate::new(&request, lost),
             request,
             on_damage,
             cursor: RecordCursor::default(),

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::format::{CqUnit, MessageView, Transaction, is_light_queue, property};
 use crate::read::get_message::{TagFilter, is_code_of};
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::queue_leads::{Lead, QueueLeads};
+use crate::read::scan::queue_leads::{Lead, LostQueues, QueueLeads};
 use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 
@@ -30,10 +30,11 @@ pub(super) struct Predicate {
     keys: Option<HashSet<String, RandomState>>,
     properties: Vec<(String, String)>,
     leads: QueueLeads,
+    lost: LostQueues,
 }
 
 impl Predicate {
-    pub(super) fn new(request: &ScanRequest) -> Self {
+    pub(super) fn new(request: &ScanRequest, lost: LostQueues) -> Self {
         let topics = request.topics.as_ref();
         let mut queue_ids = request.queue_ids.clone();
         if let Some(queue_ids) = &mut queue_ids {
@@ -56,6 +57,7 @@ impl Predicate {
             keys: request.keys.as_ref().map(|keys| keys.iter().cloned().collect()),
             properties: request.properties.clone(),
             leads: QueueLeads::new(request),
+            lost,
         }
     }
 
@@ -63,8 +65,7 @@ impl Predicate {
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the
     /// entry or the record is damaged; [`Error::Io`](crate::error::Error::Io).
     pub(super) fn admits(&mut self, place: &RecordLocation, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
-        let asks_for_properties = self.keys.is_some() || !self.properties.is_empty();
-        if !self.is_in_time(view) || asks_for_properties && !self.has_properties(view) {
+        if !self.has_times_and_properties(view) {
             return Ok(false);
         }
         let entry = match &place.by {
@@ -72,6 +73,12 @@ impl Predicate {
                 Lead::Entry(unit) => Some(unit),
                 Lead::Unknown => None,
                 Lead::None => return Ok(false),
+                Lead::Lost => {
+                    if self.has_tags(view, None, reader)? {
+                        self.lost.add(view);
+                    }
+                    return Ok(false);
+                }
             },
             // A light queue leads to messages of other topics.
             LedBy::Queue(queue, ..)
@@ -87,6 +94,22 @@ impl Predicate {
             LedBy::Walk | LedBy::Caller | LedBy::Query(_) => None,
         };
         self.has_tags(view, entry, reader)
+    }
+
+    /// Notes the queue of a wanted message, if its files are lost.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::error::Error::Io).
+    pub(super) fn note_lost_queue(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<()> {
+        let is_queued = matches!(view.transaction(), Transaction::None | Transaction::Commit);
+        if is_queued
+            && self.has_times_and_properties(view)
+            && self.leads.is_lost(view, reader)?
+            && self.has_tags(view, None, reader)?
+        {
+            self.lost.add(view);
+        }
+        Ok(())
     }
 
     /// Returns the entry that leads to a message of the log; nothing if it is not wanted. The record alone does not decide: no
@@ -122,6 +145,11 @@ impl Predicate {
         let names = view.properties().get(property::INNER_MULTI_DISPATCH).unwrap_or_default();
         let is_in = |light: &&String| names.split(',').any(|name| name == *light);
         self.light.iter().find(is_in).map(String::as_bytes)
+    }
+
+    fn has_times_and_properties(&self, view: &MessageView<'_>) -> bool {
+        let asks_for_properties = self.keys.is_some() || !self.properties.is_empty();
+        self.is_in_time(view) && (!asks_for_properties || self.has_properties(view))
     }
 
     fn is_in_time(&self, view: &MessageView<'_>) -> bool {

@@ -1,7 +1,9 @@
 //! The queue entries that lead to the messages that are found in the log. A record that says that it is in none of the queues that are
 //! asked for may be damaged: no checksum covers its topic.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
 use crate::format::{CqUnit, MessageView, is_light_queue};
@@ -10,6 +12,7 @@ use crate::log::{EntryCursor, QueueTable};
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::merge::Heads;
 use crate::read::scan::request::ScanRequest;
+use crate::sync::lock;
 
 /// The queue entry that leads to a message, if any.
 #[derive(Debug)]
@@ -20,6 +23,29 @@ pub(super) enum Lead {
     Unknown,
     /// No queue: a later topic of the same name has the queue.
     None,
+    /// No queue: its files are lost.
+    Lost,
+}
+
+/// Queues without files of which a scan along the log has found messages. A clone takes part in the same scan.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LostQueues {
+    shared: Arc<Mutex<BTreeSet<(String, i32)>>>,
+}
+
+impl LostQueues {
+    pub(super) fn add(&self, view: &MessageView<'_>) {
+        lock(&self.shared).insert((view.topic().into_owned(), view.queue_id()));
+    }
+
+    /// Topics and queue ids, ascending.
+    pub(super) fn names(&self) -> Vec<(String, i32)> {
+        lock(&self.shared).iter().cloned().collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.shared).is_empty()
+    }
 }
 
 /// Looks into the queues of messages, in the order of the log.
@@ -31,10 +57,13 @@ pub(super) struct QueueLeads {
 
 #[derive(Debug)]
 enum Queue {
-    /// The topic has queues in files, and this may be one of them. Its next message comes soon.
-    Files(Option<EntryCursor>),
+    /// A queue in files. Its next message comes soon. The physical offset, once it is needed, is that of [`Queue::Absent`].
+    Files(EntryCursor, Option<i64>),
+    /// The topic has queues in files, and this one has none. The physical offset is that of the first message in the queues of the
+    /// topic: messages before it may be of a topic of the same name that was deleted, and those after it were in the queue.
+    Absent(i64),
     /// No entry leads to the messages of the topic.
-    Lost,
+    Unknown,
 }
 
 impl QueueLeads {
@@ -51,17 +80,10 @@ impl QueueLeads {
     /// [`Error::Corrupt`] for a damaged entry, for an entry that leads to no message of the queue, and for a message that names
     /// another place than the one in a queue that leads to it; [`Error::Io`].
     pub(super) fn to(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Lead> {
-        let known = self.queues.find(view.topic_bytes(), view.queue_id());
-        let place = if let Some(place) = known {
-            place
-        } else {
-            let queue = Queue::of(view, reader)?;
-            self.queues.add(view.topic_bytes(), view.queue_id(), queue)
-        };
-        let (unit, otherwise) = match self.queues.get_mut(place) {
-            Some(Queue::Files(Some(entries))) => (entries.unit(view.queue_offset())?, Lead::None),
-            Some(Queue::Files(None)) => (None, Lead::None),
-            Some(Queue::Lost) | None => (None, Lead::Unknown),
+        let (unit, otherwise) = match self.queue(view, reader)? {
+            Some(Queue::Files(entries, _)) => (entries.unit(view.queue_offset())?, Lead::None),
+            Some(Queue::Absent(_)) => (None, Lead::None),
+            Some(Queue::Unknown) | None => (None, Lead::Unknown),
         };
         match unit {
             Some(unit) if unit.physical_offset == view.physical_offset() => return Ok(Lead::Entry(unit)),
@@ -71,8 +93,37 @@ impl QueueLeads {
                 .map(drop)?,
             None => {}
         }
-        let is_led_to = self.is_asked_for(view, reader)?;
-        Ok(if is_led_to { Lead::Unknown } else { otherwise })
+        if self.is_asked_for(view, reader)? {
+            return Ok(Lead::Unknown);
+        }
+        Ok(if self.is_lost(view, reader)? { Lead::Lost } else { otherwise })
+    }
+
+    /// Returns true if the message was in a queue whose files are lost. Recovery may have found later messages of the queue.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn is_lost(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
+        let first = match self.queue(view, reader)? {
+            Some(Queue::Absent(first)) => *first,
+            Some(Queue::Files(entries, first)) if view.queue_offset() < entries.min_offset() => match first {
+                Some(first) => *first,
+                None => *first.insert(first_of_topic(&view.topic(), reader)?),
+            },
+            Some(Queue::Files(..) | Queue::Unknown) | None => return Ok(false),
+        };
+        Ok(first < view.physical_offset())
+    }
+
+    fn queue(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Option<&mut Queue>> {
+        let known = self.queues.find(view.topic_bytes(), view.queue_id());
+        let place = if let Some(place) = known {
+            place
+        } else {
+            let queue = Queue::of(view, reader)?;
+            self.queues.add(view.topic_bytes(), view.queue_id(), queue)
+        };
+        Ok(self.queues.get_mut(place))
     }
 
     /// Returns true if a requested queue leads to the message, whatever the record names.
@@ -88,14 +139,30 @@ impl Queue {
     fn of(view: &MessageView<'_>, reader: &MessageReader) -> Result<Self> {
         let topic = view.topic();
         let queue = match reader.queue(&topic, view.queue_id()) {
-            Err(Error::Unsupported { .. }) => return Ok(Self::Lost),
+            Err(Error::Unsupported { .. }) => return Ok(Self::Unknown),
             queue => queue?,
         };
         Ok(match queue {
-            None if !reader.has_topic(&topic)? => Self::Lost,
-            queue => Self::Files(queue.map(EntryCursor::new)),
+            Some(queue) => Self::Files(EntryCursor::new(queue), None),
+            None if reader.has_topic(&topic)? => Self::Absent(first_of_topic(&topic, reader)?),
+            None => Self::Unknown,
         })
     }
+}
+
+/// Returns the physical offset of the first message to which the queues of a topic lead.
+fn first_of_topic(topic: &str, reader: &MessageReader) -> Result<i64> {
+    let mut first = i64::MAX;
+    for id in reader.queue_ids(topic)? {
+        interrupt::check()?;
+        if let Some(queue) = reader.queue(topic, id)?
+            && queue.min_offset() < queue.max_offset()
+            && let Some(unit) = queue.known_unit(queue.min_offset())?
+        {
+            first = first.min(unit.physical_offset);
+        }
+    }
+    Ok(first)
 }
 
 /// The queues in files that a scan asks for, each at the next message to which it leads. Records are asked about in the order of the scan.

@@ -13,6 +13,7 @@ use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::log_locations::{LogLocations, LogLocationsBackward};
 use crate::read::scan::merge::Heads;
 use crate::read::scan::predicate::Predicate;
+use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::queue_locations::QueueLocations;
 use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
 use crate::read::scan::request::{Order, ScanRequest, Transactions};
@@ -64,7 +65,7 @@ impl Route {
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the log has to be read to find the way, unless damage is skipped; [`Error::Io`].
-    pub(super) fn new(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Self> {
+    pub(super) fn new(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage, lost: &LostQueues) -> Result<Self> {
         match (request.order, request.transactions, &request.topics) {
             (Order::Log, Transactions::Committed, Some(topics)) => {
                 if let Some(queues) = queues_that_pay(reader, request, topics)? {
@@ -72,7 +73,7 @@ impl Route {
                 }
             }
             (Order::Log, _, _) => {}
-            (Order::Queue, _, _) => return Self::by_queue(reader, request, on_damage).map(Self::Parts),
+            (Order::Queue, _, _) => return Self::by_queue(reader, request, on_damage, lost).map(Self::Parts),
         }
         let part = if request.reverse {
             RoutePart::LogBackward(LogLocationsBackward::new(request.physical.clone()))
@@ -192,14 +193,19 @@ impl Route {
     }
 
     /// Builds a route topic by topic, and queue by queue. A scan of the log finds the messages that are in no queue first.
-    fn by_queue(reader: &MessageReader, request: &ScanRequest, on_damage: &OnDamage) -> Result<Vec<RoutePart>> {
+    fn by_queue(
+        reader: &MessageReader,
+        request: &ScanRequest,
+        on_damage: &OnDamage,
+        lost: &LostQueues,
+    ) -> Result<Vec<RoutePart>> {
         let (mut queueless, mut with_queues) = (Queueless::new(), BTreeSet::new());
         if request.transactions == Transactions::Committed {
             with_queues = topics_with_queues(reader, request)?;
         }
         let named = request.topics.as_ref();
         if named.is_none_or(|topics| topics.iter().any(|topic| !with_queues.contains(topic))) {
-            queueless = find_queueless(reader, request, &with_queues, on_damage)?;
+            queueless = find_queueless(reader, request, &with_queues, on_damage, lost)?;
         }
         let mut by_topic: BTreeMap<Vec<u8>, Vec<RoutePart>> = BTreeMap::new();
         for topic in with_queues {
@@ -343,8 +349,9 @@ fn find_queueless(
     request: &ScanRequest,
     with_queues: &BTreeSet<String>,
     on_damage: &OnDamage,
+    lost: &LostQueues,
 ) -> Result<Queueless> {
-    let mut predicate = Predicate::new(request);
+    let mut predicate = Predicate::new(request, lost.clone());
     let mut found = Queueless::new();
     let mut cursor = RecordCursor::default();
     let mut places = LogLocations::new(reader, request, request.physical.clone())?;
@@ -356,6 +363,7 @@ fn find_queueless(
         let Some(view) = cursor.view() else { continue };
         let is_of_queue = |topic| std::str::from_utf8(topic).is_ok_and(|topic| with_queues.contains(topic));
         if predicate.given_with(&view).is_some_and(is_of_queue) {
+            predicate.note_lost_queue(&view, reader)?;
             continue;
         }
         match predicate.admits(&place, &view, reader) {

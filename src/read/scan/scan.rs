@@ -10,6 +10,7 @@ use crate::read::query_hits::QueryHits;
 use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
+use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::queue_locations::QueueLocations;
 use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
@@ -25,6 +26,7 @@ pub struct Scan {
     pub(super) route: Route,
     picker: Picker,
     pub(super) absent: AbsentTopics,
+    pub(super) lost: LostQueues,
     /// For which there was no room.
     held_back: Option<RecordLocation>,
     /// The number of messages up to the limit.
@@ -65,22 +67,23 @@ impl Scan {
     /// [`Error::Corrupt`] and [`Error::Io`], where the log has to be read to find the way.
     pub fn new(reader: Arc<MessageReader>, mut request: ScanRequest, on_damage: OnDamage) -> Result<Self> {
         request.physical = bounds(&reader, &request)?;
-        let route = Route::new(&reader, &request, &on_damage)?;
-        Ok(Self::over(reader, request, on_damage, route))
+        let lost = LostQueues::default();
+        let route = Route::new(&reader, &request, &on_damage, &lost)?;
+        Ok(Self::over(reader, request, on_damage, route, lost))
     }
 
     /// The messages at these physical offsets, in this order. An offset at which no message starts counts as damage.
     pub fn of_records(reader: Arc<MessageReader>, offsets: &[i64], on_damage: OnDamage) -> Self {
         let offsets = offsets.iter().rev().copied().collect();
         let route = Route::Parts(vec![RoutePart::records(LedBy::Caller, offsets)]);
-        Self::over(reader, ScanRequest::default(), on_damage, route)
+        Self::over(reader, ScanRequest::default(), on_damage, route, LostQueues::default())
     }
 
     /// Scans the messages of a query's hits. A message that is not stored there any more counts as damage.
     pub fn of_hits(reader: Arc<MessageReader>, hits: &Arc<QueryHits>, on_damage: OnDamage) -> Self {
         let offsets = hits.list().iter().rev().map(|hit| hit.physical_offset).collect();
         let route = Route::Parts(vec![RoutePart::records(LedBy::Query(Arc::clone(hits)), offsets)]);
-        Self::over(reader, ScanRequest::default(), on_damage, route)
+        Self::over(reader, ScanRequest::default(), on_damage, route, LostQueues::default())
     }
 
     /// The messages of a stretch of each of these queues of a topic, one queue after the other.
@@ -105,17 +108,31 @@ impl Scan {
                 parts.push(RoutePart::queue(QueueLocations::new(queue, offsets, false)));
             }
         }
-        Ok(Self::over(reader, ScanRequest::default(), on_damage, Route::Parts(parts)))
+        let route = Route::Parts(parts);
+        Ok(Self::over(
+            reader,
+            ScanRequest::default(),
+            on_damage,
+            route,
+            LostQueues::default(),
+        ))
     }
 
-    fn over(reader: Arc<MessageReader>, mut request: ScanRequest, on_damage: OnDamage, route: Route) -> Self {
+    fn over(reader: Arc<MessageReader>, mut request: ScanRequest, on_damage: OnDamage, route: Route, lost: LostQueues) -> Self {
         let Range { start, end } = reader.physical_bounds();
         request.physical = request.physical.start.max(start)..request.physical.end.min(end);
         let absent = AbsentTopics::new(&request, &reader);
         let request = Arc::new(request);
         Self {
-            picker: Picker::new(Arc::clone(&reader), Arc::clone(&request), on_damage.clone(), absent.clone()),
+            picker: Picker::new(
+                Arc::clone(&reader),
+                Arc::clone(&request),
+                on_damage.clone(),
+                absent.clone(),
+                lost.clone(),
+            ),
             absent,
+            lost,
             left: request.limit.unwrap_or(u64::MAX),
             throttle: request.max_bytes_per_s.map(Throttle::new),
             at: 0,
@@ -173,10 +190,11 @@ impl Scan {
     }
 
     /// Returns true if the messages that were handed over are all there are: the scan ended before its limit, no message was skipped, none
-    /// expired during it, and the open found no sign of messages that are missing.
+    /// expired during it, none was in a queue whose files are lost, and the open found no sign of messages that are missing.
     pub fn is_complete(&self) -> bool {
         self.is_ended
             && self.on_damage.skipped() == 0
+            && self.lost.is_empty()
             && self.reader.log().removals() == self.removals
             && self.reader.recovery().missing.is_none()
     }
@@ -189,6 +207,12 @@ impl Scan {
     /// Topics that are asked for by name and have neither a queue nor a message that was handed over so far; ascending.
     pub fn absent_topics(&self) -> Vec<String> {
         self.absent.names()
+    }
+
+    /// Queues that had wanted messages and whose files are lost, as topic and queue id, ascending. A scan along the log finds them;
+    /// one along queues does not.
+    pub fn lost_queues(&self) -> Vec<(String, i32)> {
+        self.lost.names()
     }
 
     /// Returns true if a [`ParallelScan`](crate::read::ParallelScan) pays: it is long, and has no bound but its end.
