@@ -100,7 +100,6 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
     expiry.log(physical[1])
     log_skipped(batches, store.path)
     log_lost_queues(store.path, batches.lost_queues)
-    log_lost_queues(batches, store.path)
 
 
 def log_lost_queues(path: str, queues: Iterable[tuple[str, int]]) -> None:
