@@ -108,15 +108,14 @@ class Store:
         `resolve_keys` finds where the messages of many keys lie, in a fraction of the time for each.
 
         `since` and `until` bound the store time, the first inclusive and the second exclusive: a datetime with a timezone,
-        an int of ms since 1970, or None for open. Between two ms, since store times are whole ms, `since` is rounded down
-        and `until` up. An int that is a time between 1980 and 2200 in another unit, such as seconds, is refused. `limit` is
-        the most messages in the answer, the newest ones; None, the default, for all. `complete` of the answer says whether
-        these are all that match. The answer holds places and reads each message when it is asked for. `errors`, "raise" or
-        "skip", says what to do where a message that could match is damaged; by default as in `open`. Where
-        recovery="salvage" has found messages lost, the answer is not complete. Where no index serves, the log is walked,
-        and any damage in it counts; the index serves for tags only if the store is open with `index_tags=True`. An item of
-        the index has no checksum: where its hash is damaged, its message is not found, and `complete` does not show it;
-        `verify` does.
+        an int of ms since 1970, or None for open. A bound between two ms is rounded up. An int that is a time between 1980
+        and 2200 in another unit, such as seconds, is refused. `limit` is the most messages in the answer, the newest ones;
+        None, the default, for all. `complete` of the answer says whether these are all that match. The answer holds places
+        and reads each message when it is asked for. `errors`, "raise" or "skip", says what to do where a message that could
+        match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not
+        complete. Where no index serves, the log is walked, and any damage in it counts; the index serves for tags only if
+        the store is open with `index_tags=True`. An item of the index has no checksum: where its hash is damaged, its
+        message is not found, and `complete` does not show it; `verify` does.
 
         Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `since`
         after `until` and a tag with `||`, `CorruptError` as `errors` says.
