@@ -8,13 +8,15 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mqstore
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC
 from mqstore._facts import parts_elsewhere
 from mqstore._rows import visible
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: Errors of settings that are missing, damaged, or in a database: they name no queue.
 _NOT_READ = (mqstore.NotFoundError, mqstore.CorruptError, mqstore.UnsupportedFormatError)

@@ -338,8 +338,7 @@ impl QueryResult {
         let hit = |hit: &KeyHit| (hit.queue_id, hit.queue_offset, hit.physical_offset, hit.store_size);
         let hits = self.hits.list().iter().map(hit).collect();
         let found = (self.hits.topic().to_owned(), self.errors == Errors::Skip, hits);
-        // A copy counts the messages that its own reads skip.
-        let coverage = (self.complete, self.covers, self.skipped);
+        let coverage = (self.complete(), self.covers, self.skipped());
         let parts = (self.handle.recipe()?, coverage, found);
         Ok((of_native(py, "_query_result")?, parts))
     }

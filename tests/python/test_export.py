@@ -425,7 +425,7 @@ def test_arguments_are_checked_before_anything_is_written(shop: Store, tmp_path:
         (b'{"topic":"t","body":{}}', r"line 2: the body is no str.*body_as=\"json\""),
         (b'{"topic":"t","body":"","born_time":"soon"}', "line 2: Invalid isoformat"),
         (b'{"topic":"t"}', "message 1: "),
-        (b'{"topic":"t","body":"","colour":"red"}', '"colour" is no field'),
+        (b'{"topic":"t","body":"","colour":"red"}', '"colour" is not a field'),
     ],
 )
 def test_a_line_that_is_no_message_is_named_and_its_batch_is_not_stored(tmp_path: Path, line: bytes, text: str) -> None:

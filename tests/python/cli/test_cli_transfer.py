@@ -311,7 +311,7 @@ def test_an_export_that_misses_expired_messages_is_partial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
 ) -> None:
     damaged(tmp_path / "store")
-    short = mqstore.files.Exported(tmp_path / "out", (), 0, 0, 0, complete=False, covers=None, absent_topics=())
+    short = mqstore.files.Exported(tmp_path / "out", (), 0, 0, 0, complete=False, covers=None, absent_topics=(), lost_queues=())
     monkeypatch.setattr("mqstore._export.export", lambda *_, **__: short)
     ran = run("export", tmp_path / "store", tmp_path / "out")
     assert (ran.code, ran.err) == (1, f"mqstore: {tmp_path / 'out'} is partial: messages expired while they were read\n")
