@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from pyspark.sql.datasource import DataSource
 
 __all__ = ["DefaultSource"]
@@ -19,6 +21,9 @@ except Exception as _error:
             return "mqstore"
 
         def __init__(self, options: dict[str, str]) -> None:
-            raise ImportError(f'format "mqstore" is not available in this Python: {_reason}')
+            raise ImportError(
+                f'format "mqstore" is not available in this Python, {sys.executable}: {_reason}. Install mqstore there, '
+                "or set PYSPARK_PYTHON to the Python that has it before Spark starts"
+            )
 
     DefaultSource = _Unavailable

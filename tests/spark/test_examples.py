@@ -159,7 +159,8 @@ def test_the_discovery_package_imports_even_if_mqstore_does_not() -> None:
         "try: pyspark_mqstore.DefaultSource({})\n"
         "except ImportError as error: print(error)",
     )
-    assert done.stdout.startswith('mqstore\nformat "mqstore" is not available in this Python: '), done.stderr
+    assert done.stdout.startswith(f'mqstore\nformat "mqstore" is not available in this Python, {sys.executable}: '), done.stderr
+    assert "set PYSPARK_PYTHON to the Python that has it" in done.stdout
 
 
 def test_without_pyspark_the_import_says_what_to_install() -> None:
