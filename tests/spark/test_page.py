@@ -32,13 +32,11 @@ def count(path: Path) -> int:
         return len(store.topics["orders"].queues[0])
 
 
-def test_the_program_of_the_readme_copies_paid_orders(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_program_of_the_readme_copies_paid_orders(spark: SparkSession, tmp_path: Path) -> None:
     fill(tmp_path / "store")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     [program] = [found for found in PROGRAM.findall(readme) if "mqstore.spark" in found]
+    program = re.sub(r'"(store|paid)"\)(?!\.save)', rf'"{tmp_path}/\1")', program)
     exec(program, {"spark": spark})
     assert count(tmp_path / "paid") == MESSAGES / 2
 
