@@ -117,7 +117,7 @@ wheeltest: java wheel ## run a Spark job from that wheel in a fresh environment 
 docs: $(VENV)/docs.stamp ## build the site of the documentation, in build/site
 	@$(PY) docs/site/build_site.py
 
-docstest: $(VENV)/dev.stamp docs ## open each page of the site in Chromium, narrow and wide, light and dark
+docstest: $(VENV)/dev.stamp $(NATIVE) docs ## open each page of the site in Chromium, narrow and wide, light and dark
 	@$(PY) -m pytest tests/docs
 
 clean: ## forget the environment and what was built

@@ -283,6 +283,8 @@ fn a_damaged_first_record_with_others_after_it_is_refused_untouched() {
     let store = Crashed::new(300, false);
     store.damage(0);
     assert_eq!(store.refused_at().0, store.segment(0).0);
+    let refusal = store.open().unwrap_err().to_string();
+    assert!(refusal.contains("no message starts here"), "{refusal}");
 
     let store = Crashed::new(1, false);
     store.damage(0);

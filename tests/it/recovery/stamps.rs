@@ -226,6 +226,8 @@ fn deleted_queues_of_a_salvaged_store_return_around_the_salvage_records() {
     let reader = MessageReader::open(&real(), dir.path(), config(Recovery::Heal)).unwrap();
     let report = reader.recovery();
     assert_eq!((reader.queue_bounds("orders", 0).unwrap(), report.refused), (0..10, 0));
+    let lost = reader.message_in_queue("orders", 0, 5).unwrap_err().to_string();
+    assert!(lost.contains("has put a salvage record in its place"), "{lost}");
 }
 
 #[test]
