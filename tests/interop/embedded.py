@@ -32,7 +32,6 @@ MODES: dict[str, dict[str, Any]] = {
 }
 #: The fields that have one name in a step and in `append`.
 OWN_FIELDS = [
-    "queue",
     "flag",
     "sys_flag",
     "born_time",
@@ -118,7 +117,7 @@ def put(store: mqstore.Writer, step: Step) -> mqstore.AppendResult:
         named["delay_level"] = int(properties.pop("DELAY", 0))
         if "  " not in properties.get("KEYS", ""):
             named["keys"] = properties.pop("KEYS", "").split()
-    named |= {name: step[name] for name in OWN_FIELDS}
+    named |= {name: step[name] for name in OWN_FIELDS} | {"queue_id": step["queue"]}
     # As a datetime: an int that may count seconds is refused.
     named["born_time"] = EPOCH + timedelta(milliseconds=step["born_time"])
     return store.append(step["topic"], base64.b64decode(step["body"]), properties=properties, **named)

@@ -206,7 +206,7 @@ pub(crate) const ROWS: &[Row] = &[
         store.edit_record(4, "store time", |time| time[2] ^= 1);
     }),
     (FindingId::LogStoreTimeWrong, &[FindingId::IndexItemWrong], |store| {
-        store.edit_record(4, "store time", |time| time[1] ^= 1);
+        store.edit_record(4, "store time", |time| time[2] ^= 2);
     }),
     (FindingId::LogTopicName, &[], |store| {
         let env: std::sync::Arc<dyn Env> = std::sync::Arc::new(RealEnv::new());
