@@ -292,7 +292,7 @@ def test_a_dict_of_fields_is_a_row(store: mqstore.Store, golden: Path) -> None:
     ("row", "error", "text"),
     [
         ({"topic": "t"}, mqstore.IllegalMessageError, "message 1: body is null"),
-        ({"topic": "t", "body": b"", "tag": "x"}, ValueError, 'message 1: "tag" is no field.*tags'),
+        ({"topic": "t", "body": b"", "tag": "x"}, ValueError, 'message 1: "tag" is not a field.*tags'),
         ({"topic": "t", "body": "text"}, TypeError, "message 1: .*encode it"),
         ({"topic": "t", "body": b"", 7: 7}, TypeError, "message 1: the name of a field is a str"),
         ({"topic": "u", "body": b""}, ValueError, 'message 1: topic is "t", but'),

@@ -129,7 +129,7 @@ def test_only_the_labels_that_pandas_adds_itself_are_passed_over(store: mqstore.
     frame = pd.DataFrame({"body": [b"x"]}, index=["label"])
     assert "__index_level_0__" in pa.Table.from_pandas(frame).column_names
     assert len(store.append_batch(frame, "orders")) == 1
-    with pytest.raises(ValueError, match='"labels" is no field'):
+    with pytest.raises(ValueError, match='"labels" is not a field'):
         store.append_batch(frame.rename_axis("labels"), "orders")
 
 

@@ -39,7 +39,7 @@ def write(path: Path) -> None:
         number = last_number(store) + 1
         while not over.wait(0.002):
             for _ in range(1 + number % 30):
-                place = {"topic": TOPICS[number % 3], "queue": number % 2}
+                place = {"topic": TOPICS[number % 3], "queue_id": number % 2}
                 store.append(body=text(number), keys=[str(number)], properties=properties(number), **place)  # type: ignore[arg-type]
                 number += 1
 
@@ -49,7 +49,7 @@ def number_of(message: mqstore.Message) -> int:
     number = int(message.keys[0])
     body = text(number)
     assert message.body == body, f"message {number} has another body"
-    assert (message.topic, message.queue_id) == (TOPICS[number % 3], number % 2), f"message {number} stands elsewhere"
+    assert (message.topic, message.queue_id) == (TOPICS[number % 3], number % 2), f"message {number} is elsewhere"
     found = {name: message.properties.get(name, "") for name in ("check", "long")}
     assert found == properties(number), f"message {number} has other properties"
     return number

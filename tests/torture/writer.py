@@ -118,7 +118,7 @@ class Writer:
         number, self.next = self.next, self.next + 1
         topic, body, tags, keys, _, queue = message(number, size, self.queues)
         self.say("intent", number, 1)
-        more = {"tags": tags, "keys": keys, "queue": queue} | ({} if durable is None else {"durable": durable})
+        more = {"tags": tags, "keys": keys, "queue_id": queue} | ({} if durable is None else {"durable": durable})
         done = self.tried("append", lambda: self.store.append(topic, body, **more))
         if done is not None:
             self.say("appended", number, time.monotonic_ns(), done.wrote_bytes)
