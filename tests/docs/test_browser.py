@@ -89,7 +89,11 @@ def watched(request: pytest.FixtureRequest, browser: Browser) -> Iterator[tuple[
     page = window.new_page()
     page.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("requestfailed", lambda failed: faults.append(f"{failed.url}: {failed.failure}"))
+    # The next page cancels what the one before still loads. A file that is missing is an answer with an error, in the console.
+    page.on(
+        "requestfailed",
+        lambda sent: None if sent.failure == "net::ERR_ABORTED" else faults.append(f"{sent.url}: {sent.failure}"),
+    )
     page.on("request", lambda sent: None if is_local(sent.url) else faults.append(f"requests {sent.url}"))
     yield page, faults
     window.close()
