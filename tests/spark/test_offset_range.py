@@ -347,9 +347,9 @@ def test_ranges_log_the_queues_whose_files_are_lost(tmp_path: Path, golden: Path
     unpack(golden / "533_broker.tar.xz", tmp_path)
     path = tmp_path / "533_broker"
     shutil.rmtree(path / "consumequeue" / "orders" / "1")
-    planned(path, subscribe="orders")
+    planned(path, subscribe="orders", startingOffsets="earliest")
     [logged] = caplog.messages
     assert "are not read: orders/1; " in logged
     caplog.clear()
-    planned(path, subscribe="orders", queueIds="0,2")
+    planned(path, subscribe="orders", startingOffsets="earliest", queueIds="0,2")
     assert caplog.messages == []
