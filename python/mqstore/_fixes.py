@@ -62,7 +62,10 @@ def _with_target(command: tuple[str, ...]) -> list[str]:
     """Returns the command with a directory that does not exist beside the store in the place of NEW."""
     if "NEW" not in command[3:]:
         return list(command)
-    beside = (f"{command[2].rstrip('/')}.repaired{number or ''}" for number in count())
+    store = command[2].rstrip("/")
+    if Path(store).name in ("", ".."):  # a path without a name of its own, such as "."
+        store = str(Path(store).resolve())
+    beside = (f"{store}.repaired{number or ''}" for number in count())
     target = next(path for path in beside if not Path(path).exists())
     return [*command[:3], *(target if word == "NEW" else word for word in command[3:])]
 

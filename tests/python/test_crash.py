@@ -20,6 +20,7 @@ from test_golden import by_queue, expected, listed, with_our_hosts
 
 import mqstore
 import mqstore.aio
+from mqstore._native import _stop_clock
 
 IMAGE = "491_crash_image"
 
@@ -147,13 +148,13 @@ def test_a_crashed_store_damaged_below_its_mark_is_refused_and_read_warned(tmp_p
     with (path / "commitlog" / f"{0:020}").open("r+b") as segment:
         segment.seek(offsets[70] + 88)
         segment.write(b"?")
-    got = f"mqstore.flushed says that it was on disk up to {end}"
-    with pytest.warns(RuntimeWarning, match=f"killed is INCOMPLETE: .*{got}"):
+    sign = f"mqstore.flushed says that it was on disk up to {end}"
+    with pytest.warns(RuntimeWarning, match=f"killed is INCOMPLETE: .*{sign}"):
         store = mqstore.open(path)
     with store:
         assert not store.recovery.complete
         assert store.recovery.log_end == offsets[70]
-    with pytest.raises(mqstore.CorruptError, match=got) as refused:
+    with pytest.raises(mqstore.CorruptError, match=sign) as refused:
         mqstore.open(path, "a")
     assert (refused.value.offset, 'recovery="salvage"' in str(refused.value)) == (offsets[70], True)
     with mqstore.open(path, "a", recovery="salvage") as store:
@@ -180,8 +181,8 @@ def test_a_writer_warns_of_the_whole_messages_that_it_cuts(tmp_path: Path) -> No
         segment.seek(offsets[4] + 88)
         segment.write(b"?")
     shutil.copytree(path, tmp_path / "other")
-    got = rf"the first at {offsets[5]}: this open removes them: 5 \(orders/0@5-9\)"
-    with pytest.warns(RuntimeWarning, match=f"crashed is INCOMPLETE: .*{got}"):
+    fate = rf"the first at {offsets[5]}: this open removes them: 5 \(orders/0@5-9\)"
+    with pytest.warns(RuntimeWarning, match=f"crashed is INCOMPLETE: .*{fate}"):
         store = mqstore.open(path, "a")
     with store:
         report = store.recovery
@@ -195,6 +196,35 @@ def test_a_writer_warns_of_the_whole_messages_that_it_cuts(tmp_path: Path) -> No
 async def _open_and_close(path: Path) -> None:
     async with mqstore.aio.open(path, "a"):
         pass
+
+
+AFTER_A_FUTURE_MESSAGE = """
+import os, sys
+import mqstore
+
+store = mqstore.open(sys.argv[1], "a")
+for number in range(10, 20):
+    store.append("orders", b"%04d" % number, durable=True)
+os._exit(0)
+"""
+
+
+def test_a_salvage_keeps_messages_after_a_message_from_the_future(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=1 << 20) as store:
+        for number in range(9):
+            store.append("orders", b"%04d" % number)
+        _stop_clock(time.time_ns() // 1_000_000 + 2 * 86_400_000)
+        try:
+            store.append("orders", b"0009")
+        finally:
+            _stop_clock(None)
+    subprocess.run([sys.executable, "-c", AFTER_A_FUTURE_MESSAGE, path], check=True)
+    [segment] = [each for each in (path / "commitlog").iterdir() if b"0010" in each.read_bytes()]
+    segment.write_bytes(segment.read_bytes().replace(b"0010", b"0x10"))
+    with warnings.catch_warnings(action="ignore"), mqstore.open(path, "a", recovery="salvage", errors="skip") as store:
+        bodies = [message.body for message in store.topics["orders"].queues[0]]
+    assert bodies == [b"%04d" % number for number in range(20) if number != 10]
 
 
 def test_messages_that_no_queue_can_have_are_counted_as_refused(tmp_path: Path) -> None:

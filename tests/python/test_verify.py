@@ -13,6 +13,7 @@ import pytest
 
 import mqstore
 import mqstore.aio
+from mqstore import _fixes
 
 
 @pytest.fixture
@@ -163,3 +164,10 @@ def test_verify_can_be_awaited(path: Path) -> None:
             return await store.verify(deep=False)
 
     assert asyncio.run(work()).ok
+
+
+def test_a_repaired_copy_of_the_working_directory_is_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "./"):
+        assert f"--into {tmp_path}.repaired " in _fixes.of_verify("salvage", path, "").step()
+    assert "--into store.repaired " in _fixes.of_verify("salvage", "store", "").step()
