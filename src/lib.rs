@@ -35,6 +35,8 @@ pub mod read;
 pub mod store;
 /// Verification of the files of a store against each other and the format, and their repair.
 pub mod check;
+/// A broker's work on a store, without a network: topics, consumer groups, retries, delayed messages.
+pub mod broker;
 /// Batches of messages in and out through Arrow. Independent of Python.
 #[cfg(feature = "arrow")]
 mod arrow;

@@ -14,6 +14,7 @@ use super::interpreter::{hang_at_exit, report_failed_close};
 use super::nowait::Completer;
 use super::recipe::Recipe;
 use super::warnings::warn;
+use crate::broker::BrokerController;
 use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
 use crate::interrupt::interruptible;
@@ -101,18 +102,21 @@ struct OpenStore {
     reader: Option<Arc<MessageReader>>,
     /// `None` once closed, and where the mode is "r".
     writer: Option<Arc<MessageStore>>,
+    /// The broker's work on the store of `writer`.
+    broker: Option<Arc<BrokerController>>,
 }
 
 impl Handle {
     /// Opens the store; call it detached.
     pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode, recipe: Py<Recipe>) -> Result<Self> {
         let process = Generation::current();
-        let (reader, writer) = match mode {
-            Mode::Read => (open_reader(&path, &config)?, None),
+        let (reader, writer, broker) = match mode {
+            Mode::Read => (open_reader(&path, &config)?, None, None),
             Mode::Write(how) => {
                 let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-                let store = MessageStore::open(&env, &path, config.clone(), how)?;
-                (store.reader().clone(), Some(Arc::new(store)))
+                let store = Arc::new(MessageStore::open(&env, &path, config.clone(), how)?);
+                let broker = Arc::new(BrokerController::new(&store));
+                (store.reader().clone(), Some(store), Some(broker))
             }
         };
         Ok(Self {
@@ -125,6 +129,7 @@ impl Handle {
                 process,
                 reader: Some(reader),
                 writer,
+                broker,
             }),
             completer: Completer::default(),
         })
@@ -389,31 +394,47 @@ impl Handle {
     /// What a writer could not do any more.
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.store(true, Ordering::Release);
-        let writer = {
+        let (writer, broker) = {
             let opened = self.opened();
-            opened.writer.clone().filter(|_| self.expect_own(&opened).is_ok())
+            let is_own = self.expect_own(&opened).is_ok();
+            (
+                opened.writer.clone().filter(|_| is_own),
+                opened.broker.clone().filter(|_| is_own),
+            )
         };
         let is_own = writer.is_some();
-        let closed = py.detach(|| writer.as_ref().map_or(Ok(()), |writer| writer.close()));
+        let closed = py.detach(|| close_writer(broker.as_deref(), writer.as_deref()));
         if !closed.as_ref().is_err_and(Error::is_shortage) || writer.as_ref().is_none_or(|writer| writer.is_committed()) {
             // Only now, so that whoever closes it at the same time waits until it is closed.
             let opened = self.take();
-            py.detach(|| drop((writer, opened)));
+            py.detach(|| drop((writer, broker, opened)));
         }
         // A fork has no thread that could end.
         let completed = if is_own { self.completer.join(py) } else { Ok(()) };
         closed.map_err(PyErr::from).and(completed)
     }
 
-    fn take(&self) -> (Option<Arc<MessageReader>>, Option<Arc<MessageStore>>) {
+    /// Takes what is open out of the handle. In a fork that is a reader at most.
+    fn take(&self) -> OpenStore {
         let mut opened = self.opened();
-        let writer = opened.writer.take();
-        if opened.process == Generation::current() {
-            return (opened.reader.take(), writer);
+        let (process, writer, broker) = (opened.process, opened.writer.take(), opened.broker.take());
+        let reader = opened.reader.take();
+        if process == Generation::current() {
+            return OpenStore {
+                process,
+                reader,
+                writer,
+                broker,
+            };
         }
         // The parent's threads and lock are not this process's: closing the store here would mark it as whole for the next writer.
-        std::mem::forget(writer);
-        (opened.reader.take(), None)
+        std::mem::forget((writer, broker));
+        OpenStore {
+            process,
+            reader,
+            writer: None,
+            broker: None,
+        }
     }
 
     fn opened(&self) -> MutexGuard<'_, OpenStore> {
@@ -423,17 +444,36 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let (reader, Some(writer)) = self.take() else { return };
+        let OpenStore {
+            reader,
+            writer: Some(writer),
+            broker,
+            ..
+        } = self.take()
+        else {
+            return;
+        };
         drop(reader);
+        let close = || close_writer(broker.as_deref(), Some(&writer));
         let attached = Python::try_attach(|py| {
-            let closed = py.detach(|| writer.close());
+            let closed = py.detach(close);
             self.completer.end_quietly(py);
             closed
         });
-        if let Err(error) = attached.unwrap_or_else(|| writer.close()) {
+        if let Err(error) = attached.unwrap_or_else(close) {
             report_failed_close(&self.path, &error);
         }
     }
+}
+
+/// Closes a writer: the broker's work first, which persists progress and needs the store for that.
+///
+/// # Errors
+/// What could not be done any more.
+fn close_writer(broker: Option<&BrokerController>, writer: Option<&MessageStore>) -> Result<()> {
+    let persisted = broker.map_or(Ok(()), BrokerController::close);
+    let closed = writer.map_or(Ok(()), MessageStore::close);
+    closed.and(persisted)
 }
 
 fn open_reader(path: &Path, config: &StoreConfig) -> Result<Arc<MessageReader>> {

@@ -79,7 +79,7 @@ pub struct TopicConfig {
 /// # Errors
 /// [`Malformed`] for bytes that are not such a file.
 pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malformed> {
-    let fields = object_of(json)?;
+    let fields = decode_settings(json)?;
     let mut offsets = Vec::new();
     for (topic_group, queues) in table(&fields, "offsetTable")?.into_iter().flatten() {
         let path = || format!("offsetTable, {topic_group:?}");
@@ -112,7 +112,7 @@ pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malfo
 /// # Errors
 /// [`Malformed`] for bytes that are not such a file.
 pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> {
-    let fields = object_of(json)?;
+    let fields = decode_settings(json)?;
     let levels =
         table(&fields, "offsetTable")?.map_or_else(|| Ok(Vec::new()), |levels| numbered(levels, || "offsetTable".to_owned()))?;
     let levels = levels.into_iter();
@@ -126,7 +126,7 @@ pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> 
 /// # Errors
 /// [`Malformed`] for bytes that are not such a file.
 pub fn decode_topic_configs(json: &[u8]) -> Result<Vec<TopicConfig>, Malformed> {
-    let fields = object_of(json)?;
+    let fields = decode_settings(json)?;
     let topics = table(&fields, "topicConfigTable")?.into_iter().flatten();
     let mut configs: Vec<_> = topics.map(topic_config).collect::<Result<_, _>>()?;
     configs.sort();
@@ -161,7 +161,11 @@ fn topic_config((topic, config): (&String, &Value)) -> Result<TopicConfig, Malfo
     })
 }
 
-fn object_of(json: &[u8]) -> Result<Map<String, Value>, Malformed> {
+/// Decodes any settings file: its fields.
+///
+/// # Errors
+/// [`Malformed`] for bytes that are not a JSON object.
+pub fn decode_settings(json: &[u8]) -> Result<Map<String, Value>, Malformed> {
     match parse(json)? {
         Value::Object(fields) => Ok(fields),
         other => Err(Malformed::new(0, format!("the file is {}, not an object", shown(&other)))),

@@ -75,7 +75,7 @@ mod topic_name;
 pub use body::{MAX_DECODED_BODY, decode_body};
 pub use broker_config::{
     ConsumerOffset, DelayOffset, TOPIC_GROUP_SEPARATOR, TopicConfig, decode_consumer_offsets, decode_delay_offsets,
-    decode_topic_configs, is_light_queue,
+    decode_settings, decode_topic_configs, is_light_queue,
 };
 pub use broker_json::check_settings;
 pub use bytes::is_zero;

@@ -22,6 +22,6 @@ pub use checkpointer::{Checkpointer, LastDispatched};
 pub use dispatcher::Dispatcher;
 pub use read_barrier::ReadBarrier;
 pub use runner::Service;
-pub(crate) use runner::{Services, without_panic};
+pub(crate) use runner::{Services, spawn, step, without_panic};
 pub use stepped::{Next, Stepped};
 pub use write_back::{CommitRealTime, FlushRealTime};

@@ -79,7 +79,7 @@ impl Services {
     /// Runs one step of a service. A service that fails or panics reports the failure to all threads that wait for it.
     pub(crate) fn step(&self, service: Service, now: Instant) -> Result<Next> {
         let found = self.all.iter().find(|(listed, _)| *listed == service);
-        found.map_or(Ok(Next::Done), |(_, stepped)| step(service, stepped, now))
+        found.map_or(Ok(Next::Done), |(_, stepped)| step(service.name(), stepped, now))
     }
 
     /// Starts a thread for each service. A thread ends when its service is done or has failed, or when `is_over` returns true.
@@ -93,25 +93,8 @@ impl Services {
         is_over: impl Fn() -> bool + Clone + Send + 'static,
     ) -> Result<()> {
         for (service, stepped) in &self.all {
-            let (service, stepped, is_over) = (*service, stepped.clone(), is_over.clone());
-            let run = move || {
-                let mut polling = (service == Service::Dispatch).then(PollThenPark::begin);
-                while !is_over() {
-                    match step(service, &stepped, Instant::now()) {
-                        Ok(Next::Again) => {}
-                        Ok(Next::Idle { until }) => {
-                            let (mark, target) = lock(&stepped).awaited();
-                            match &mut polling {
-                                Some(polling) => polling.wait(&mark, target, until),
-                                None => drop(mark.wait(target, until)),
-                            }
-                        }
-                        Ok(Next::Done) | Err(_) => return,
-                    }
-                }
-            };
-            let spawned = thread::Builder::new().name(format!("mqstore-{}", service.name())).spawn(run);
-            threads.push(spawned.map_err(|error| Error::io("start a thread for", service.name(), error))?);
+            let polls = *service == Service::Dispatch;
+            threads.push(spawn(service.name(), stepped.clone(), polls, is_over.clone())?);
         }
         self.has_threads.store(true, Ordering::Relaxed);
         Ok(())
@@ -127,7 +110,7 @@ impl Services {
             let Some(mut dispatcher) = try_lock(&self.dispatcher) else {
                 break;
             };
-            match guarded(Service::Dispatch, &mut *dispatcher, |dispatcher| {
+            match guarded(Service::Dispatch.name(), &mut *dispatcher, |dispatcher| {
                 dispatcher.help(Instant::now())
             }) {
                 Ok(Next::Again) => interrupt::check()?,
@@ -154,13 +137,45 @@ impl Services {
     }
 }
 
-fn step(service: Service, stepped: &Mutex<dyn Stepped>, now: Instant) -> Result<Next> {
-    guarded(service, &mut *lock(stepped), |stepped| stepped.step(now))
+/// Starts a thread that runs the steps of a service. It ends when the service is done or has failed, or when `is_over` returns true.
+/// One that `polls` waits for work by spin-then-park.
+///
+/// # Errors
+/// [`Error::Io`] if the thread cannot be started.
+pub(crate) fn spawn(
+    name: &'static str,
+    stepped: Arc<Mutex<dyn Stepped>>,
+    polls: bool,
+    is_over: impl Fn() -> bool + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let run = move || {
+        let mut polling = polls.then(PollThenPark::begin);
+        while !is_over() {
+            match step(name, &stepped, Instant::now()) {
+                Ok(Next::Again) => {}
+                Ok(Next::Idle { until }) => {
+                    let (mark, target) = lock(&stepped).awaited();
+                    match &mut polling {
+                        Some(polling) => polling.wait(&mark, target, until),
+                        None => drop(mark.wait(target, until)),
+                    }
+                }
+                Ok(Next::Done) | Err(_) => return,
+            }
+        }
+    };
+    let spawned = thread::Builder::new().name(format!("mqstore-{name}")).spawn(run);
+    spawned.map_err(|error| Error::io("start a thread for", name, error))
+}
+
+/// Runs one step of a service of this name. If it fails or panics, it reports the failure to all threads that wait for it.
+pub(crate) fn step(name: &'static str, stepped: &Mutex<dyn Stepped>, now: Instant) -> Result<Next> {
+    guarded(name, &mut *lock(stepped), |stepped| stepped.step(now))
 }
 
 /// Runs work of a service. A service that fails or panics reports the failure to all threads that wait for it.
-fn guarded<S: Stepped + ?Sized>(service: Service, stepped: &mut S, work: impl FnOnce(&mut S) -> Result<Next>) -> Result<Next> {
-    let outcome = without_panic(service.name(), || work(stepped));
+fn guarded<S: Stepped + ?Sized>(name: &'static str, stepped: &mut S, work: impl FnOnce(&mut S) -> Result<Next>) -> Result<Next> {
+    let outcome = without_panic(name, || work(stepped));
     outcome.inspect_err(|cause| stepped.fail(cause.clone()))
 }
 

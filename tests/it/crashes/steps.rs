@@ -44,7 +44,9 @@ fn next(step: Step) -> Option<Step> {
         Step::CheckpointRenamed => Step::AbortRemoved,
         Step::AbortRemoved => Step::ConfigFile,
         Step::ConfigFile => Step::ConfigRenamed,
-        Step::ConfigRenamed => Step::SetAside,
+        Step::ConfigRenamed => Step::SettingsFile,
+        Step::SettingsFile => Step::SettingsRenamed,
+        Step::SettingsRenamed => Step::SetAside,
         Step::SetAside => return None,
     })
 }

@@ -1,0 +1,170 @@
+//! `config/consumerOffset.json`: the progress of consumer groups. No record has it, so this file is its only home.
+//!
+//! A persist takes a snapshot of the progress, makes the log durable up to its end, and only then replaces the file. So the file never
+//! passes a message, or the retry or dead letter that settles a message, that a power failure can take.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::settings_file::{Fields, SettingsFile};
+use crate::error::{Error, Result};
+use crate::format::{CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
+use crate::services::{Next, Stepped};
+use crate::store::MessageStore;
+use crate::sync::{Mutex, lock};
+use crate::watermark::{Wait, Watermark};
+
+/// The interval at which progress is persisted: RocketMQ's `flushConsumerOffsetInterval`.
+const PERSIST_INTERVAL: Duration = Duration::from_secs(5);
+const OFFSET_TABLE: &str = "offsetTable";
+/// The progress of a group that has none yet.
+const NO_PROGRESS: i64 = -1;
+
+/// The progress of all consumer groups of a store that is open for writing.
+#[derive(Debug)]
+pub(super) struct ConsumerOffsets {
+    store: Arc<MessageStore>,
+    file: Mutex<SettingsFile>,
+    /// By topic and group, as the file names them, and queue id.
+    progress: Mutex<BTreeMap<String, BTreeMap<i32, Arc<QueueProgress>>>>,
+    /// Counts changes of progress.
+    changes: Arc<AtomicI64>,
+    /// The changes that are on disk.
+    persisted: Watermark,
+}
+
+/// The progress of a group in a queue: the queue offset of the message that it gets next.
+#[derive(Debug)]
+pub(super) struct QueueProgress {
+    offset: AtomicI64,
+    changes: Arc<AtomicI64>,
+}
+
+impl QueueProgress {
+    /// Returns the progress; `None` if the group has none.
+    pub(super) fn get(&self) -> Option<i64> {
+        Some(self.offset.load(Ordering::Acquire)).filter(|offset| *offset != NO_PROGRESS)
+    }
+
+    /// Sets the progress. The caller has appended what settles the messages before it.
+    pub(super) fn set(&self, offset: i64) {
+        if self.offset.swap(offset, Ordering::AcqRel) != offset {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl ConsumerOffsets {
+    /// Reads the progress of the groups of a store. A file that cannot be used makes each call fail that needs it.
+    pub(super) fn load(store: &Arc<MessageStore>) -> Self {
+        let reader = store.reader();
+        Self {
+            store: store.clone(),
+            file: Mutex::new(SettingsFile::load(reader.env(), reader.path(), CONSUMER_OFFSET_FILE)),
+            progress: Mutex::default(),
+            changes: Arc::default(),
+            persisted: Watermark::new(0),
+        }
+    }
+
+    /// Returns the progress of a group in a queue, for reading and setting.
+    ///
+    /// # Errors
+    /// The damage of the file.
+    pub(super) fn of_queue(&self, group: &str, topic: &str, queue_id: i32) -> Result<Arc<QueueProgress>> {
+        let name = format!("{topic}{TOPIC_GROUP_SEPARATOR}{group}");
+        let file = lock(&self.file);
+        let stored = stored_offset(file.fields()?, &name, queue_id);
+        let mut progress = lock(&self.progress);
+        let queues = progress.entry(name).or_default();
+        let known = queues.entry(queue_id).or_insert_with(|| {
+            Arc::new(QueueProgress {
+                offset: AtomicI64::new(stored.unwrap_or(NO_PROGRESS)),
+                changes: self.changes.clone(),
+            })
+        });
+        Ok(known.clone())
+    }
+
+    /// Makes all progress so far durable. Callers at the same time share one write of the file.
+    ///
+    /// # Errors
+    /// The damage of the file; [`Error::Poisoned`]; [`Error::DiskFull`], [`Error::Io`]: the file has older progress.
+    pub(super) fn persist(&self) -> Result<()> {
+        let wanted = self.changes.load(Ordering::Acquire);
+        loop {
+            match self.persisted.wait_or_lead(wanted, None) {
+                Ok(leading) => {
+                    let written = self.write()?;
+                    leading.finish(written, Duration::ZERO);
+                    return Ok(());
+                }
+                Err(Wait::Reached) => return Ok(()),
+                Err(Wait::Poisoned(cause)) => return Err(cause),
+                Err(Wait::TimedOut) => {}
+            }
+        }
+    }
+
+    /// Writes the file, and returns the number of changes that it has.
+    fn write(&self) -> Result<i64> {
+        let mut file = lock(&self.file);
+        let changes = self.changes.load(Ordering::Acquire);
+        let table = file.table(OFFSET_TABLE)?;
+        for (name, queues) in &*lock(&self.progress) {
+            for (queue_id, progress) in queues {
+                let Some(offset) = progress.get() else { continue };
+                let of_group = table.entry(name.as_str()).or_insert_with(|| Value::Object(Fields::new()));
+                if let Some(of_group) = of_group.as_object_mut() {
+                    of_group.insert(queue_id.to_string(), Value::from(offset));
+                }
+            }
+        }
+        // After the snapshot: what settles the messages before it is in the log by now.
+        self.store.flush()?;
+        file.persist()?;
+        Ok(changes)
+    }
+}
+
+/// The service that persists the progress of groups at an interval.
+#[derive(Debug)]
+pub(super) struct OffsetPersister {
+    offsets: Arc<ConsumerOffsets>,
+    /// Poisoned at the close of the store.
+    open: Arc<Watermark>,
+    next: Option<Instant>,
+}
+
+impl OffsetPersister {
+    pub(super) fn new(offsets: Arc<ConsumerOffsets>, open: Arc<Watermark>) -> Self {
+        let next = None;
+        Self { offsets, open, next }
+    }
+}
+
+impl Stepped for OffsetPersister {
+    /// Persists the progress, when it is due. A failure is tried again at the next interval: a durable commit and the close raise it.
+    fn step(&mut self, now: Instant) -> Result<Next> {
+        let due = *self.next.get_or_insert(now + PERSIST_INTERVAL);
+        if now >= due {
+            let _ = self.offsets.persist();
+            self.next = Some(now + PERSIST_INTERVAL);
+        }
+        Ok(Next::Idle { until: self.next })
+    }
+
+    fn awaited(&self) -> (Arc<Watermark>, i64) {
+        (self.open.clone(), i64::MAX)
+    }
+
+    fn fail(&self, _cause: Error) {}
+}
+
+fn stored_offset(fields: &Fields, name: &str, queue_id: i32) -> Option<i64> {
+    fields.get(OFFSET_TABLE)?.get(name)?.get(queue_id.to_string())?.as_i64()
+}

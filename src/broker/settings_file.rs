@@ -1,0 +1,97 @@
+//! A settings file of a broker in `config/`: read once, changed in memory, and replaced as a whole.
+//!
+//! The file is merged, never rewritten from scratch: fields and entries that this crate does not know stay as they were. A file that
+//! cannot be read, and has no usable previous version, stays as it is. Source: docs/FORMAT.md, "Settings of a broker".
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::format::{BrokerFile, CONFIG_DIR, decode_settings};
+use crate::log::load_broker_settings;
+use crate::storage::{Env, Step, replace_file};
+
+/// The fields of a settings file.
+pub(super) type Fields = Map<String, Value>;
+
+/// A settings file of a broker. Its owner locks it.
+#[derive(Debug)]
+pub(super) struct SettingsFile {
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    /// The fields of the file with all changes, or the reason why nothing of it can be used.
+    fields: Result<Fields>,
+    /// The text of the file at the open, until it is kept as the previous version.
+    previous: Option<String>,
+}
+
+impl SettingsFile {
+    /// Reads the file, or its previous version (`.bak`) as a broker does. A missing file has no fields.
+    pub(super) fn load(env: &Arc<dyn Env>, root: &Path, file: BrokerFile) -> Self {
+        let loaded = load_broker_settings(env.as_ref(), root, file, decode_settings);
+        let fields = loaded.map(|settings| settings.map(|settings| settings.content));
+        Self {
+            env: env.clone(),
+            path: root.join(CONFIG_DIR).join(file.name),
+            previous: fields.as_ref().ok().and_then(Option::as_ref).map(text_of),
+            fields: fields.map(Option::unwrap_or_default),
+        }
+    }
+
+    /// Returns the fields.
+    ///
+    /// # Errors
+    /// The damage of the file.
+    pub(super) fn fields(&self) -> Result<&Fields> {
+        self.fields.as_ref().map_err(Error::clone)
+    }
+
+    /// Returns the table of this name, for a change. It is added if it is missing.
+    ///
+    /// # Errors
+    /// The damage of the file; [`Error::Corrupt`] if the field is not a table.
+    pub(super) fn table(&mut self, name: &str) -> Result<&mut Fields> {
+        let path = &self.path;
+        let fields = self.fields.as_mut().map_err(|damage| damage.clone())?;
+        let table = fields.entry(name).or_insert_with(|| Value::Object(Fields::new()));
+        table
+            .as_object_mut()
+            .ok_or_else(|| Error::corrupt(path, 0, format!("{name} is not an object")))
+    }
+
+    /// Replaces the file durably. The version that this open found is kept as the previous one first, once.
+    ///
+    /// # Errors
+    /// The damage of the file: it stays as it is. [`Error::DiskFull`], [`Error::Io`]: the old file remains.
+    pub(super) fn persist(&mut self) -> Result<()> {
+        let text = text_of(self.fields()?);
+        if let Some(previous) = &self.previous {
+            self.replace(&self.previous_path(), previous)?;
+            self.previous = None;
+        }
+        self.replace(&self.path, &text)
+    }
+
+    fn replace(&self, path: &Path, text: &str) -> Result<()> {
+        replace_file(
+            self.env.as_ref(),
+            path,
+            text.as_bytes(),
+            Step::SettingsFile,
+            Step::SettingsRenamed,
+        )
+    }
+
+    fn previous_path(&self) -> PathBuf {
+        let mut path = OsString::from(&self.path);
+        path.push(".bak");
+        PathBuf::from(path)
+    }
+}
+
+fn text_of(fields: &Fields) -> String {
+    format!("{:#}\n", Value::Object(fields.clone()))
+}
