@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,17 @@ pub enum Error {
         what: String,
         /// The remedy, if one is known.
         remedy: Option<Remedy>,
+    },
+    /// The position of a consumer lies outside its queue.
+    OffsetOutOfRange {
+        /// The topic.
+        topic: String,
+        /// The queue of the topic.
+        queue_id: i32,
+        /// The position.
+        offset: i64,
+        /// The offsets of the queue's messages.
+        bounds: Range<i64>,
     },
     /// An argument or option that cannot be right.
     Invalid {
@@ -174,6 +186,7 @@ impl Error {
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
             Self::Corrupt { remedy, .. } | Self::Unsupported { remedy, .. } | Self::NotFound { remedy, .. } => *remedy,
+            Self::OffsetOutOfRange { .. } => Some(Remedy::StartAtBound),
             Self::Locked { .. } => Some(Remedy::ReadOnly),
             Self::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => Some(Remedy::ReadOnly),
             _ => None,
@@ -376,6 +389,16 @@ impl fmt::Display for Text<'_> {
                 path, offset, reason, ..
             } => write!(f, "{} at byte {offset}: {reason}", path.display()),
             Error::Unsupported { path, what, .. } => write!(f, "{}: {what}", path.display()),
+            Error::OffsetOutOfRange {
+                topic,
+                queue_id,
+                offset,
+                bounds,
+            } => write!(
+                f,
+                "position {offset} is outside queue {topic}/{queue_id}, which spans {} to {} (exclusive)",
+                bounds.start, bounds.end
+            ),
             Error::NotFound { what, .. } | Error::Invalid { what } | Error::TimedOut { what } => f.write_str(what),
             Error::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
             Error::Locked { path, waited } => write!(

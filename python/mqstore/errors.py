@@ -20,6 +20,7 @@ __all__ = [
     "LockedError",
     "NotAStoreError",
     "NotFoundError",
+    "OffsetOutOfRangeError",
     "PoisonedError",
     "Remedy",
     "StoreError",
@@ -66,7 +67,7 @@ For a reader:
   the log.
 - "read-only": open with mode "r", which writes nothing and takes no lock.
 - "walk-log": search with `walk=True`, which reads the log itself.
-- "start-at-bound": follow with `on_missing="earliest"` or `on_missing="latest"`.
+- "start-at-bound": follow or consume with `on_missing="earliest"` or `on_missing="latest"`.
 
 For a writer:
 
@@ -140,6 +141,35 @@ class UnsupportedFormatError(StoreError, NotImplementedError):
 
 class NotFoundError(StoreError, LookupError):
     """There is no such message. The text names what was searched for, and the bounds."""
+
+
+class OffsetOutOfRangeError(StoreError, LookupError):
+    """The position of a consumer group lies outside of a queue: messages expired unread, or were lost, or the store is another.
+
+    `on_missing` of `Writer.consumer` and `Consumer.seek` continue at a message that is there.
+    """
+
+    topic: str
+    """The topic."""
+    queue_id: int
+    """The queue of the topic."""
+    offset: int
+    """The position."""
+    min_offset: int
+    """The first offset of the queue."""
+    max_offset: int
+    """The offset of the next message of the queue."""
+
+    def __init__(self, text: str, topic: str, queue_id: int, offset: int, min_offset: int, max_offset: int) -> None:
+        super().__init__(text, topic, queue_id, offset, min_offset, max_offset)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+
+    def __str__(self) -> str:
+        return self._advising(str(self.args[0]))
 
 
 class ClosedError(StoreError, ValueError):

@@ -33,6 +33,7 @@ exceptions! {
     LockedError
     NotAStoreError
     NotFoundError
+    OffsetOutOfRangeError
     PoisonedError
     StoreError
     StoreExistsError
@@ -76,6 +77,12 @@ fn exception_of(error: Error) -> PyErr {
         } => CorruptError::new_err((path.into_os_string(), offset, reason)),
         Error::Unsupported { .. } => UnsupportedFormatError::new_err(text),
         Error::NotFound { .. } => NotFoundError::new_err(text),
+        Error::OffsetOutOfRange {
+            topic,
+            queue_id,
+            offset,
+            bounds,
+        } => OffsetOutOfRangeError::new_err((text, topic, queue_id, offset, bounds.start, bounds.end)),
         Error::Invalid { .. } => PyValueError::new_err(text),
         Error::Exists { path } => {
             let why = "a new store wants a missing or an empty directory";

@@ -324,7 +324,7 @@ impl Queue {
 }
 
 /// Returns where a pass begins: at a word or at `offsets` of `start`, or at the time `since`.
-fn beginning<'py>(
+pub(super) fn beginning<'py>(
     start: Option<&Bound<'py, PyAny>>,
     since: Option<&Bound<'py, PyAny>>,
     offsets: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<FollowFrom>,
@@ -385,7 +385,7 @@ fn expect_no_truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
 }
 
 /// Converts the items of a mapping of (topic, queue id) to a queue offset.
-fn queue_offsets<'py>(start: &Bound<'py, PyAny>, items: Bound<'py, PyIterator>) -> PyResult<QueueOffsets> {
+pub(super) fn queue_offsets<'py>(start: &Bound<'py, PyAny>, items: Bound<'py, PyIterator>) -> PyResult<QueueOffsets> {
     let expected = || {
         let given = repr_of(start)?;
         Ok(format!(

@@ -359,6 +359,17 @@ impl Handle {
         }
     }
 
+    /// Returns the broker's work on the store of [`writer`](Self::writer).
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    pub(super) fn broker(&self) -> PyResult<Arc<BrokerController>> {
+        self.expect_open()?;
+        let opened = self.opened();
+        self.expect_own(&opened)?;
+        opened.broker.clone().ok_or_else(|| self.closed_error())
+    }
+
     /// Returns the completer of the store's futures. It runs code in Python, which may close the store or fork.
     ///
     /// # Errors

@@ -68,27 +68,46 @@ impl PinnedBytes for MessageBytes {
 /// U+FFFD in it. Every attribute raises `CorruptError` if the device fails to read the bytes, or
 /// the file was shortened.
 #[pyclass(frozen, module = "mqstore")]
-pub(super) struct Message(MessageBytes);
+pub(super) struct Message {
+    bytes: MessageBytes,
+    /// True if a consumer group got it: then the topic is that of its first record, also for a retry.
+    is_consumed: bool,
+}
 
 impl Message {
     pub(super) fn new(message: StoredMessage) -> Self {
-        Self(MessageBytes::Stored(message))
+        Self::of(MessageBytes::Stored(message))
+    }
+
+    /// The message that a consumer group gets.
+    pub(super) fn consumed(message: StoredMessage) -> Self {
+        Self {
+            bytes: MessageBytes::Stored(message),
+            is_consumed: true,
+        }
+    }
+
+    fn of(bytes: MessageBytes) -> Self {
+        Self {
+            bytes,
+            is_consumed: false,
+        }
     }
 
     pub(super) fn bytes(&self) -> &MessageBytes {
-        &self.0
+        &self.bytes
     }
 
     /// Returns the message for storing it again, with a copy of its body: the file that it lies in may be another process's.
     pub(super) fn to_stored(&self) -> Result<format::Message<'static>> {
-        self.0.read(|message| message.to_message().into_owned())
+        self.bytes.read(|message| message.to_message().into_owned())
     }
 
     /// Returns true if both are the same record. A record names its own offset and size, so equal bytes are the same message.
     pub(super) fn is_same(&self, other: &Self) -> Result<bool> {
-        let same = self.0.view().bytes() == other.0.view().bytes();
-        self.0.intact()?;
-        other.0.intact()?;
+        let same = self.bytes.view().bytes() == other.bytes.view().bytes();
+        self.bytes.intact()?;
+        other.bytes.intact()?;
         Ok(same)
     }
 }
@@ -101,15 +120,26 @@ macro_rules! fields_of_record {
             $($(#[$text])*
             #[getter]
             pub(super) fn $name(&self) -> Result<$type> {
-                self.0.read($value)
+                self.bytes.read($value)
             })*
         }
     };
 }
 
+#[pymethods]
+impl Message {
+    /// The topic it was written to. For a message that a `Consumer` returned after a retry, that of
+    /// its first record.
+    #[getter]
+    pub(super) fn topic(&self) -> Result<String> {
+        self.bytes.read(|message| {
+            let first = message.properties().get(property::RETRY_TOPIC).filter(|_| self.is_consumed);
+            first.unwrap_or_else(|| message.topic()).into_owned()
+        })
+    }
+}
+
 fields_of_record! {
-    /// The topic it was written to.
-    topic: String = |message| message.topic().into_owned();
     /// The queue of that topic.
     queue_id: i32 = |message| message.queue_id();
     /// Its number in the queue, from 0.
@@ -221,7 +251,7 @@ impl Message {
     /// Raises `OverflowError` outside the years 1 to 9999.
     #[getter]
     fn store_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
-        to_datetime(py, self.0.read(|message| message.store_time())?)
+        to_datetime(py, self.bytes.read(|message| message.store_time())?)
     }
 
     /// When its producer made it, in UTC, to the ms.
@@ -229,14 +259,14 @@ impl Message {
     /// Raises `OverflowError` outside the years 1 to 9999.
     #[getter]
     fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
-        to_datetime(py, self.0.read(|message| message.born_time())?)
+        to_datetime(py, self.bytes.read(|message| message.born_time())?)
     }
 
     /// Every property, TAGS, KEYS and `UNIQ_KEY` among them, as a new dict of str to str.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
-        self.0.read(|message| {
+        self.bytes.read(|message| {
             let mut pairs = message.properties().to_pairs().into_iter();
             pairs.try_for_each(|(name, value)| properties.set_item(name, value))
         })??;
@@ -246,7 +276,7 @@ impl Message {
     /// The body as stored (compressed, if its producer compressed it): bytes.
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
-        self.0.read(|message| PyBytes::new(py, message.body()))
+        self.bytes.read(|message| PyBytes::new(py, message.body()))
     }
 
     /// The body, decompressed as `sys_flag` says (zlib, LZ4 or Zstandard): bytes.
@@ -254,9 +284,9 @@ impl Message {
     /// Raises `CorruptError` if it does not decompress, or to more than 1 GiB.
     #[getter]
     fn decoded_body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let view = self.0.view();
+        let view = self.bytes.view();
         let decoded = py.detach(|| decode_body(view.sys_flag(), view.body(), MAX_DECODED_BODY));
-        self.0.intact()?;
+        self.bytes.intact()?;
         let decoded = decoded.map_err(|malformed| {
             let reason = format!(
                 "the body of {}/{} at queue offset {} does not decompress: {malformed}; `body` returns it as it is stored",
@@ -273,8 +303,8 @@ impl Message {
     /// while it lives.
     #[getter]
     fn body_view<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
-        self.0.intact()?;
-        memory_view(py, Box::new(self.0.clone()))
+        self.bytes.intact()?;
+        memory_view(py, Box::new(self.bytes.clone()))
     }
 
     /// The decoded body as JSON: what `json.loads` returns for it.
@@ -288,13 +318,13 @@ impl Message {
     /// The whole record as it is stored in the commit log: bytes.
     #[getter]
     fn raw<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyBytes>> {
-        self.0.read(|message| PyBytes::new(py, message.bytes()))
+        self.bytes.read(|message| PyBytes::new(py, message.bytes()))
     }
 
     /// The form of the record: 1, or 2 for a topic of more than 127 bytes.
     #[getter]
     fn version(&self) -> Result<u8> {
-        self.0.read(|message| match message.version() {
+        self.bytes.read(|message| match message.version() {
             Version::V1 => 1,
             Version::V2 => 2,
         })
@@ -303,7 +333,7 @@ impl Message {
     /// Its part in a transaction: "prepared", "commit", "rollback", or None.
     #[getter]
     fn transaction(&self) -> Result<Option<&'static str>> {
-        self.0.read(|message| match message.transaction() {
+        self.bytes.read(|message| match message.transaction() {
             Transaction::None => None,
             Transaction::Prepared => Some("prepared"),
             Transaction::Commit => Some("commit"),
@@ -316,7 +346,7 @@ impl Message {
     /// Raises `ValueError` for a kind of compression that RocketMQ does not have.
     #[getter]
     fn compression(&self) -> PyResult<Option<&'static str>> {
-        match compression(self.0.read(|message| message.sys_flag())?) {
+        match compression(self.bytes.read(|message| message.sys_flag())?) {
             Ok(Compression::None) => Ok(None),
             Ok(Compression::Zlib) => Ok(Some("zlib")),
             Ok(Compression::Lz4) => Ok(Some("lz4")),
@@ -328,7 +358,7 @@ impl Message {
     /// The level by which its producer delayed it (property DELAY): an int from 1; 0 for none.
     #[getter]
     fn delay_level(&self) -> Result<i32> {
-        self.0.read(|message| {
+        self.bytes.read(|message| {
             let level = message.properties().get(property::DELAY);
             level.and_then(|level| level.parse().ok()).unwrap_or(0)
         })
@@ -349,7 +379,7 @@ impl Message {
     }
 
     fn __hash__(&self) -> Result<u64> {
-        self.0.read(|message| {
+        self.bytes.read(|message| {
             let mut hasher = DefaultHasher::new();
             (message.physical_offset(), message.size(), message.body_crc()).hash(&mut hasher);
             hasher.finish()
@@ -357,12 +387,12 @@ impl Message {
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, (Bound<'py, PyBytes>,)> {
-        let record = self.0.read(|message| PyBytes::new(py, message.bytes()))?;
+        let record = self.bytes.read(|message| PyBytes::new(py, message.bytes()))?;
         Ok((of_native(py, "_message")?, (record,)))
     }
 
     fn __repr__(&self) -> Result<String> {
-        self.0.read(|message| {
+        self.bytes.read(|message| {
             let tags = message.tags().map(|tags| format!(", tags {tags:?}")).unwrap_or_default();
             format!(
                 "<mqstore.Message {}/{} queue_offset={} physical_offset={} {}{tags}, body {} bytes>",
@@ -384,7 +414,7 @@ pub(super) fn unpickle_message(record: &[u8]) -> PyResult<Message> {
         return Err(PyValueError::new_err("these bytes are not the record of a message"));
     };
     let layout = view.layout();
-    Ok(Message(MessageBytes::Copied {
+    Ok(Message::of(MessageBytes::Copied {
         record: view.bytes().into(),
         layout,
     }))

@@ -77,6 +77,13 @@ mod follow;
 /// `Writer`: a store that is open for writing.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod writer;
+/// `Consumer`: a member of a consumer group.
+#[expect(
+    clippy::doc_markdown,
+    clippy::too_many_arguments,
+    reason = "the arguments of a Python call, extracted, with a line a parameter"
+)]
+mod consumer;
 /// Functions that belong to no class.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod functions;
@@ -183,6 +190,8 @@ mod _native {
     use super::broker::BrokerState;
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
+    #[pymodule_export]
+    use super::consumer::Consumer;
     #[pymodule_export]
     use super::functions::{
         checksums, expect_path_outside, flushed_mark, json_lines, landmarks, named_json_lines, new_unique_key, no_messages, part,

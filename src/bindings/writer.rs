@@ -45,6 +45,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
     /// Makes the Python object of a store that is open for writing.
     pub(super) fn of(py: Python<'_>, handle: Arc<Handle>, running_loop: Option<Py<PyAny>>) -> PyResult<Bound<'_, Self>> {
         let store = Store { handle: handle.clone() };

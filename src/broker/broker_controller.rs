@@ -1,60 +1,94 @@
 //! The services and settings of one store.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::consumer_offset::{ConsumerOffsets, OffsetPersister};
+use super::consumer::Consumer;
+use super::consumer_group::{Start, Subscription};
+use super::consumer_groups::{ConsumerGroups, GroupKeeper};
 use crate::error::{Error, Result};
 use crate::services::{Next, Stepped, spawn, step};
 use crate::store::MessageStore;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::watermark::Watermark;
 
-/// What a broker does with a store that is open for writing. Close it before the store.
+/// A broker's work on a store that is open for writing. Close it before the store.
 #[derive(Debug)]
 pub struct BrokerController {
-    offsets: Arc<ConsumerOffsets>,
+    groups: Arc<ConsumerGroups>,
     /// Poisoned at the close, which ends the services.
     open: Arc<Watermark>,
-    services: Vec<(&'static str, Arc<Mutex<dyn Stepped>>)>,
+    keeper: Arc<Mutex<dyn Stepped>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// False where only [`BrokerController::step`] runs services.
+    has_threads: bool,
+}
+
+/// A service of a [`BrokerController`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BrokerService {
+    /// Persists the progress of groups, and gives back what consumers have held for too long.
+    Keep,
+}
+
+impl BrokerService {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Keep => "keeper",
+        }
+    }
 }
 
 impl BrokerController {
-    /// Reads the settings of the store. No service runs yet.
+    /// Reads the settings of the store. Each service gets a thread at its first use.
     pub fn new(store: &Arc<MessageStore>) -> Self {
-        let offsets = Arc::new(ConsumerOffsets::load(store));
-        let open = Arc::new(Watermark::new(0));
-        let persister = OffsetPersister::new(offsets.clone(), open.clone());
         Self {
-            offsets,
-            open,
-            services: vec![("persister", Arc::new(Mutex::new(persister)))],
-            threads: Mutex::default(),
+            has_threads: true,
+            ..Self::new_stepped(store)
         }
     }
 
-    /// Starts a thread for each service.
+    /// Same as [`BrokerController::new`], without threads: only [`BrokerController::step`] runs services.
+    pub fn new_stepped(store: &Arc<MessageStore>) -> Self {
+        let groups = Arc::new(ConsumerGroups::new(store));
+        let open = Arc::new(Watermark::new(0));
+        let keeper = GroupKeeper::new(groups.clone(), open.clone());
+        Self {
+            groups,
+            open,
+            keeper: Arc::new(Mutex::new(keeper)),
+            threads: Mutex::default(),
+            has_threads: false,
+        }
+    }
+
+    /// Returns a new consumer of the group; without a group it reads every message and keeps no progress.
     ///
     /// # Errors
-    /// [`Error::Io`] if a thread cannot be started.
-    pub fn start(&self) -> Result<()> {
+    /// [`Error::Closed`]; [`Error::Invalid`] if consumers of the group have another subscription; the damage of
+    /// `consumerOffset.json`; [`Error::Io`] if a thread cannot be started.
+    pub fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
         let mut threads = lock(&self.threads);
-        for (name, service) in &self.services {
-            let open = self.open.clone();
-            threads.push(spawn(name, service.clone(), false, move || open.poisoned().is_some())?);
+        if let Some(cause) = self.open.poisoned() {
+            return Err(cause);
         }
-        Ok(())
+        if threads.is_empty() && self.has_threads {
+            let open = self.open.clone();
+            let is_over = move || open.poisoned().is_some();
+            threads.push(spawn(BrokerService::Keep.name(), self.keeper.clone(), false, is_over)?);
+        }
+        self.groups.consumer(group, subscription, start)
     }
 
-    /// Runs one step of the service of this name, at the time `now`.
+    /// Runs one step of a service, at the time `now`.
     ///
     /// # Errors
     /// The failure that ends the service.
-    pub fn step(&self, name: &str, now: Instant) -> Result<Next> {
-        let found = self.services.iter().find(|(listed, _)| *listed == name);
-        found.map_or(Ok(Next::Done), |(name, service)| step(name, service, now))
+    pub fn step(&self, service: BrokerService, now: Instant) -> Result<Next> {
+        match service {
+            BrokerService::Keep => step(service.name(), &self.keeper, now),
+        }
     }
 
     /// Ends the services, and persists the progress of all groups. A second call does nothing.
@@ -67,6 +101,6 @@ impl BrokerController {
             // A service that panicked has reported it.
             let _ = thread.join();
         }
-        self.offsets.persist()
+        self.groups.persist()
     }
 }

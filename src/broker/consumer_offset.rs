@@ -6,20 +6,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::settings_file::{Fields, SettingsFile};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
-use crate::services::{Next, Stepped};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 use crate::watermark::{Wait, Watermark};
 
-/// The interval at which progress is persisted: RocketMQ's `flushConsumerOffsetInterval`.
-const PERSIST_INTERVAL: Duration = Duration::from_secs(5);
 const OFFSET_TABLE: &str = "offsetTable";
 /// The progress of a group that has none yet.
 const NO_PROGRESS: i64 = -1;
@@ -76,7 +73,7 @@ impl ConsumerOffsets {
     /// # Errors
     /// The damage of the file.
     pub(super) fn of_queue(&self, group: &str, topic: &str, queue_id: i32) -> Result<Arc<QueueProgress>> {
-        let name = format!("{topic}{TOPIC_GROUP_SEPARATOR}{group}");
+        let name = name_of(group, topic);
         let file = lock(&self.file);
         let stored = stored_offset(file.fields()?, &name, queue_id);
         let mut progress = lock(&self.progress);
@@ -88,6 +85,22 @@ impl ConsumerOffsets {
             })
         });
         Ok(known.clone())
+    }
+
+    /// Returns true if a group has progress in a queue of the topic.
+    ///
+    /// # Errors
+    /// The damage of the file.
+    pub(super) fn has_progress(&self, group: &str, topic: &str) -> Result<bool> {
+        let name = name_of(group, topic);
+        let file = lock(&self.file);
+        let is_stored = file
+            .fields()?
+            .get(OFFSET_TABLE)
+            .is_some_and(|table| table.get(&name).is_some());
+        let known = lock(&self.progress);
+        let mut queues = known.get(&name).into_iter().flat_map(BTreeMap::values);
+        Ok(is_stored || queues.any(|queue| queue.get().is_some()))
     }
 
     /// Makes all progress so far durable. Callers at the same time share one write of the file.
@@ -131,38 +144,9 @@ impl ConsumerOffsets {
     }
 }
 
-/// The service that persists the progress of groups at an interval.
-#[derive(Debug)]
-pub(super) struct OffsetPersister {
-    offsets: Arc<ConsumerOffsets>,
-    /// Poisoned at the close of the store.
-    open: Arc<Watermark>,
-    next: Option<Instant>,
-}
-
-impl OffsetPersister {
-    pub(super) fn new(offsets: Arc<ConsumerOffsets>, open: Arc<Watermark>) -> Self {
-        let next = None;
-        Self { offsets, open, next }
-    }
-}
-
-impl Stepped for OffsetPersister {
-    /// Persists the progress, when it is due. A failure is tried again at the next interval: a durable commit and the close raise it.
-    fn step(&mut self, now: Instant) -> Result<Next> {
-        let due = *self.next.get_or_insert(now + PERSIST_INTERVAL);
-        if now >= due {
-            let _ = self.offsets.persist();
-            self.next = Some(now + PERSIST_INTERVAL);
-        }
-        Ok(Next::Idle { until: self.next })
-    }
-
-    fn awaited(&self) -> (Arc<Watermark>, i64) {
-        (self.open.clone(), i64::MAX)
-    }
-
-    fn fail(&self, _cause: Error) {}
+/// Returns the name of a group's progress in a topic.
+fn name_of(group: &str, topic: &str) -> String {
+    format!("{topic}{TOPIC_GROUP_SEPARATOR}{group}")
 }
 
 fn stored_offset(fields: &Fields, name: &str, queue_id: i32) -> Option<i64> {

@@ -1,10 +1,24 @@
-//! What a broker does with a store, without a network: topics, consumer groups, retries, delayed messages.
+//! A broker's work on a store, without a network: topics, consumer groups, retries, delayed messages.
 
 /// A settings file of a broker, kept in memory and replaced as a whole.
 mod settings_file;
 /// The progress of consumer groups.
 mod consumer_offset;
+/// The messages of a queue that a group has handed out and not settled.
+mod in_flight;
+/// The division of queues among consumers.
+mod allocate;
+/// Messages that consumers send back, and dead letters.
+mod retry;
+/// The consumers of one group in this process.
+mod consumer_group;
+/// A consumer of a group.
+mod consumer;
+/// The groups that have consumers, and the service that keeps them.
+mod consumer_groups;
 /// The services and settings of one store.
 mod broker_controller;
 
-pub use broker_controller::BrokerController;
+pub use broker_controller::{BrokerController, BrokerService};
+pub use consumer::Consumer;
+pub use consumer_group::{QueuePosition, Start, Subscription};

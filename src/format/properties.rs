@@ -21,6 +21,10 @@ pub mod property {
     pub const REAL_TOPIC: &str = "REAL_TOPIC";
     /// The final queue id of such a message, in decimal.
     pub const REAL_QID: &str = "REAL_QID";
+    /// The topic of a message that a consumer group failed on.
+    pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
+    /// The offset message id of such a message's first record.
+    pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
     /// "true" in a half message.
     pub const TRAN_MSG: &str = "TRAN_MSG";
     /// The producer group of a half message.

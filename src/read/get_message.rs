@@ -50,7 +50,8 @@ impl TagFilter {
         }
     }
 
-    pub(super) fn is_any(&self) -> bool {
+    /// Returns true if every message is wanted.
+    pub fn is_any(&self) -> bool {
         self.wanted.is_empty()
     }
 

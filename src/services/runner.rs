@@ -138,7 +138,7 @@ impl Services {
 }
 
 /// Starts a thread that runs the steps of a service. It ends when the service is done or has failed, or when `is_over` returns true.
-/// One that `polls` waits for work by spin-then-park.
+/// With `polls` the thread waits for work by spin-then-park.
 ///
 /// # Errors
 /// [`Error::Io`] if the thread cannot be started.

@@ -11,6 +11,7 @@
 )]
 
 mod beside_a_broker;
+mod broker;
 mod broker_settings;
 mod child;
 mod counting_env;

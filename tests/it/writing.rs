@@ -171,7 +171,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-fn message<'a>(topic: &'a str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
+pub fn message<'a>(topic: &'a str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
     Message {
         topic: topic.into(),
         queue_id,
@@ -180,7 +180,7 @@ fn message<'a>(topic: &'a str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
     }
 }
 
-fn with<'a>(message: Message<'a>, properties: &[(&str, &str)]) -> Message<'a> {
+pub fn with<'a>(message: Message<'a>, properties: &[(&str, &str)]) -> Message<'a> {
     Message {
         properties: encode_properties(properties.iter().copied(), true).unwrap().into(),
         ..message

@@ -1,0 +1,62 @@
+//! Messages that consumers send back: to the retry topic of their group, and to its dead letters in the end.
+//!
+//! The records and properties are those of RocketMQ's `consumerSendMsgBack`: docs/FORMAT.md, "Retries and dead letters".
+
+use std::borrow::Cow;
+
+use crate::error::{Error, Result};
+use crate::format::{Message, MessageView, PropertyList, Version, property};
+use crate::store::{AppendResult, MessageStore};
+
+/// The topics of the messages that a consumer group failed on, and is given again.
+pub(super) const RETRY_PREFIX: &str = "%RETRY%";
+/// The topics of the messages that a consumer group was given too often.
+pub(super) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
+/// The delay level of the first retry; each further one has the next level.
+const FIRST_RETRY_LEVEL: i32 = 3;
+
+/// Appends a message for its next delivery to the group: after `delay_level`, by default a level that rises with each retry. After
+/// `max_reconsume_times` retries, and for a negative level, it becomes a dead letter.
+///
+/// # Errors
+/// Those of an append: the message is not sent back.
+pub(super) fn send_back(
+    store: &MessageStore,
+    group: &str,
+    view: &MessageView<'_>,
+    delay_level: Option<i32>,
+    max_reconsume_times: i32,
+) -> Result<AppendResult> {
+    let given = view.reconsume_times();
+    let is_dead = given >= max_reconsume_times || delay_level.is_some_and(|level| level < 0);
+    let level = match delay_level {
+        _ if is_dead => 0,
+        Some(level) if level > 0 => level,
+        _ => FIRST_RETRY_LEVEL.saturating_add(given),
+    };
+    let prefix = if is_dead { DEAD_LETTER_PREFIX } else { RETRY_PREFIX };
+    let topic = format!("{prefix}{group}");
+    let mut properties = PropertyList::default();
+    for (name, value) in view.properties().to_pairs() {
+        properties.put(name, value);
+    }
+    if view.properties().get(property::RETRY_TOPIC).is_none() {
+        properties.put(property::RETRY_TOPIC, view.topic());
+    }
+    if view.properties().get(property::ORIGIN_MESSAGE_ID).is_none() {
+        properties.put(property::ORIGIN_MESSAGE_ID, view.message_id().to_string());
+    }
+    properties.put(property::WAIT, "false");
+    properties.put(property::DELAY, level.to_string());
+    let mut message = Message {
+        version: Version::of_topic(&topic),
+        topic: Cow::Owned(topic),
+        queue_id: 0,
+        properties: properties.encode().map_err(Error::of_properties)?.into(),
+        reconsume_times: given.saturating_add(1),
+        prepared_transaction_offset: 0,
+        ..view.to_message()
+    };
+    message.crc_property = false;
+    store.appender(Some(false)).append(message)
+}

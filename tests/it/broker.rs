@@ -1,0 +1,88 @@
+//! A broker's work on a store, without a network.
+
+mod consumers;
+mod progress;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqstore::broker::{BrokerController, Consumer, Start, Subscription};
+use mqstore::config::StoreConfig;
+use mqstore::read::{OnMissing, StoredMessage};
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
+use tempfile::TempDir;
+
+use crate::writing::{message, with};
+
+/// The time after which a message is given again.
+const CONSUME_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// A store that is open for writing, with a broker's work on it.
+struct Open {
+    store: Arc<MessageStore>,
+    broker: BrokerController,
+}
+
+impl Open {
+    fn at(path: &Path) -> Self {
+        let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+        let store = MessageStore::open(&env, path, StoreConfig::default(), OpenMode::Append).unwrap();
+        let store = Arc::new(store);
+        let broker = BrokerController::new(&store);
+        Self { store, broker }
+    }
+
+    /// Appends a message with its tag as body, and returns its queue offset.
+    fn append(&self, topic: &str, queue_id: i32, tag: &str) -> i64 {
+        let tagged = with(message(topic, queue_id, tag.as_bytes()), &[("TAGS", tag)]);
+        self.store.append(tagged).unwrap().appended.queue_offset
+    }
+
+    fn consumer(&self, group: &str, subscription: Subscription) -> Consumer {
+        self.broker.consumer(Some(group), subscription, &Start::Earliest).unwrap()
+    }
+
+    /// The death of the process: nothing is closed.
+    fn kill(self) {
+        std::mem::forget(self.broker);
+        std::mem::forget(self.store);
+    }
+
+    fn close(self) {
+        self.broker.close().unwrap();
+        self.store.close().unwrap();
+    }
+}
+
+fn directory() -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let store = dir.path().join("store");
+    (dir, store)
+}
+
+fn subscription(topics: &[&str]) -> Subscription {
+    Subscription {
+        topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
+        tags: "*".to_owned(),
+        is_ordered: false,
+        max_reconsume_times: Some(16),
+        consume_timeout: CONSUME_TIMEOUT,
+        on_missing: OnMissing::Refuse,
+    }
+}
+
+fn bodies(messages: &[StoredMessage]) -> Vec<String> {
+    let body = |message: &StoredMessage| String::from_utf8_lossy(message.view().body()).into_owned();
+    messages.iter().map(body).collect()
+}
+
+fn ack(consumer: &Consumer, messages: &[StoredMessage]) -> usize {
+    let topics: Vec<_> = messages.iter().map(|message| message.view().topic().into_owned()).collect();
+    let places = messages.iter().zip(&topics).map(|(message, topic)| {
+        let view = message.view();
+        (topic.as_str(), view.queue_id(), view.queue_offset())
+    });
+    consumer.ack(places).unwrap()
+}
