@@ -162,7 +162,7 @@ impl Consumer {
     }
 
     /// Acknowledges a message, or several. Returns how many of them were in flight: a message that
-    /// took longer than `consume_timeout` is not, nor is one that was acknowledged before.
+    /// took longer than `consume_timeout` is not, and neither is an acknowledged message.
     fn ack(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<usize> {
         self.expect_own()?;
         let messages = listed(messages)?;
