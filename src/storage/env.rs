@@ -15,9 +15,8 @@
 //! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`].
 //! - Errors are plain [`io::Error`]s: the caller adds the path and the consequence for the store.
 
-use std::any::Any;
 use std::ffi::OsString;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -149,15 +148,37 @@ pub enum Step {
 }
 
 /// A held lock. It is released when it is dropped, and when the process ends.
-#[derive(Debug)]
 pub struct Lock {
-    _held: Box<dyn Any + Send + Sync>,
+    is_replaced: Box<dyn Fn() -> io::Result<bool> + Send + Sync>,
 }
 
 impl Lock {
-    /// Keeps `held`, whose drop releases the lock.
-    pub fn new(held: impl Any + Send + Sync) -> Self {
-        Self { _held: Box::new(held) }
+    /// Keeps `is_replaced`, whose drop releases the lock. It returns true if the path that was locked leads to another file, or into
+    /// another directory.
+    pub fn new(is_replaced: impl Fn() -> io::Result<bool> + Send + Sync + 'static) -> Self {
+        Self {
+            is_replaced: Box::new(is_replaced),
+        }
+    }
+
+    /// Refuses a lock that no longer excludes others: its file was replaced, or its directory was moved or replaced.
+    ///
+    /// # Errors
+    /// An error that says so; those of the system.
+    pub fn expect_in_place(&self) -> io::Result<()> {
+        if (self.is_replaced)()? {
+            return Err(io::Error::other(
+                "the lock file was replaced, or its directory moved, while the store was open: another writer may have this store, so \
+                 nothing is changed; open the store again",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").finish_non_exhaustive()
     }
 }
 
@@ -248,13 +269,14 @@ pub trait Env: Send + Sync + Debug {
     fn file_system(&self, dir: &Path) -> io::Result<Arc<dyn FileSystem>>;
 
     /// Locks byte 0 of the file, which is created (empty) if it is missing, against every other holder: of this process, of another
-    /// one, and a broker. Never waits.
+    /// one, and a broker. It also locks the directory of the file, so that no other holder but a broker finds the lock free after the
+    /// file was removed or replaced. Never waits.
     ///
     /// # Errors
     /// `WouldBlock` if another holder has the lock; `InvalidInput` for anything but a regular file.
     fn lock(&self, path: &Path) -> io::Result<Lock>;
 
-    /// Returns true if a store of this process or another, or a broker, holds the lock of this file; false if the file is missing.
+    /// Returns true if a store of this process or another, or a broker, holds the lock of this file, or a store that of its directory.
     ///
     /// # Errors
     /// `PermissionDenied` ...

@@ -17,6 +17,8 @@ mod fork;
     reason = "calls that only libc has: open-file-description locks, the clock, sysconf"
 )]
 mod real_env;
+/// The environment of a writer, in which names change only while its lock is in place.
+mod locked_env;
 /// The identity of this process.
 mod origin;
 /// Directories and small files, created or replaced atomically.
@@ -42,6 +44,7 @@ pub use directory::usual_len;
 pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
+pub use locked_env::LockedEnv;
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::MappedFileQueue;
 pub use mapping_pool::{MappingPool, PooledFile};

@@ -118,22 +118,23 @@ impl Env for RealEnv {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Lock> {
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = PrivateFile::open(|| open_regular(&options, path))?;
-        if let Some(file) = file.file() {
-            set_lock(file, libc::F_WRLCK as libc::c_short)?;
+        loop {
+            let locked = Locked::take(path)?;
+            // A file that was replaced before it was locked excludes nobody.
+            if !locked.is_replaced()? {
+                return Ok(Lock::new(move || locked.is_replaced()));
+            }
         }
-        Ok(Lock::new(Locked(file)))
     }
 
     fn is_locked(&self, path: &Path) -> io::Result<bool> {
         let mut options = fs::OpenOptions::new();
         options.read(true);
-        match open_regular(&options, path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            opened => is_lock_held(&opened?),
-        }
+        let is_held = match open_regular(&options, path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            opened => is_lock_held(&opened?)?,
+        };
+        Ok(is_held || is_directory_locked(&open_directory(parent_of(path))?))
     }
 
     fn now_ms(&self) -> i64 {
@@ -385,16 +386,90 @@ fn is_dangling(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
 }
 
-/// A locked lock file. Closing it does not release the lock while a child that is about to exec still has it open.
-struct Locked(PrivateFile);
+/// A locked lock file, and its directory with a lock of its own, which holds when the file is removed or replaced.
+struct Locked {
+    path: PathBuf,
+    file: PrivateFile,
+    dir: PrivateFile,
+}
+
+impl Locked {
+    /// Locks the file and its directory.
+    fn take(path: &Path) -> io::Result<Self> {
+        let mut options = fs::OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let dir = PrivateFile::open(|| open_directory(parent_of(path)))?;
+        // Checked before the file is created: its new name would look like that of another holder to this one.
+        dir.file().map_or(Ok(()), expect_unlocked_directory)?;
+        let file = PrivateFile::open(|| open_regular(&options, path))?;
+        let locked = Self {
+            path: path.to_owned(),
+            file,
+            dir,
+        };
+        if let (Some(file), Some(dir)) = (locked.file.file(), locked.dir.file()) {
+            set_lock(file, libc::F_WRLCK as libc::c_short)?;
+            // A directory is never open for writing, so this lock does not exclude others by itself: it is looked for.
+            match set_lock(dir, libc::F_RDLCK as libc::c_short) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                // A file system without locks of directories relies on the file.
+                _ => expect_unlocked_directory(dir)?,
+            }
+        }
+        Ok(locked)
+    }
+
+    /// Returns true if the path leads to another file or into another directory. Nobody has taken the place of a file that was removed.
+    fn is_replaced(&self) -> io::Result<bool> {
+        let (Some(file), Some(dir)) = (self.file.file(), self.dir.file()) else {
+            return Ok(false);
+        };
+        Ok(!is_named(dir, parent_of(&self.path))?.unwrap_or(false) || !is_named(file, &self.path)?.unwrap_or(true))
+    }
+}
 
 impl Drop for Locked {
+    /// Releases the locks. Closing the files does not while a child that is about to exec has them open.
     fn drop(&mut self) {
-        if let Some(file) = self.0.file() {
+        for file in [&self.dir, &self.file].into_iter().filter_map(PrivateFile::file) {
             // If the release fails, the lock ends with the last process that has the file open.
             let _ = set_lock(file, libc::F_UNLCK as libc::c_short);
         }
     }
+}
+
+/// Returns the directory of a file.
+fn parent_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// Returns true if `path` leads to this open file or directory; `None` if it leads nowhere.
+fn is_named(file: &fs::File, path: &Path) -> io::Result<Option<bool>> {
+    let found = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
+    let open = file.metadata()?;
+    Ok(Some((open.dev(), open.ino()) == (found.dev(), found.ino())))
+}
+
+/// Returns true if another open file has a lock on this directory; false on a file system without locks of directories.
+fn is_directory_locked(dir: &fs::File) -> bool {
+    is_lock_held(dir).unwrap_or(false)
+}
+
+fn expect_unlocked_directory(dir: &fs::File) -> io::Result<()> {
+    if is_directory_locked(dir) {
+        Err(locked_by_another())
+    } else {
+        Ok(())
+    }
+}
+
+fn locked_by_another() -> io::Error {
+    io::Error::new(io::ErrorKind::WouldBlock, "locked by another store or broker")
 }
 
 /// Takes or releases an open-file-description lock on byte 0. It conflicts with the classic lock that a broker takes (`flock` would
@@ -407,7 +482,7 @@ fn set_lock(file: &fs::File, kind: libc::c_short) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EACCES | libc::EAGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, "locked by another store or broker")),
+        Some(libc::EACCES | libc::EAGAIN) => Err(locked_by_another()),
         _ => Err(error),
     }
 }

@@ -16,7 +16,7 @@ use crate::read::MessageReader;
 use crate::recovery::{Writable, remove_abort};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
-use crate::storage::{Env, Generation, Lock, TransientStorePool, guard_faults};
+use crate::storage::{Env, Generation, Lock, LockedEnv, TransientStorePool, guard_faults};
 use crate::store::message_checker::MessageChecker;
 use crate::store::opening::find;
 use crate::store::store_directory::{OpenMode, enter};
@@ -42,7 +42,7 @@ pub struct MessageStore {
 
 struct Running {
     threads: Vec<JoinHandle<()>>,
-    _locks: Vec<Lock>,
+    _locks: Vec<Arc<Lock>>,
 }
 
 impl MessageStore {
@@ -67,16 +67,18 @@ impl MessageStore {
     pub fn open_stepped(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig, mode: OpenMode) -> Result<Self> {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode, config.lock_timeout)?;
-        let unrecovered = find(env, path, &mut config, is_new, mode)?;
+        let lock = Arc::new(lock);
+        let locked: Arc<dyn Env> = Arc::new(LockedEnv::new(env.clone(), &lock));
+        let unrecovered = find(&locked, path, &mut config, is_new, mode)?;
         let pool = make_pool(&config)?;
-        let writable = unrecovered.recover(env, path, &config)?;
+        let writable = unrecovered.recover(&locked, path, &config)?;
         let mut locks = Vec::new();
         if config.flush_disk_type.shows_only_flushed() {
-            locks.push(lock_flushed_mark(env.as_ref(), path)?);
+            locks.push(Arc::new(lock_flushed_mark(env.as_ref(), path)?));
         }
         // The last lock that is released, so that the next writer finds the other one free.
         locks.push(lock);
-        Self::assemble(env, path, config, writable, pool, locks)
+        Self::assemble(&locked, path, config, writable, pool, locks)
     }
 
     /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
@@ -94,7 +96,7 @@ impl MessageStore {
         config: StoreConfig,
         writable: Writable,
         pool: Option<TransientStorePool>,
-        locks: Vec<Lock>,
+        locks: Vec<Arc<Lock>>,
     ) -> Result<Self> {
         let recovered = writable.found;
         let log = Arc::new(writable.log.with_mode(&config, pool));

@@ -43,6 +43,7 @@ pub(crate) struct SimulatedEnv {
 struct Machine {
     disk: Mutex<Disk>,
     calls: Mutex<Calls>,
+    /// Directories with a locked file.
     locked: Mutex<BTreeSet<Inode>>,
     now_ms: AtomicI64,
     camera: Mutex<Option<Camera>>,
@@ -455,25 +456,29 @@ impl Env for SimulatedEnv {
 
     fn lock(&self, path: &Path) -> io::Result<Lock> {
         self.admit(Call::Lock, path)?;
-        let inode = {
-            let mut disk = self.disk();
-            match disk.find(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(path)?,
-                found => found?,
-            }
-        };
-        if !self.machine.locked.lock().unwrap().insert(inode) {
+        let mut disk = self.disk();
+        let dir = disk.find(path.parent().unwrap())?;
+        if !self.machine.locked.lock().unwrap().insert(dir) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let machine = self.machine.clone();
-        Ok(Lock::new(Locked { machine, inode }))
+        let file = match disk.find(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(path)?,
+            found => found?,
+        };
+        let locked = Locked {
+            machine: self.machine.clone(),
+            path: path.to_owned(),
+            dir,
+            file,
+        };
+        Ok(Lock::new(move || Ok(locked.is_replaced())))
     }
 
     fn is_locked(&self, path: &Path) -> io::Result<bool> {
-        let found = self.disk().find(path);
-        match found {
+        let dir = self.disk().find(path.parent().unwrap());
+        match dir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            found => Ok(self.machine.locked.lock().unwrap().contains(&found?)),
+            dir => Ok(self.machine.locked.lock().unwrap().contains(&dir?)),
         }
     }
 
@@ -496,11 +501,21 @@ impl Env for SimulatedEnv {
 
 struct Locked {
     machine: Arc<Machine>,
-    inode: Inode,
+    path: PathBuf,
+    dir: Inode,
+    file: Inode,
+}
+
+impl Locked {
+    fn is_replaced(&self) -> bool {
+        let disk = self.machine.disk.lock().unwrap();
+        let is_moved = disk.find(self.path.parent().unwrap()).ok() != Some(self.dir);
+        is_moved || disk.find(&self.path).is_ok_and(|file| file != self.file)
+    }
 }
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        self.machine.locked.lock().unwrap().remove(&self.inode);
+        self.machine.locked.lock().unwrap().remove(&self.dir);
     }
 }

@@ -25,6 +25,7 @@ mod own_writes;
 mod pool;
 mod refreshing;
 mod reopening;
+mod replaced_lock;
 mod services;
 mod shortages;
 mod sizes;
