@@ -285,7 +285,7 @@ fn goes_past_end(reader: &MessageReader, context: &Context<'_>) -> Result<bool> 
         LogRecord::NoRecord(_) | LogRecord::Missing if is_missing => true,
         _ => reader
             .record_starts()
-            .next_record(end, end + 1, reader.recovery().last_store_time)?
+            .next_record(end, end + 1, reader.recovery().stale_before)?
             .is_some(),
     })
 }

@@ -9,7 +9,7 @@
 //! lead there, each record to the next. If the chain steps over that record or ends before it, the candidate is part of a body. A
 //! chain that reaches the end of its segment consists of records of the log, because no body crosses that end. A candidate that
 //! starts at the known end of the damaged record is in no body: it must only not step over the named record.
-//! 4. Otherwise the candidate is stale if it was stored before the last record that precedes the damage. It is part of a body if it
+//! 4. Otherwise the candidate is stale if it was stored before the last records that precede the damage. It is part of a body if it
 //! steps over a record that a stamp names, or if its queue has another message at its queue offset. The latter is no evidence if
 //! the end of the damaged record is known, because the queue offsets of its new messages may be those of an earlier topic of the
 //! same name. Any other candidate is a record of the log.
@@ -19,10 +19,10 @@
 //! Without queue files and index files only rule 4 remains: a record stored in a body counts as a record of the log if the size of
 //! the damaged record is lost.
 //!
-//! A record that was stored earlier than the last one before the damage is stale: an earlier recovery of a broker has cut it, and
-//! its bytes remain. However, a broker's clock may have been set back, and one flipped bit changes a store time. So in a closed
-//! store a record is not stale if the entry of its own queue points to it, nor is any record before it. In a crashed store entries
-//! may be stale, too.
+//! A record that was stored earlier than those before the damage is stale: an earlier recovery of a broker has cut it, and its bytes
+//! remain. However, a broker's clock may have been set back, and one flipped bit changes a store time. So in a closed store a record
+//! is not stale if the entry of its own queue points to it, nor is any record before it. In a crashed store entries may be stale, too:
+//! there a record is stale if it is older than both of the last two records before the damage.
 
 use crate::error::Result;
 use crate::format::{Check, DispatchRequest, MessageView};

@@ -210,7 +210,7 @@ fn expect_first_record(store: &StoreState<'_>, report: &RecoveryReport) -> Resul
         return Ok(());
     }
     let end = report.log_end;
-    let Some(first) = store.record_starts().next_record(end, end + 1, report.last_store_time)? else {
+    let Some(first) = store.record_starts().next_record(end, end + 1, report.stale_before)? else {
         return Ok(());
     };
     let reason = format!("no message starts here ({}), but one starts at {first}", report.stop_reason);
@@ -314,7 +314,7 @@ pub(super) fn find_cut_off(store: &StoreState<'_>, report: &RecoveryReport) -> R
     }
     let Some(first) = store
         .record_starts()
-        .next_record(end, end.saturating_add(1), report.last_store_time)?
+        .next_record(end, end.saturating_add(1), report.stale_before)?
     else {
         return Ok(None);
     };
@@ -354,7 +354,7 @@ fn find_whole_messages(store: &StoreState<'_>, report: &RecoveryReport, first: i
         let at = scan.position();
         next = store
             .record_starts()
-            .next_record(at, at.saturating_add(1), report.last_store_time)?;
+            .next_record(at, at.saturating_add(1), report.stale_before)?;
     }
     Ok(messages)
 }
@@ -397,26 +397,26 @@ fn expect_no_hole(store: &StoreState<'_>, _report: &RecoveryReport) -> Result<()
     })
 }
 
-/// Finds the last whole record past the end of the log that the checkpoint covers. Store times do not fall, so the search stops at the
-/// first record with a later time than the checkpoint. No record follows a log that ends at its start: [`expect_first_record`] has
-/// refused such a store.
+/// Finds the last whole record past the end of the log that the checkpoint covers: its store time is not later than the stamp. Records of
+/// other times do not matter, because one store time may be wrong, and the clock of a broker may have been set back. No record follows a
+/// log that ends at its start: [`expect_first_record`] has refused such a store.
 fn last_covered(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
     let until = store.records.checkpoint.physic_msg_timestamp;
     let mut covered = None;
-    if report.log_end == store.log.first_offset() || report.last_store_time > until {
+    if report.log_end == store.log.first_offset() || until <= 0 {
         return Ok(covered);
     }
+    let since = report.covered_stale_before;
     let mut at = report.log_end;
-    while let Some(next) = store.record_starts().next_record(at, at + 1, report.last_store_time)? {
+    while let Some(next) = store.record_starts().next_record(at, at + 1, since)? {
         let mut scan = store.log.scan(next, store.log.files_end(), store.check);
         for message in scan.by_ref() {
             interrupt::check()?;
             let message = message?;
             let view = message.view();
-            if view.store_time() > until {
-                return Ok(covered);
+            if (since..=until).contains(&view.store_time()) {
+                covered = Some(view.physical_offset());
             }
-            covered = Some(view.physical_offset());
         }
         at = scan.position();
     }
@@ -452,7 +452,7 @@ fn expect_undamaged_end(store: &StoreState<'_>, report: &RecoveryReport) -> Resu
     let (log, end) = (store.log, report.log_end);
     let found = match log.read(end, store.check)? {
         LogRecord::Corrupt(_) => Some(end),
-        _ => store.record_starts().next_record(end, end + 1, report.last_store_time)?,
+        _ => store.record_starts().next_record(end, end + 1, report.stale_before)?,
     };
     let Some(found) = found else {
         return log.expect_last_segment_at(end);

@@ -33,6 +33,10 @@ pub struct RecoveryReport {
     pub last_store_time: i64,
     /// Physical offset of the log's last message; 0 in an empty log.
     pub last_offset: i64,
+    /// The store time before which whole records past the end of the log are stale.
+    pub stale_before: i64,
+    /// The store time before which such records are not covered by the checkpoint, whatever the messages after its stamp show.
+    pub covered_stale_before: i64,
     /// Messages of the log without an entry in the queue files.
     pub undispatched: u64,
     /// Undispatched messages that the recovery of a broker does not put at their queue offsets: rebuild before a broker starts. 0 beside
@@ -148,6 +152,8 @@ pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
         && let Some(message) = last_before(plan.report.scan_start, store)?
     {
         note(&mut plan.report, &message.view());
+        let time = plan.report.last_store_time;
+        (plan.report.stale_before, plan.report.covered_stale_before) = (time, time);
     }
     Ok(plan)
 }
@@ -193,6 +199,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
     };
     let mut at = scan_start;
     let stamped = store.records.checkpoint.covered_until();
+    let mut times = StoreTimes::new(store, scan_start);
     let mut is_sure = !store.intent.is_salvage();
     let mut unsynced_from = scan_start;
     loop {
@@ -209,6 +216,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
                 unsynced_from = view.end();
             }
             note(&mut report, &view);
+            times.add(&mut report, view.store_time());
             if is_salvage_record(&view) {
                 // An earlier recovery has put a salvage record where messages were lost.
                 undispatched.pass_over(Some(substitute_for_record(&view)), i64::from(view.size()));
@@ -278,7 +286,7 @@ fn find_next_record(store: &StoreState<'_>, report: &RecoveryReport) -> Result<O
     // The damaged stretch must have room for a salvage record, unless it ends where the segment does.
     let end = report.log_end;
     let from = (end + MIN_RECORD_SIZE as i64).min(store.log.end_of_segment(end));
-    store.record_starts().next_record(end, from, report.last_store_time)
+    store.record_starts().next_record(end, from, report.stale_before)
 }
 
 /// Returns where the log continues after missing segments, or after the last whole record of a shortened one. A writing open plans
@@ -374,4 +382,37 @@ fn substitute_for_hole(hole: i64) -> CqUnit {
 
 fn note(report: &mut RecoveryReport, view: &MessageView<'_>) {
     (report.last_offset, report.last_store_time) = (view.physical_offset(), view.store_time());
+}
+
+/// The store times of the messages that were read, which show what is stale after damage.
+struct StoreTimes {
+    /// No message of a closed store is stale that a queue entry names, so all its store times count.
+    is_clean: bool,
+    /// The store time up to which the checkpoint covers messages.
+    covered_until: i64,
+    last: i64,
+    last_covered: i64,
+}
+
+impl StoreTimes {
+    fn new(store: &StoreState<'_>, scan_start: i64) -> Self {
+        // No message comes before the first one of the log, so nothing confirms its store time.
+        let before = if scan_start == store.log.first_offset() { 0 } else { i64::MAX };
+        Self {
+            is_clean: store.records.shutdown.is_clean(),
+            covered_until: store.records.checkpoint.physic_msg_timestamp,
+            last: before,
+            last_covered: before,
+        }
+    }
+
+    /// Adds the next message. The earlier one of the last two times counts, because one store time may be wrong.
+    fn add(&mut self, report: &mut RecoveryReport, time: i64) {
+        report.stale_before = if self.is_clean { time } else { self.last.min(time) };
+        self.last = time;
+        if time <= self.covered_until {
+            report.covered_stale_before = self.last_covered.min(time);
+            self.last_covered = time;
+        }
+    }
 }

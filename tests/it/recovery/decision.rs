@@ -244,6 +244,62 @@ fn damage_before_what_the_checkpoint_covers_is_refused_untouched() {
     }
 }
 
+/// Overwrites the store time of the message with this number, which no checksum covers.
+fn store_at(store: &Crashed, number: usize, time: i64) {
+    let (path, at) = store.segment(store.offsets[number]);
+    edit(&path, |bytes| bytes[at + 56..at + 64].copy_from_slice(&time.to_be_bytes()));
+}
+
+#[test]
+fn one_wrong_store_time_does_not_make_interior_damage_a_torn_end() {
+    let probe = Crashed::new(300, false).last_store_time;
+    let time_of = |number: i64| probe - (299 - number) * 10;
+    let in_two_days = real().now_ms() + 2 * 86_400_000;
+    for number in [0, 98, 99, 101, 102, 200] {
+        // Later than the stamp, before it but later than all that follows the damage, and earlier than all messages.
+        for wrong in [in_two_days, time_of(299) + 1000, time_of(200) + 5, 1] {
+            let store = Crashed::new(300, false);
+            store.stamp(time_of(201));
+            store_at(&store, number, wrong);
+            store.damage(100);
+            let (path, at) = store.segment(store.offsets[100]);
+            assert_eq!(store.refused_at(), (path, at as u64), "{wrong} at {number}");
+            let salvaged = store.open_with(Recovery::Salvage).unwrap();
+            let report = salvaged.reader().recovery();
+            // The first message after the damage counts as stale if it seems to be older than those before.
+            let next = if (number, wrong) == (101, 1) { 102 } else { 101 };
+            assert_eq!(report.lost.len(), 1, "{wrong} at {number}");
+            assert_eq!(report.lost[0], store.offsets[100]..store.offsets[next], "{wrong} at {number}");
+            assert_eq!(report.last_offset, store.offsets[299], "{wrong} at {number}");
+            salvaged.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn damage_before_a_clock_was_set_back_is_refused_if_the_stamp_covers_it() {
+    let store = Crashed::new(300, false);
+    let time_of = |number: usize| store.last_store_time - (299 - number as i64) * 10;
+    for number in 100..300 {
+        store_at(&store, number, time_of(number) - 3_600_000);
+    }
+    store.stamp(time_of(299) - 3_600_000);
+    store.damage(99);
+    let (path, at) = store.segment(store.offsets[99]);
+    assert_eq!(store.refused_at(), (path, at as u64));
+}
+
+#[test]
+fn stale_records_after_messages_without_a_stamp_are_no_covered_messages() {
+    let store = Crashed::new(300, false);
+    let time_of = |number: i64| store.last_store_time - (299 - number) * 10;
+    store.stamp(time_of(201));
+    store_at(&store, 299, time_of(150));
+    store.damage(298);
+    assert_eq!(store.recover().log_end, store.offsets[298]);
+    store.expect_messages(298);
+}
+
 #[test]
 fn a_store_without_the_last_message_of_its_own_stamp_is_refused_untouched() {
     let store = Crashed::new(300, false);
