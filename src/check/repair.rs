@@ -441,7 +441,8 @@ impl Plan {
         if !self.missing.extends_log() {
             self.reassigned = named_after(subject, log, report.log_end)?;
         }
-        self.is_end_lost = self.cut.is_some() || self.missing.extends_log() || !self.reassigned.ranges().is_empty();
+        // A copy whose log is extended keeps the ends of its queues.
+        self.is_end_lost = self.cut.is_some() || !self.reassigned.ranges().is_empty();
         self.lost = report.lost;
         self.lost.extend(self.missing.lost.iter().cloned());
         // A correction makes a record whole that its checksum calls damaged, or removes it.
@@ -590,12 +591,18 @@ fn named_after(Subject { env, path, config }: Subject<'_>, log: &LogFiles, log_e
     let queues = ConsumeQueueStore::load(Arc::clone(env), path, config.mapped_file_size_consume_queue)?;
     let mut named = LostOffsets::default();
     for (topic, queue_id, queue) in queues.file_queues() {
+        let mut offsets = Vec::new();
         queue.visit_from(log_end, |offset, unit| {
             if could_be_of_record(unit, log) {
-                named.add(&topic, queue_id, offset);
+                offsets.push(offset);
             }
             Ok(true)
         })?;
+        // Before an entry that leads into the log an entry is damaged, and no message is lost: the queue keeps its end.
+        let last = queue.known_unit(queue.max_offset() - 1)?;
+        if last.is_none_or(|last| last.physical_offset >= log_end) {
+            offsets.into_iter().for_each(|offset| named.add(&topic, queue_id, offset));
+        }
     }
     Ok(named)
 }

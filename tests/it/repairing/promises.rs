@@ -371,6 +371,30 @@ fn a_repair_reports_the_number_of_queued_messages_missing_in_the_log() {
 }
 
 #[test]
+fn a_damaged_entry_inside_a_queue_reassigns_no_queue_offset() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    let file = root.join("consumequeue/orders/0").join(segment_name(0));
+    let mut entries = fs::read(&file).unwrap();
+    // The third entry names a physical offset past the end of the log.
+    entries[45] = 0xff;
+    fs::write(&file, entries).unwrap();
+    let into = dir.path().join("into");
+    for report in [
+        repaired(&root, true, None).unwrap(),
+        rebuilt(&root, true).unwrap(),
+        repaired(&root, true, Some(&into)).unwrap(),
+    ] {
+        let is_reassigned = report.changes.iter().any(|change| change.what.starts_with(REASSIGNED));
+        assert!(
+            report.refusal.is_none() && !report.changes.is_empty() && !is_reassigned,
+            "{report:?}"
+        );
+    }
+}
+
+#[test]
 fn repair_reports_as_lost_a_last_message_that_no_queue_names() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");
