@@ -319,7 +319,7 @@ impl<'a> Candidates<'a> {
     fn decide(&self, log: &LogFiles, queues: &ConsumeQueueStore) -> Result<Option<Correction>> {
         let named = self.view.queue_offset();
         let own = OwnEntry::of(self.view, log, queues)?;
-        if own == OwnEntry::LeadsHere {
+        if own == OwnEntry::LeadsHere && !self.is_own_entry_of_recovery() {
             return Ok(None);
         }
         if self.unit.is_none() {
@@ -354,6 +354,17 @@ impl<'a> Candidates<'a> {
             _ if own == OwnEntry::NotNeeded => Some(correction),
             _ => Some(self.loss(log)),
         })
+    }
+
+    /// Returns true if recovery has given the record the entry that its damaged topic or queue id asks for, and has marked the message as
+    /// lost in its queue: the log has no other message of the queue that the record names, and the other queue misses this queue offset.
+    fn is_own_entry_of_recovery(&self) -> bool {
+        let named = self.view.queue_offset();
+        self.unit.is_some_and(CqUnit::is_lost)
+            && self.other.as_ref().is_some_and(|other| other.queue_offset == named)
+            && self.around_named.is_alone()
+            && self.around_other.is_on_both_sides()
+            && self.around_other.is_dense_with(named)
     }
 
     /// Returns the change of a record to which no entry leads. It gets the place after the message before it if its own is impossible, and

@@ -177,6 +177,8 @@ finding_ids! {
         "the entry does not lead to the message of its queue offset";
     QueuePlaceContradicted: "queue.place_contradicted", Error, Fix::Correct, "",
         "the entry leads to a whole message that names another place in the queues, from which nothing leads to it: no checksum covers the place";
+    QueueMessageLost: "queue.message_lost", Note, Fix::Nothing, "",
+        "a message of this queue was lost, and a recovery has marked its place";
     QueueTagsCode: "queue.tags_code", Error, Fix::Rebuild, "",
         "the entry has another tags code than its message: consumers of that tag do not get it";
     QueueEntryPastEnd: "queue.entry_past_end", Error, Fix::Rebuild, "#495, #467",

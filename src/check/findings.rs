@@ -197,8 +197,11 @@ impl Findings {
     pub(super) fn into_list(mut self, contradictions: &Decided) -> Vec<Finding> {
         let is_contradicted = |finding: &Finding| {
             let at = finding.affected.physical_offset;
-            matches!(finding.id, FindingId::QueueEntryWrong | FindingId::QueueNotDispatched)
-                && at.is_some_and(|at| contradictions.physical_offsets.contains(&at))
+            let is_of_place = matches!(
+                finding.id,
+                FindingId::QueueEntryWrong | FindingId::QueueMessageLost | FindingId::QueueNotDispatched
+            );
+            is_of_place && at.is_some_and(|at| contradictions.physical_offsets.contains(&at))
         };
         if let Some(remedy) = contradictions.remedy() {
             for finding in &mut self.list {

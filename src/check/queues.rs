@@ -295,8 +295,11 @@ impl Compared {
         let at = unit.physical_offset;
         let has_expired = context.has_expired(at);
         let is_damaged = context.is_damaged(at, || self.affected(offset, Some(unit)));
-        if unit.is_pre_blank() || has_expired || is_damaged || unit.is_lost() {
+        if unit.is_pre_blank() || has_expired || is_damaged {
             return Ok(());
+        }
+        if unit.is_lost() {
+            return self.look_at_lost(unit, context);
         }
         if at >= context.bounds.end && could_be_of_record(unit, context.log) {
             if context.writer != Writer::Live {
@@ -333,6 +336,30 @@ impl Compared {
             _ => format!("it leads to physical offset {at}, where no record starts"),
         };
         self.add(FindingId::QueueEntryWrong, offset, Some(unit), &what, context);
+        Ok(())
+    }
+
+    /// Looks at the entry `self.next` of a lost message. A salvage record explains it. Otherwise recovery has filled a hole of the queue with
+    /// an entry that leads to another message, which may be the lost one: then its record names a wrong topic or queue id.
+    fn look_at_lost(&self, unit: CqUnit, context: &mut Context<'_>) -> Result<()> {
+        let (offset, at) = (self.next, unit.physical_offset);
+        let LogRecord::Message(message) = context.log.read(at, Check::Structure)? else {
+            return Ok(());
+        };
+        let view = message.view();
+        if is_salvage_record(&view) || view.is_in_queue_at(&self.topic, self.queue_id, offset) {
+            return Ok(());
+        }
+        if view.queue_offset() == offset {
+            context.contradictions.add(&self.topic, self.queue_id, offset, unit);
+        }
+        let what = format!(
+            "its message was lost, and it leads to physical offset {at}, to the message of topic {:?}, queue {}, queue offset {}",
+            view.topic(),
+            view.queue_id(),
+            view.queue_offset()
+        );
+        self.add(FindingId::QueueMessageLost, offset, Some(unit), &what, context);
         Ok(())
     }
 

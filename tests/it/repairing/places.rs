@@ -67,6 +67,40 @@ fn repair_corrects_a_flipped_bit_of_a_place_and_keeps_every_offset() {
 }
 
 #[test]
+fn repair_corrects_a_queue_id_that_a_recovery_has_trusted() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    let store = MessageStore::open(&env(), &root, tiny(), OpenMode::New).unwrap();
+    let mut starts = Vec::new();
+    for n in 0..10 {
+        let message = Message {
+            topic: "jobs".into(),
+            body: vec![n; 100].into(),
+            ..Message::default()
+        };
+        starts.push(store.append(message).unwrap().appended.physical_offset as usize);
+    }
+    store.close().unwrap();
+    // The writer died before it wrote the queue, and the queue id of a record is damaged since.
+    std::fs::write(root.join("abort"), b"").unwrap();
+    std::fs::remove_dir_all(root.join("consumequeue")).unwrap();
+    edit(&root.join(format!("commitlog/{:020}", 0)), |bytes| {
+        bytes[starts[4] + 14] = 0xff
+    });
+    let store = MessageStore::open(&env(), &root, tiny(), OpenMode::Existing).unwrap();
+    store.close().unwrap();
+    assert!(crate::reading::open(&root).message_in_queue("jobs", 0, 4).is_err());
+    let found = verified(&root);
+    let is_contradicted = |finding: &mqstore::check::Finding| finding.id == FindingId::QueuePlaceContradicted;
+    assert!(found.findings.iter().any(is_contradicted), "{}", told(&found));
+    let report = repaired(&root, false, None).unwrap();
+    assert!(report.refusal.is_none() && report.left.is_empty(), "{report:?}");
+    assert_eq!(told(&verified(&root)), "");
+    let message = crate::reading::open(&root).message_in_queue("jobs", 0, 4).unwrap();
+    assert_eq!(message.view().body()[0], 4);
+}
+
+#[test]
 fn repair_changes_no_record_to_which_its_own_entry_leads() {
     let dir = tempdir().unwrap();
     let root = dir.path().join("store");

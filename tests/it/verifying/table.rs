@@ -260,6 +260,20 @@ pub(crate) const ROWS: &[Row] = &[
         let (path, at) = store.record(3);
         edit(&path, |bytes| bytes[at + 15] ^= 8);
     }),
+    (FindingId::QueueMessageLost, &[], |store| {
+        let last = store.queue_end() - 1;
+        assert!(last % 5 < 4, "{last}");
+        let (path, at) = store.record(last);
+        edit(&path, |bytes| {
+            bytes[at + 20..at + 28].copy_from_slice(&(last + 1).to_be_bytes());
+        });
+        let mut moved = NO_ENTRY;
+        store.edit_entry(last, |unit| {
+            moved = unit;
+            unit.of_lost()
+        });
+        store.edit_entry(last + 1, |_| moved);
+    }),
     (FindingId::QueueTagsCode, &[], |store| {
         store.edit_entry(3, |unit| CqUnit {
             tags_code: unit.tags_code + 1,
