@@ -102,5 +102,7 @@ def _get_result(status: str, offsets: tuple[int, int, int], rest: tuple[bool, in
 def _query_result(
     store: Store | Recipe,
     coverage: tuple[bool, tuple[int, int], int],
-    found: tuple[str, bool, list[tuple[int, int, int, int]]],
+    asked: tuple[str, str | None, str | None],
+    options: tuple[tuple[int, int], int | None, bool],
+    found: tuple[list[tuple[int, int, int, int]], list[int]],
 ) -> QueryResult: ...

@@ -11,7 +11,7 @@ use super::capsule::import_table;
 use super::queue::Queue;
 use super::recipe::Recipe;
 use super::record_batch::RecordBatch;
-use super::results::{CoverageParts, FoundParts, QueryResult};
+use super::results::{AskedParts, CoverageParts, FoundParts, OptionParts, QueryResult};
 use super::store::Store;
 use super::tabular::tabular;
 use super::time::to_ms;
@@ -74,10 +74,13 @@ pub(super) fn topics(store: &Bound<'_, PyAny>) -> PyResult<Topics> {
 pub(super) fn query_result<'py>(
     store: &Bound<'py, PyAny>,
     coverage: CoverageParts,
+    asked: AskedParts,
+    options: OptionParts,
     found: FoundParts,
 ) -> PyResult<Bound<'py, QueryResult>> {
     let handle = opened(store)?.get().handle.clone();
-    tabular(store.py(), QueryResult::from_parts(handle, coverage, found))
+    let answer = QueryResult::from_parts(handle, coverage, asked, options, found)?;
+    tabular(store.py(), answer)
 }
 
 /// Returns the store that pickle has made of a recipe. Opens the recipe itself, which `copy.copy`

@@ -18,7 +18,7 @@ use super::recipe::{Recipe, Reduced, of_native};
 use super::source::{Selection, Source};
 use super::tabular::{Tabular, tabular};
 use crate::config::Errors;
-use crate::read::{self, GetRequest, KeyHit, OnDamage, QueryHits, StoredMessage};
+use crate::read::{self, GetRequest, KeyHit, OnDamage, QueryBy, QueryHits, QueryRequest, StoredMessage};
 use crate::storage::Generation;
 
 /// The answer to `Store.get`: a sequence of Message, with the status and offsets that a consumer
@@ -171,7 +171,6 @@ impl GetResult {
 pub(super) struct QueryResult {
     handle: Arc<Handle>,
     hits: Arc<QueryHits>,
-    errors: Errors,
     complete: bool,
     /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's
     /// end, until the limit was reached. Every message there that matches is in the answer, unless
@@ -182,11 +181,10 @@ pub(super) struct QueryResult {
 }
 
 impl QueryResult {
-    pub(super) fn new(handle: Arc<Handle>, topic: String, errors: Errors, result: read::QueryResult) -> Self {
+    pub(super) fn new(handle: Arc<Handle>, request: QueryRequest, result: read::QueryResult) -> Self {
         Self {
             handle,
-            hits: Arc::new(QueryHits::new(topic, result.hits)),
-            errors,
+            hits: Arc::new(QueryHits::new(request, result.hits)),
             complete: result.complete,
             covers: (result.covers.start, result.covers.end),
             skipped: result.skipped,
@@ -194,22 +192,38 @@ impl QueryResult {
     }
 
     /// Returns the answer that pickle has kept.
-    pub(super) fn from_parts(handle: Arc<Handle>, coverage: CoverageParts, (topic, is_skipping, hits): FoundParts) -> Self {
-        let (complete, (begin, end), skipped) = coverage;
+    pub(super) fn from_parts(
+        handle: Arc<Handle>,
+        (complete, covers, skipped): CoverageParts,
+        (topic, key, tag): AskedParts,
+        ((since, until), limit, is_skipping): OptionParts,
+        (hits, skipped_hits): FoundParts,
+    ) -> PyResult<Self> {
         let hit = |(queue_id, queue_offset, physical_offset, store_size)| KeyHit {
             queue_id,
             queue_offset,
             physical_offset,
             store_size,
         };
-        let result = read::QueryResult {
-            hits: hits.into_iter().map(hit).collect(),
-            complete,
-            covers: begin..end,
-            skipped,
+        let request = QueryRequest {
+            topic,
+            by: arguments::query_by(key.as_deref(), tag.as_deref())?,
+            times: since..until,
+            limit,
+            errors: if is_skipping { Errors::Skip } else { Errors::Raise },
         };
-        let errors = if is_skipping { Errors::Skip } else { Errors::Raise };
-        Self::new(handle, topic, errors, result)
+        let hits = QueryHits::new(request, hits.into_iter().map(hit).collect());
+        Ok(Self {
+            handle,
+            hits: Arc::new(hits.with_skipped(skipped_hits)),
+            complete,
+            covers,
+            skipped,
+        })
+    }
+
+    fn errors(&self) -> Errors {
+        self.hits.request().errors
     }
 
     /// Reads the message of a hit.
@@ -222,7 +236,7 @@ impl QueryResult {
     /// Reads the message of a hit. Returns None for damage that `errors` skips.
     fn message_or_skip(&self, py: Python<'_>, physical_offset: i64) -> PyResult<Option<Message>> {
         let reader = self.handle.current_reader(py)?;
-        let on_damage = OnDamage::new(self.errors);
+        let on_damage = OnDamage::new(self.errors());
         let read = self
             .handle
             .detach(py, || self.hits.message_or_skip(&reader, physical_offset, &on_damage));
@@ -231,11 +245,11 @@ impl QueryResult {
 
     /// Returns the closest names if an open store does not have the topic of the query, or an empty string.
     fn closest_topics(&self, py: Python<'_>) -> PyResult<String> {
-        let topic = self.hits.topic();
+        let topic = &self.hits.request().topic;
         let Some(reader) = self.handle.current_reader(py).ok().filter(|_| self.hits.list().is_empty()) else {
             return Ok(String::new());
         };
-        if reader.absent_topics([topic.to_owned()]).is_empty() {
+        if reader.absent_topics([topic.clone()]).is_empty() {
             return Ok(String::new());
         }
         let closest = imports::call(py, "mqstore._names", "there_is", (topic, reader.topics()?), None)?;
@@ -245,7 +259,7 @@ impl QueryResult {
     /// Iterates over the messages with these indexes.
     fn iterate(&self, py: Python<'_>, indexes: impl Iterator<Item = usize> + Send + 'static) -> PyResult<MessageIterator> {
         let (reader, hits) = (self.handle.current_reader(py)?, self.hits.clone());
-        let on_damage = OnDamage::new(self.errors);
+        let on_damage = OnDamage::new(self.errors());
         let skips = on_damage.clone();
         let read = indexes.filter_map(move |index| {
             let hit = hits.list().get(index)?;
@@ -300,7 +314,7 @@ impl QueryResult {
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
     ) -> PyResult<Batches> {
         let source = Source::Store(self.handle.clone(), Selection::Hits(self.hits.clone()));
-        Batches::new(source, columns.as_deref(), max_bytes, Some(self.errors))
+        Batches::new(source, columns.as_deref(), max_bytes, Some(self.errors()))
     }
 
     fn __len__(&self) -> usize {
@@ -336,10 +350,16 @@ impl QueryResult {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> Reduced<'py, QueryParts<'_>> {
         let hit = |hit: &KeyHit| (hit.queue_id, hit.queue_offset, hit.physical_offset, hit.store_size);
-        let hits = self.hits.list().iter().map(hit).collect();
-        let found = (self.hits.topic().to_owned(), self.errors == Errors::Skip, hits);
-        let coverage = (self.complete(), self.covers, self.skipped());
-        let parts = (self.handle.recipe()?, coverage, found);
+        let found = (self.hits.list().iter().map(hit).collect(), self.hits.skipped_hits().collect());
+        let request = self.hits.request().clone();
+        let (key, tag) = match request.by {
+            QueryBy::Key(key) => (Some(key), None),
+            QueryBy::Tag(tag) => (None, Some(tag)),
+        };
+        let times = (request.times.start, request.times.end);
+        let options = (times, request.limit, request.errors == Errors::Skip);
+        let coverage = (self.complete, self.covers, self.skipped);
+        let parts = (self.handle.recipe()?, coverage, (request.topic, key, tag), options, found);
         Ok((of_native(py, "_query_result")?, parts))
     }
 
@@ -358,13 +378,19 @@ impl QueryResult {
 type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
 
 /// The parts of a pickled `QueryResult`.
-type QueryParts<'a> = (&'a Py<Recipe>, CoverageParts, FoundParts);
+type QueryParts<'a> = (&'a Py<Recipe>, CoverageParts, AskedParts, OptionParts, FoundParts);
 
-/// Completeness, the physical offsets that were looked at, and the number of places that were passed over.
+/// Completeness, the physical offsets that were looked at, and the number of places that the query has passed over.
 pub(super) type CoverageParts = (bool, (i64, i64), u64);
 
-/// The topic, whether damage is skipped, and of each hit queue id, queue offset, physical offset and size.
-pub(super) type FoundParts = (String, bool, Vec<(i32, i64, i64, i32)>);
+/// The topic, and the key or the tag of a query.
+pub(super) type AskedParts = (String, Option<String>, Option<String>);
+
+/// The store times of a query, its limit, and true if it skips damage.
+pub(super) type OptionParts = ((i64, i64), Option<usize>, bool);
+
+/// Of each hit queue id, queue offset, physical offset and size; and a bit for each, 64 in a word: 1 if a read has skipped its message.
+pub(super) type FoundParts = (Vec<(i32, i64, i64, i32)>, Vec<u64>);
 
 /// A `GetResult` from its parts: what pickle calls.
 #[pyfunction(name = "_get_result")]

@@ -209,7 +209,7 @@ impl Store {
         };
         let reader = self.handle.reader(py, Freshness::Walk)?;
         let result = self.handle.detach(py, || reader.query(&request))?;
-        let answer = QueryResult::new(self.handle.clone(), request.topic, request.errors, result);
+        let answer = QueryResult::new(self.handle.clone(), request, result);
         Ok(tabular(py, answer)?.unbind())
     }
 

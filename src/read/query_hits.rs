@@ -7,12 +7,12 @@ use crate::format::MessageView;
 use crate::log::StoredMessage;
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::{MessageReader, message_text};
-use crate::read::resolve::KeyHit;
+use crate::read::resolve::{KeyHit, QueryRequest};
 
-/// The hits of a query in a topic, ascending by physical offset.
+/// The hits of a query, ascending by physical offset.
 #[derive(Debug)]
 pub struct QueryHits {
-    topic: String,
+    request: QueryRequest,
     hits: Vec<KeyHit>,
     /// A bit for each hit whose message a read has skipped.
     skipped: Box<[AtomicU64]>,
@@ -20,18 +20,27 @@ pub struct QueryHits {
 
 impl QueryHits {
     /// Returns the hits, whose messages are still unread.
-    pub fn new(topic: String, hits: Vec<KeyHit>) -> Self {
+    pub fn new(request: QueryRequest, hits: Vec<KeyHit>) -> Self {
         let words = hits.len().div_ceil(u64::BITS as usize);
         Self {
-            topic,
+            request,
             hits,
             skipped: (0..words).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
-    /// Returns the topic of the query.
-    pub fn topic(&self) -> &str {
-        &self.topic
+    /// Adds hits whose messages reads have skipped before, as [`skipped_hits`](Self::skipped_hits) returns them.
+    #[must_use]
+    pub fn with_skipped(self, words: impl IntoIterator<Item = u64>) -> Self {
+        for (known, word) in self.skipped.iter().zip(words) {
+            known.fetch_or(word, Ordering::Relaxed);
+        }
+        self
+    }
+
+    /// Returns the arguments of the query.
+    pub fn request(&self) -> &QueryRequest {
+        &self.request
     }
 
     /// Returns the locations of the messages.
@@ -41,10 +50,12 @@ impl QueryHits {
 
     /// Returns the number of hits whose messages reads have skipped.
     pub fn skipped(&self) -> u64 {
-        self.skipped
-            .iter()
-            .map(|word| u64::from(word.load(Ordering::Relaxed).count_ones()))
-            .sum()
+        self.skipped_hits().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// Returns a bit for each hit, 64 in a word: 1 if a read has skipped its message.
+    pub fn skipped_hits(&self) -> impl Iterator<Item = u64> {
+        self.skipped.iter().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Returns the index of the hit at this physical offset.
@@ -54,10 +65,16 @@ impl QueryHits {
             .ok()
     }
 
-    /// Returns true if the record is a message that the query has found.
+    /// Returns true if the record is a message that the query has found. Another log may have another message of the same place and size
+    /// there, so the key or tag and the store time are compared again.
     pub(super) fn has(&self, view: &MessageView<'_>) -> bool {
+        self.is_in_place(view) && self.request.is_of(view)
+    }
+
+    /// Returns true if a hit has the place and the size of the record.
+    fn is_in_place(&self, view: &MessageView<'_>) -> bool {
         let hit = self.find(view.physical_offset()).and_then(|index| self.hits.get(index));
-        hit.is_some_and(|hit| *hit == KeyHit::of(view)) && view.topic() == self.topic
+        hit.is_some_and(|hit| *hit == KeyHit::of(view)) && view.has_topic(&self.request.topic)
     }
 
     /// Reads the message of the hit at this physical offset.
@@ -70,14 +87,22 @@ impl QueryHits {
         if self.has(&view) {
             return Ok(message);
         }
-        let now = message_text(&view.topic(), view.queue_id(), view.queue_offset());
+        let now = if self.is_in_place(&view) {
+            format!(
+                "another message of that place now, which the query for {} does not find",
+                self.request.by
+            )
+        } else {
+            let now = message_text(&view.topic(), view.queue_id(), view.queue_offset());
+            format!("{now}, in {} bytes, now", view.size())
+        };
         let hit = self.find(physical_offset).and_then(|index| self.hits.get(index));
-        let found = hit.map_or_else(String::new, |hit| message_text(&self.topic, hit.queue_id, hit.queue_offset));
+        let found = hit.map_or_else(String::new, |hit| {
+            message_text(&self.request.topic, hit.queue_id, hit.queue_offset)
+        });
         Err(Error::not_found(format!(
-            "the query has found {found}, in {} bytes at physical offset {physical_offset}, where the store has {now}, in {} bytes, now: query \
-             it again",
+            "the query has found {found}, in {} bytes at physical offset {physical_offset}, where the store has {now}: query it again",
             hit.map_or(0, |hit| hit.store_size),
-            view.size()
         )))
     }
 

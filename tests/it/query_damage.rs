@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mqstore::config::{Errors, Recovery, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{INDEX_HEADER_SIZE, IndexHeader, segment_name};
-use mqstore::read::{HitBounds, MessageReader, QueryBy, QueryRequest, QueryResult};
+use mqstore::read::{HitBounds, MessageReader, QueryBy, QueryHits, QueryRequest, QueryResult};
 use mqstore::remedy::Remedy;
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
@@ -271,6 +271,34 @@ fn a_query_raises_at_a_message_that_names_another_place_than_its_entry() {
             let result = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
             assert_eq!((result.hits.len(), result.complete), (1, true), "{field}, k{n}");
         }
+    }
+}
+
+#[test]
+fn a_hit_is_not_found_if_its_key_tag_or_time_is_another_one_now() {
+    let store = Damaged::new(&[]);
+    let time = open(store.path()).message_at(store.offsets[120]).unwrap().view().store_time();
+    let asked = by_key("orders", "k120");
+    let tagged = QueryBy::Tag("tag".to_owned());
+    // The last byte of the store time, of the key and of the tag in the record of `body 120`.
+    for (request, at) in [
+        (
+            QueryRequest {
+                times: time..time + 1,
+                ..asked.clone()
+            },
+            63,
+        ),
+        (asked.clone(), 113),
+        (QueryRequest { by: tagged, ..asked }, 122),
+    ] {
+        let hits = open(store.path()).query(&request).unwrap().hits;
+        let hits = QueryHits::new(request, hits);
+        hits.message(&open(store.path()), store.offsets[120]).unwrap();
+        store.edit(120, |record| record[at] ^= 1);
+        let found = hits.message(&open(store.path()), store.offsets[120]);
+        assert!(matches!(found, Err(Error::NotFound { .. })), "byte {at}: {found:?}");
+        store.edit(120, |record| record[at] ^= 1);
     }
 }
 

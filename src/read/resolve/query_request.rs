@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::hint::black_box;
 use std::ops::Range;
 
@@ -53,6 +54,15 @@ impl QueryBy {
     }
 }
 
+impl fmt::Display for QueryBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "key {key:?}"),
+            Self::Tag(tag) => write!(f, "tag {tag:?}"),
+        }
+    }
+}
+
 impl QueryRequest {
     /// Returns the store times that are wanted; `None` for all.
     pub(super) fn bounds(&self) -> Option<&Range<i64>> {
@@ -60,7 +70,7 @@ impl QueryRequest {
     }
 
     /// Returns true if the message matches.
-    fn is_of(&self, view: &MessageView<'_>) -> bool {
+    pub(crate) fn is_of(&self, view: &MessageView<'_>) -> bool {
         self.bounds().is_none_or(|times| times.contains(&view.store_time())) && view.has_topic(&self.topic) && self.by.is_of(view)
     }
 }
