@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use mqstore::config::Errors;
 use mqstore::format::{Checkpoint, INDEX_HEADER_SIZE, Message, encode_properties};
-use mqstore::read::{MessageReader, QueryBy, QueryRequest, Side};
+use mqstore::read::{MessageReader, OnDamage, QueryBy, QueryRequest, Scan, ScanRequest, Side};
 use proptest::prelude::*;
 use tempfile::{TempDir, tempdir};
 
+use crate::queries::by_key;
 use crate::reading::open;
 use crate::store_writer::StoreWriter;
 
@@ -129,6 +130,106 @@ fn a_stamp_excludes_an_index_file_written_after_the_clock_was_set_back() {
     fs::write(&files[1], bytes).unwrap();
     let reader = open(dir.path());
     assert_eq!(query(&reader, i64::MIN, i64::MAX, None), (0..16).collect::<Vec<_>>());
+}
+
+const HOUR: i64 = 3_600_000;
+
+/// Messages an hour apart, which fill some segments, and the numbers of those with which a segment begins.
+fn hours(count: usize) -> (Vec<i64>, Vec<usize>) {
+    let times: Vec<i64> = (0..count).map(|n| START + n as i64 * HOUR).collect();
+    let (_dir, reader) = store(&times);
+    let hits = reader.query(&by_key("orders", "hot")).unwrap().hits;
+    let is_first = |n: &usize| *n == 0 || hits[*n].physical_offset / 16384 != hits[*n - 1].physical_offset / 16384;
+    let firsts: Vec<usize> = (0..count).filter(is_first).collect();
+    assert!(firsts.len() > 5, "{firsts:?}");
+    (times, firsts)
+}
+
+/// Expects that a scan between any two of these times finds each message of them but `wrong`, and no other one.
+fn expect_scans(times: &[i64], bounds: &[i64], wrong: &[usize], what: &str) {
+    let (_dir, reader) = store(times);
+    for begin in bounds {
+        for end in bounds.iter().filter(|end| *end > begin) {
+            let request = ScanRequest {
+                times: *begin..*end,
+                ..ScanRequest::default()
+            };
+            let mut scan = Scan::new(Arc::clone(&reader), request, OnDamage::new(Errors::Raise)).unwrap();
+            let mut found = Vec::new();
+            scan.fill(|picked| {
+                found.push(picked.view.queue_offset() as usize);
+                Ok(true)
+            })
+            .unwrap();
+            found.retain(|n| !wrong.contains(n));
+            let mut expected = between(times, *begin, *end - 1)
+                .into_iter()
+                .map(|n| n as usize)
+                .collect::<Vec<_>>();
+            expected.retain(|n| !wrong.contains(n));
+            let hours = |time: i64| time.saturating_sub(START) / HOUR;
+            assert_eq!(found, expected, "{what}, hours {} to {}", hours(*begin), hours(*end));
+        }
+    }
+}
+
+#[test]
+fn a_wrong_time_in_a_segment_hides_no_other_message_of_a_scan() {
+    let (whole, firsts) = hours(900);
+    let near = |first: usize| [first.saturating_sub(3), first.saturating_sub(1), first, first + 2];
+    let bounds = firsts.iter().flat_map(|first| near(*first)).map(|n| START + n as i64 * HOUR);
+    let mut bounds: Vec<i64> = bounds.chain([i64::MIN, i64::MAX]).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    for first in &firsts {
+        for time in [
+            0,
+            -1,
+            START - HOUR,
+            whole[first - first.min(&40)],
+            whole[first + 40],
+            START + 5_000 * HOUR,
+        ] {
+            for number in [*first, first + 1] {
+                let mut times = whole.clone();
+                times[number] = time;
+                expect_scans(&times, &bounds, &[number], &format!("message {number} at {time}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_was_ahead_for_a_while_hides_no_message_of_a_scan() {
+    let (whole, firsts) = hours(900);
+    let bounds: Vec<i64> = firsts.iter().map(|n| whole[*n] + HOUR).chain([i64::MIN, i64::MAX]).collect();
+    for first in &firsts {
+        let ahead: Vec<usize> = (*first..first + 20).collect();
+        let mut times = whole.clone();
+        for number in &ahead {
+            times[*number] += 5_000 * HOUR;
+        }
+        expect_scans(&times, &bounds, &ahead, &format!("from message {first} on"));
+    }
+}
+
+#[test]
+fn a_lookup_by_time_is_exact_with_one_wrong_time() {
+    let whole: Vec<i64> = (0..200).map(|n| START + n * 1000).collect();
+    for number in (0..200).step_by(7) {
+        for wrong in [1, whole[number] - 60_000, whole[number] + 60_000, i64::MAX] {
+            let mut times = whole.clone();
+            times[number] = wrong;
+            let (_dir, reader) = store(&times);
+            for time in (START - 2000..START + 202_000).step_by(1500) {
+                let found = reader.offset_at("orders", 0, time, Side::Left).unwrap();
+                // Of the messages beside the wrong one none is missed.
+                let first = (0..200).find(|n| *n != number && whole[*n] >= time).unwrap_or(200) as i64;
+                let what = format!("message {number} at {wrong}, {}: {found}", time - START);
+                assert!(found == first || found < first && found == first_at(&times, time), "{what}");
+            }
+        }
+    }
 }
 
 proptest! {

@@ -33,6 +33,8 @@ mod route;
 mod absent_topics;
 /// The message at a place.
 mod pick;
+/// The segments that a scan of a time leaves out.
+mod segment_times;
 /// A limit on the bytes read a second.
 mod throttle;
 /// A pass over the messages of a request.

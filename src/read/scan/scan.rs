@@ -15,6 +15,7 @@ use crate::read::scan::queue_locations::QueueLocations;
 use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
 use crate::read::scan::route::{Route, RoutePart};
+use crate::read::scan::segment_times::SegmentTimes;
 use crate::read::scan::throttle::Throttle;
 
 /// A pass over messages, which gives each of them once.
@@ -244,7 +245,8 @@ impl Scan {
 /// A clock that was set back by less than this hides no message from a scan of a time, in ms.
 const CLOCK_SLACK: i64 = 30 * 60 * 1000;
 
-/// Returns the physical offsets to scan. A message of a time is in a segment whose first message was stored about then. Where queues decide which messages count, a message that is not in its queue yet is left to a later scan.
+/// Returns the physical offsets to scan. A message of a time is in a segment whose first messages were stored about then. Where queues
+/// decide which messages count, a message that is not in its queue yet is left to a later scan.
 pub(super) fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Range<i64>> {
     let Range { start, mut end } = reader.physical_bounds();
     if request.transactions == Transactions::Committed {
@@ -254,36 +256,20 @@ pub(super) fn bounds(reader: &MessageReader, request: &ScanRequest) -> Result<Ra
     if request.by == TimeOf::Born {
         return Ok(physical);
     }
-    let log = reader.log();
-    // Not the segment that a writer has made ahead.
-    let starts: Vec<i64> = log.starts().take_while(|start| *start < end).collect();
-    let begun = |at: usize| starts.get(at).map_or(Ok(None), |start| log.claimed_store_time(*start));
-    // How many segments begin with a message of this time or an earlier one; one whose time is not known counts as earlier.
-    let begun_at = |time: i64| -> Result<usize> {
-        let (mut low, mut high) = (0, starts.len());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if begun(middle)?.is_none_or(|stored| stored <= time) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        Ok(low)
-    };
+    let segments = SegmentTimes::new(reader.log(), end);
     if request.times.start > i64::MIN {
-        let time = request.times.start.saturating_sub(CLOCK_SLACK);
-        // One whose time is not known may have begun after it.
-        for at in (0..begun_at(time)?).rev() {
-            if begun(at)?.is_some_and(|stored| stored <= time) {
-                physical.start = physical.start.max(starts.get(at).copied().unwrap_or(start));
-                break;
-            }
-        }
+        let first = segments.last_begun_by(request.times.start.saturating_sub(CLOCK_SLACK))?;
+        physical.start = physical.start.max(first.unwrap_or(start));
     }
     if request.times.end < i64::MAX {
-        let first_after = begun_at(request.times.end.saturating_add(CLOCK_SLACK))?;
-        physical.end = physical.end.min(starts.get(first_after).copied().unwrap_or(end));
+        let time = request.times.end.saturating_add(CLOCK_SLACK);
+        let report = reader.recovery();
+        let first_after = segments.first_begun_after(time)?;
+        // The last message may be of the time although its segment begins after it.
+        let is_contradicted = |first: i64| first <= report.last_offset && (1..=time).contains(&report.last_store_time);
+        physical.end = physical
+            .end
+            .min(first_after.filter(|first| !is_contradicted(*first)).unwrap_or(end));
     }
     Ok(physical.start..physical.end.max(physical.start))
 }
