@@ -9,6 +9,10 @@ mod message_reader;
 /// Changes that another process has made since an open.
 mod refresh;
 
+/// The order of the log among the messages of several queues.
+mod merge;
+/// The records to which the queues that are asked for lead.
+mod asked_queues;
 /// Walks over a queue, from either end.
 mod queue_walk;
 /// Walks over the log, also past damage.

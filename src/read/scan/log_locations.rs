@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use crate::format::{Check, MessageView, is_salvage_record};
 use crate::interrupt;
 use crate::log::{LogFiles, LogRecord, RecordCursor, SequentialRead};
+use crate::read::asked_queues::AskedQueues;
 use crate::read::damage::{OnDamage, WAS_LOST};
 use crate::read::message_reader::MessageReader;
-use crate::read::scan::queue_leads::AskedQueues;
 use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 use crate::remedy::Remedy;
@@ -51,7 +51,7 @@ impl LogLocations {
             start,
             end: start,
             read: Some(SequentialRead::default()),
-            asked: AskedQueues::new(request, false),
+            asked: AskedQueues::new(request.topics.clone(), request.queue_ids.clone(), false),
             is_beside_queues: false,
         }
     }
@@ -149,7 +149,7 @@ impl LogLocations {
             start: self.start,
             end: at,
             read: None,
-            asked: AskedQueues::new(request, false),
+            asked: AskedQueues::new(request.topics.clone(), request.queue_ids.clone(), false),
             is_beside_queues: self.is_beside_queues,
         };
         self.at = at;

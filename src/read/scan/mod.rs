@@ -17,8 +17,6 @@
 mod request;
 /// Location of the next message.
 mod record_location;
-/// Queues, merged by physical offset.
-mod merge;
 /// The queue entries that lead to messages of the log.
 mod queue_leads;
 /// The predicate on a message.
