@@ -13,7 +13,7 @@ import mqstore
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_GROUP
 from mqstore._delays import delivery_of, undelivered
 from mqstore._facts import file_queues
-from mqstore._fixes import BEFORE_START, WITHOUT_WRITER, Fix, run, words
+from mqstore._fixes import BEFORE_ANYTHING, WITHOUT_WRITER, Fix, run, words
 from mqstore._lost_queues import has_queue
 from mqstore._rows import rows_of
 from mqstore._settings import missing_settings, why_missing
@@ -31,6 +31,8 @@ _LOG_GONE = words(
     "put back commitlog/ from a backup: no segment of it is left, and queues and index hold no message; without a backup, all "
     "messages are lost, and a new store begins in an empty directory"
 )
+#: The words of a next step that must be done before the store is opened for writing again.
+BEFORE_START = ", before a broker or another writer starts"
 #: Findings that a broker may have while it runs.
 _OF_RUNNING = ("consumer.past_end", "consumer.expired_unread", "transaction.not_read", "timer.not_read")
 
@@ -94,19 +96,24 @@ def do_next(findings: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def next_line(findings: Iterable[Mapping[str, Any]]) -> str | None:
-    """Returns the line with the next step, which says if it must be done before a broker, or another writer, starts."""
+    """Returns the line with the next step, which says if it must be done before a broker, or another writer, starts. Where
+    something is wrong and nothing has to be done now, it says why.
+    """
     rows = list(findings)
     if (urgent := _urgent(rows)) is None:
-        return None
+        later = next((row["fix"] for row in rows if row["fix"] and row["severity"] != "note"), None)
+        return None if later is None else f"nothing has to be done now: {later}"
     fix: Fix = urgent["fix"]
     is_needed = fix.changes_store() or (urgent["severity"] != "note" and urgent["id"] not in _OF_RUNNING)
     is_before_start = is_needed and not fix.stops_writer
-    return f"do next{', before a broker or another writer starts' if is_before_start else ''}: {fix.step()}"
+    return f"do next{BEFORE_START if is_before_start else ''}: {fix.step()}"
 
 
 def _urgent(findings: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Returns the first finding that asks for something."""
-    return next((row for row in findings if row["fix"] and row["fix"].is_now), None)
+    """Returns the first finding that asks for something. Where something is wrong, a note does not count."""
+    rows = list(findings)
+    wrong = [row for row in rows if row["severity"] != "note"]
+    return next((row for row in wrong or rows if row["fix"] and row["fix"].is_now), None)
 
 
 def _finding(
@@ -157,7 +164,7 @@ def _of_crash(store: mqstore.Store) -> Iterator[Row]:
                 "the next start of a broker ends the log here and removes them",
                 run(
                     ("repair", store.path, "--into", "NEW", "--yes"),
-                    condition=BEFORE_START,
+                    condition=BEFORE_ANYTHING,
                     more=" keeps what is whole on both sides, in a copy",
                 ),
                 file=f"{store.path}/commitlog/{segment:020}",

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 WITHOUT_WRITER = "with no writer running"
-BEFORE_START = "before anything is started on it"
+BEFORE_ANYTHING = "before anything is started on it"
 #: Commands that change a store, or make another one in its place.
 _CHANGING = ("repair", "rebuild", "copy")
 
@@ -20,7 +20,7 @@ class Fix(str):
     before: str = ""
     """The words before the condition and the command."""
     condition: str = ""
-    """The condition of the command: `WITHOUT_WRITER`, `BEFORE_START` or none."""
+    """The condition of the command: `WITHOUT_WRITER`, `BEFORE_ANYTHING` or none."""
     command: tuple[str, ...] = ()
     """The words of the command; NEW stands for a directory that does not exist."""
     is_now: bool = True
@@ -62,12 +62,27 @@ def _with_target(command: tuple[str, ...]) -> list[str]:
     """Returns the command with a directory that does not exist beside the store in the place of NEW."""
     if "NEW" not in command[3:]:
         return list(command)
-    store = command[2].rstrip("/")
-    if Path(store).name in ("", ".."):  # a path without a name of its own, such as "."
-        store = str(Path(store).resolve())
-    beside = (f"{store}.repaired{number or ''}" for number in count())
-    target = next(path for path in beside if not Path(path).exists())
+    target = _unused(_named(command[2]), "repaired")
     return [*command[:3], *(target if word == "NEW" else word for word in command[3:])]
+
+
+def _named(store: str) -> str:
+    """Returns the path with a name of its own at the end, which "." has not."""
+    store = store.rstrip("/")
+    return str(Path(store).resolve()) if Path(store).name in ("", "..") else store
+
+
+def _unused(path: str, end: str) -> str:
+    """Returns a path beside `path` that does not exist."""
+    beside = (f"{path}.{end}{number or ''}" for number in count())
+    return next(path for path in beside if not Path(path).exists())
+
+
+def swap(store: str, copy: str) -> str:
+    """Returns the command that verifies a copy of a store, renames the store, and puts the copy in its place."""
+    store = _named(store)
+    commands = (("mqstore", "verify", copy), ("mv", "-T", store, _unused(store, "damaged")), ("mv", "-T", _named(copy), store))
+    return " && ".join(map(shlex.join, commands))
 
 
 @dataclass(frozen=True)

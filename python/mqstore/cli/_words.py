@@ -70,7 +70,7 @@ def of_damage(text: str, remedy: Remedy | None, path: str | None) -> str:
     command = click.get_current_context().info_name
     ways = ways_of(remedy)
     if command == "rebuild":
-        # It has verified the store, and doctor may advise a rebuild: it does not read the bodies.
+        # It has verified the store itself, as doctor does.
         ways = ways or ways_of("repair")
     elif path is not None and command not in ("doctor", "verify"):
         ways.append(f"see mqstore doctor {shlex.quote(path)}")

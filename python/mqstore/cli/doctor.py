@@ -17,15 +17,16 @@ from mqstore.cli._store import on_store
 
 @command(examples=("doctor /data/store", "doctor /data/store --json"))
 @on_store
-def doctor(store: mqstore.Store, out: Output) -> None:
+@click.option("--quick", is_flag=True, help="Skips the checksums of bodies and the links of the index.")
+def doctor(store: mqstore.Store, out: Output, quick: bool) -> None:
     """Says what is wrong with a store and what to do next.
 
-    It reports the findings of verify --quick, what the next start after a crash would lose, and what waits: messages for
-    consumers, dead letters, transactions, delayed messages. The last line is the next step, a command to run as it is, and
-    says if it must come before the start of a broker. Repeat until the exit code is 0 or the step names what is lost. It
-    reads the log, without the checksums of bodies, and changes nothing. Exit code 1 for an error or a warning.
+    It reports the findings of verify, what the next start after a crash would lose, and what waits: messages for consumers,
+    dead letters, transactions, delayed messages. The last line is the next step, a command to run as it is, and says if it
+    must come before the start of a broker. Repeat until the exit code is 0 or the step names what is lost. It reads the log
+    once and changes nothing. Exit code 1 for an error or a warning.
     """
-    verified = store.verify(deep=False, progress=out.progress)
+    verified = store.verify(deep=not quick, progress=out.progress)
     found = findings_of(store, verified)
     ok = is_ok(found)
     if out.as_json:
@@ -33,7 +34,8 @@ def doctor(store: mqstore.Store, out: Output) -> None:
     else:
         print_findings(out, found)
         unread = f"bodies are not checked: mqstore verify {visible(shlex.quote(store.path))}"
-        out.line(f"nothing is wrong in what was read; {unread}" if ok else "something is wrong")
+        right = f"nothing is wrong in what was read; {unread}" if quick else "nothing is wrong"
+        out.line(right if ok else "something is wrong")
         if (line := next_line(found)) is not None:
             out.line(visible(line))
     if not ok:

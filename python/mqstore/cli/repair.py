@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
 
 import mqstore
-from mqstore._findings import rows_of_findings
+from mqstore._findings import BEFORE_START, do_next, next_line, rows_of_findings
+from mqstore._fixes import swap
 from mqstore._rows import visible
 from mqstore.cli._findings import print_findings
 from mqstore.cli._main import FINDINGS, command, from_the_command_line
@@ -29,11 +31,12 @@ def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[st
     """Repairs what verify finds, or lists the changes.
 
     Queues, index and checkpoint are rebuilt from the log. Foreign files are moved into a backup in STORE. Damaged records are
-    lost; all other messages keep their offsets. No writer may have the store open. Exit code 1 if something is still wrong.
+    lost; all other messages keep their offsets. No writer may have the store open. The last line is the next step, as that of
+    doctor: with --into the command that puts the copy in the place of STORE. Exit code 1 if something is still wrong.
     """
     with opening(path), from_the_command_line():
         report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress, **options)
-    _tell(report, out)
+    _tell(report, out, path)
 
 
 @command(examples="rebuild /data/store --yes")
@@ -50,17 +53,20 @@ def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
     """
     with opening(path), from_the_command_line():
         report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress, **options)
-    _tell(report, out)
+    _tell(report, out, path)
 
 
-def _tell(report: mqstore.RepairReport, out: Output) -> None:
+def _tell(report: mqstore.RepairReport, out: Output, path: str) -> None:
     if out.as_json:
         names = ("ok", "dry_run", "path", "backup", "lost")
         changes = [{"action": change.action, "file": change.file, "message": change.message} for change in report.changes]
-        more = {"refusal": _refusal(report), "changes": changes, "left": _left(report)}
+        more = {"refusal": _refusal(report), "changes": changes, "left": _left(report), "do_next": _do_next(report, path)}
         out.object({name: getattr(report, name) for name in names} | more)
     else:
         _print(report, out)
+        is_proposal = report.dry_run and report.changes
+        if not is_proposal and (line := _next_line(report, path)) is not None:
+            out.line(visible(line))
     if not report.ok or (report.dry_run and report.changes):
         raise click.exceptions.Exit(FINDINGS)
 
@@ -81,6 +87,21 @@ def _print(report: mqstore.RepairReport, out: Output) -> None:
         out.line(f"{'repaired' if report.ok else 'repaired, but something is wrong still'}: {visible(report.path)}")
         if report.remedy == "skip":
             out.line('messages were lost: to read the others, give export and copy --skip-damaged, and programs errors="skip"')
+
+
+def _swap(report: mqstore.RepairReport, path: str) -> str | None:
+    """Returns the command that puts a copy without errors and warnings in the place of the store; None if none was made."""
+    is_copy = not report.dry_run and not Path(report.path).samefile(path)
+    return swap(path, report.path) if report.ok and is_copy else None
+
+
+def _do_next(report: mqstore.RepairReport, path: str) -> str | None:
+    return _swap(report, path) or do_next(_findings(report))
+
+
+def _next_line(report: mqstore.RepairReport, path: str) -> str | None:
+    swapping = _swap(report, path)
+    return next_line(_findings(report)) if swapping is None else f"do next{BEFORE_START}: {swapping}"
 
 
 def _refusal(report: mqstore.RepairReport) -> str | None:

@@ -117,7 +117,7 @@ def findings_section(
         "set right by the next open. A note needs nothing."
     )
     if (line := next_line(findings)) is not None:
-        text += f" D{line[1:]}"
+        text += f" {line[0].upper()}{line[1:]}"
     rows = [
         [
             finding["severity"],

@@ -201,7 +201,6 @@ def test_a_damaged_log_is_refused_in_the_words_of_the_command_line(
 def test_a_refused_rebuild_names_the_repair_that_is_not_refused(damaged: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
     ran = run("rebuild", damaged, "--yes")
     assert ran.code == 3
-    # Doctor does not read the bodies: it may advise this very rebuild.
     assert "see mqstore doctor" not in ran.err
     assert ran.err.endswith(f"; mqstore repair {damaged} --into NEW --yes keeps what is whole, in a copy\n")
     assert run("repair", damaged, "--into", tmp_path / "new", "--yes").code == 0

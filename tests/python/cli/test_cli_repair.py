@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import printed
 
 import mqstore
 
@@ -80,7 +81,7 @@ def test_repair_that_loses_messages_ends_with_how_to_read_the_others(
     assert "--skip-damaged" not in run(*export, "--skip-damaged").err
 
 
-def test_doctor_names_the_command_that_finds_a_damaged_body(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+def test_doctor_finds_a_damaged_body_unless_it_is_to_be_quick(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
     store = copied("491_multifile")
     with mqstore.open(store) as opened:
         message = opened.message_at(0)
@@ -88,9 +89,37 @@ def test_doctor_names_the_command_that_finds_a_damaged_body(copied: Callable[[st
     record = first.read_bytes()
     at = record.index(message.body)
     first.write_bytes(record[:at] + b"?" + record[at + 1 :])
-    assert (run("verify", store).code, run("doctor", store).code) == (1, 0)
+    found = run("doctor", store)
+    step = f"mqstore repair {store} --into {store}.repaired --yes"
+    assert (found.code, found.out.splitlines()[-1]) == (1, f"do next, before a broker or another writer starts: {step}")
+    quick = run("doctor", store, "--quick")
     got = f"nothing is wrong in what was read; bodies are not checked: mqstore verify {store}\n"
-    assert run("doctor", store).out.endswith(got)
+    assert (quick.code, quick.out.endswith(got)) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["my store", "."])
+def test_the_last_line_of_a_repair_puts_the_copy_in_place(
+    name: str, store: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
+) -> None:
+    monkeypatch.chdir(store.parent if name == "my store" else store)
+    new = store.with_name("new store")
+    done = run("repair", name, "--into", new, "--yes")
+    when, step = re.fullmatch("do next(.*?): (.*)", done.out.splitlines()[-1]).groups()
+    assert (done.code, when) == (0, ", before a broker or another writer starts")
+    printed(step, Path.cwd())
+    assert not new.exists()
+    assert run("verify", store).code == 0
+    assert run("verify", store.with_name("my store.damaged")).code == 1
+
+
+def test_a_repair_that_leaves_an_error_ends_with_its_fix(copied: Callable[[str], Path], run: Callable[..., Any]) -> None:
+    store = copied("491_multifile")
+    os.truncate(sorted((store / "commitlog").iterdir())[1], 1000)
+    (store / "commitlog" / "x").touch()
+    step = f"put back the part of the log that is missing; if it is lost: mqstore repair {store} --into {store}.repaired --yes"
+    done = run("repair", store, "--yes")
+    assert (done.code, done.out.splitlines()[-1]) == (1, f"do next, before a broker or another writer starts: {step}")
+    assert json.loads(run("repair", store, "--yes", "--json").out)["do_next"] == step
 
 
 def test_what_verify_names_as_the_fix_is_a_command_that_fixes_it(store: Path, run: Callable[..., Any]) -> None:
