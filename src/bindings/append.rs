@@ -47,7 +47,7 @@ pub(super) fn one(
     durable: Option<bool>,
 ) -> PyResult<append_result::AppendResult> {
     let store = handle.writer()?;
-    let appended = append(py, handle, store.appender(durable), message);
+    let appended = append(py, handle, store.appender(durable).of_producer(), message);
     told(py, handle, &store, appended).map(append_result::AppendResult)
 }
 
@@ -89,7 +89,7 @@ pub(super) fn nowait<'py>(
         None
     };
     let store = handle.writer()?;
-    let appended = append(py, handle, store.appender(durable).without_waiting(), message);
+    let appended = append(py, handle, store.appender(durable).of_producer().without_waiting(), message);
     let result = told(py, handle, &store, appended)?;
     let offset = result.appended.physical_offset;
     let result = append_result::AppendResult(result);
@@ -141,7 +141,10 @@ pub(super) fn batch(
 /// Checks the rows of a table as [`batch`] does before the first byte, and appends none.
 pub(super) fn check(py: Python<'_>, handle: &Arc<Handle>, rows: &Bound<'_, PyAny>, defaults: &Defaults<'_>) -> PyResult<()> {
     let (table, store) = (import_table(rows)?, handle.writer()?);
-    let checked = handle.detach(py, || store.check_all(&mut arrow::Rows::of(&table)?.messages(defaults)?));
+    let checked = handle.detach(py, || {
+        let appender = store.appender(None).of_producer();
+        appender.check_all(&mut arrow::Rows::of(&table)?.messages(defaults)?)
+    });
     checked.map_err(|error| of_append(py, error))
 }
 
@@ -162,6 +165,7 @@ pub(super) fn producer_batch(
     let appended = handle.detach(py, || {
         store
             .appender(durable)
+            .of_producer()
             .append_producer_batch(common, Some(&of_batch), &mut done)
     });
     let outcome = appended.map_err(|error| of_append(py, error));
@@ -202,7 +206,7 @@ fn append_all(
     how: BatchOptions,
     done: &mut Vec<store::AppendResult>,
 ) -> Result<()> {
-    let appender = store.appender(how.durable);
+    let appender = store.appender(how.durable).of_producer();
     if how.together {
         return appender.append_together(messages, done);
     }

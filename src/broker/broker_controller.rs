@@ -7,6 +7,8 @@ use std::time::Instant;
 use super::consumer::Consumer;
 use super::consumer_group::{Start, Subscription};
 use super::consumer_groups::{ConsumerGroups, GroupKeeper};
+use super::subscription_group::SubscriptionGroups;
+use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
 use crate::services::{Next, Stepped, spawn, step};
 use crate::store::MessageStore;
@@ -16,6 +18,8 @@ use crate::watermark::Watermark;
 /// A broker's work on a store that is open for writing. Close it before the store.
 #[derive(Debug)]
 pub struct BrokerController {
+    topics: Arc<TopicConfigs>,
+    settings: Arc<SubscriptionGroups>,
     groups: Arc<ConsumerGroups>,
     /// Poisoned at the close, which ends the services.
     open: Arc<Watermark>,
@@ -28,7 +32,7 @@ pub struct BrokerController {
 /// A service of a [`BrokerController`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BrokerService {
-    /// Persists the progress of groups, and gives back what consumers have held for too long.
+    /// Persists the progress of groups and the topics, and gives back what consumers have held for too long.
     Keep,
 }
 
@@ -51,10 +55,14 @@ impl BrokerController {
 
     /// Same as [`BrokerController::new`], without threads: only [`BrokerController::step`] runs services.
     pub fn new_stepped(store: &Arc<MessageStore>) -> Self {
-        let groups = Arc::new(ConsumerGroups::new(store));
+        let topics = Arc::new(TopicConfigs::load(store));
+        let settings = Arc::new(SubscriptionGroups::load(store));
+        let groups = Arc::new(ConsumerGroups::new(store, settings.clone()));
         let open = Arc::new(Watermark::new(0));
-        let keeper = GroupKeeper::new(groups.clone(), open.clone());
+        let keeper = GroupKeeper::new(groups.clone(), topics.clone(), open.clone());
         Self {
+            topics,
+            settings,
             groups,
             open,
             keeper: Arc::new(Mutex::new(keeper)),
@@ -63,11 +71,21 @@ impl BrokerController {
         }
     }
 
+    /// Returns the topics and their settings.
+    pub fn topics(&self) -> &TopicConfigs {
+        &self.topics
+    }
+
+    /// Returns the settings of the consumer groups.
+    pub fn subscription_groups(&self) -> &SubscriptionGroups {
+        &self.settings
+    }
+
     /// Returns a new consumer of the group; without a group it reads every message and keeps no progress.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Invalid`] if consumers of the group have another subscription; the damage of
-    /// `consumerOffset.json`; [`Error::Io`] if a thread cannot be started.
+    /// [`Error::Closed`]; [`Error::Invalid`] for a name that no broker takes, and if consumers of the group have another
+    /// subscription; the damage of `consumerOffset.json` and `subscriptionGroup.json`; [`Error::Io`] if a thread cannot be started.
     pub fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
         let mut threads = lock(&self.threads);
         if let Some(cause) = self.open.poisoned() {
@@ -91,7 +109,7 @@ impl BrokerController {
         }
     }
 
-    /// Ends the services, and persists the progress of all groups. A second call does nothing.
+    /// Ends the services, and persists the progress of all groups and the topics. A second call does nothing.
     ///
     /// # Errors
     /// What could not be persisted.
@@ -101,6 +119,7 @@ impl BrokerController {
             // A service that panicked has reported it.
             let _ = thread.join();
         }
-        self.groups.persist()
+        let persisted = self.groups.persist();
+        persisted.and(self.topics.persist())
     }
 }

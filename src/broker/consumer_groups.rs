@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use super::consumer::Consumer;
 use super::consumer_group::{ConsumerGroup, Start, Subscription};
 use super::consumer_offset::ConsumerOffsets;
+use super::subscription_group::SubscriptionGroups;
+use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
 use crate::services::{Next, Stepped};
 use crate::store::MessageStore;
@@ -17,13 +19,11 @@ use crate::watermark::Watermark;
 /// The interval at which progress is persisted: RocketMQ's `flushConsumerOffsetInterval`.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The longest name of a group: the name of its retry topic, `%RETRY%` and the group, has at most 127 bytes.
-const MAX_GROUP_NAME: usize = 120;
-
 /// The consumer groups of a store.
 #[derive(Debug)]
 pub(super) struct ConsumerGroups {
     store: Arc<MessageStore>,
+    settings: Arc<SubscriptionGroups>,
     offsets: Arc<ConsumerOffsets>,
     /// By name. A group stays after its last consumer has left, with what is in flight.
     groups: Mutex<BTreeMap<String, Arc<ConsumerGroup>>>,
@@ -31,9 +31,10 @@ pub(super) struct ConsumerGroups {
 }
 
 impl ConsumerGroups {
-    pub(super) fn new(store: &Arc<MessageStore>) -> Self {
+    pub(super) fn new(store: &Arc<MessageStore>, settings: Arc<SubscriptionGroups>) -> Self {
         Self {
             store: store.clone(),
+            settings,
             offsets: Arc::new(ConsumerOffsets::load(store)),
             groups: Mutex::default(),
             next_member: AtomicU64::new(0),
@@ -43,10 +44,10 @@ impl ConsumerGroups {
     /// Returns a new consumer of the group; without a group it reads every message and keeps no progress.
     ///
     /// # Errors
-    /// Those of [`Consumer::join`].
+    /// Those of [`SubscriptionGroups::ensure`] and [`Consumer::join`].
     pub(super) fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
         if let Some(name) = group {
-            expect_group_name(name)?;
+            self.settings.ensure(name)?;
         }
         let make = |name| Arc::new(ConsumerGroup::new(name, self.store.clone(), self.offsets.clone()));
         let joined = match group {
@@ -79,30 +80,24 @@ impl ConsumerGroups {
     }
 }
 
-/// Refuses a name that no broker accepts.
-fn expect_group_name(name: &str) -> Result<()> {
-    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"%|_-".contains(&byte);
-    if (1..=MAX_GROUP_NAME).contains(&name.len()) && name.bytes().all(is_known) {
-        return Ok(());
-    }
-    Err(Error::Invalid {
-        what: format!("group is {name:?}: a name has 1 to {MAX_GROUP_NAME} letters, digits, '%', '|', '_' and '-'"),
-    })
-}
-
-/// The service that persists the progress of groups, and gives back what consumers have held for too long.
+/// The service that persists the progress of groups and the topics, and gives back what consumers have held for too long.
 #[derive(Debug)]
 pub(super) struct GroupKeeper {
     groups: Arc<ConsumerGroups>,
+    topics: Arc<TopicConfigs>,
     /// Poisoned at the close of the store.
     open: Arc<Watermark>,
     next: Option<Instant>,
 }
 
 impl GroupKeeper {
-    pub(super) fn new(groups: Arc<ConsumerGroups>, open: Arc<Watermark>) -> Self {
-        let next = None;
-        Self { groups, open, next }
+    pub(super) fn new(groups: Arc<ConsumerGroups>, topics: Arc<TopicConfigs>, open: Arc<Watermark>) -> Self {
+        Self {
+            groups,
+            topics,
+            open,
+            next: None,
+        }
     }
 }
 
@@ -114,6 +109,7 @@ impl Stepped for GroupKeeper {
         if now >= due {
             self.groups.give_back_expired(now);
             let _ = self.groups.persist();
+            let _ = self.topics.persist();
             self.next = Some(now + KEEP_INTERVAL);
         }
         Ok(Next::Idle { until: self.next })

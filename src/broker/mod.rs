@@ -2,6 +2,10 @@
 
 /// A settings file of a broker, kept in memory and replaced as a whole.
 mod settings_file;
+/// The topics, their queues and permissions.
+mod topic_config;
+/// The settings of consumer groups.
+mod subscription_group;
 /// The progress of consumer groups.
 mod consumer_offset;
 /// The messages of a queue that a group has handed out and not settled.
@@ -22,3 +26,4 @@ mod broker_controller;
 pub use broker_controller::{BrokerController, BrokerService};
 pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
+pub use topic_config::TopicSettings;

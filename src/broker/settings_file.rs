@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::format::{BrokerFile, CONFIG_DIR, decode_settings};
+use crate::format::{BrokerFile, CONFIG_DIR, Malformed, decode_settings};
 use crate::log::load_broker_settings;
 use crate::storage::{Env, Step, replace_file};
 
@@ -31,7 +31,18 @@ pub(super) struct SettingsFile {
 impl SettingsFile {
     /// Reads the file, or its previous version (`.bak`) as a broker does. A missing file has no fields.
     pub(super) fn load(env: &Arc<dyn Env>, root: &Path, file: BrokerFile) -> Self {
-        let loaded = load_broker_settings(env.as_ref(), root, file, decode_settings);
+        Self::load_checked(env, root, file, |_| Ok(()))
+    }
+
+    /// Reads the file as [`SettingsFile::load`] does. A version that does not pass `check` counts as damaged.
+    pub(super) fn load_checked(
+        env: &Arc<dyn Env>,
+        root: &Path,
+        file: BrokerFile,
+        check: impl Fn(&[u8]) -> std::result::Result<(), Malformed>,
+    ) -> Self {
+        let decode = |json: &[u8]| check(json).and_then(|()| decode_settings(json));
+        let loaded = load_broker_settings(env.as_ref(), root, file, decode);
         let fields = loaded.map(|settings| settings.map(|settings| settings.content));
         Self {
             env: env.clone(),
@@ -60,6 +71,25 @@ impl SettingsFile {
         table
             .as_object_mut()
             .ok_or_else(|| Error::corrupt(path, 0, format!("{name} is not an object")))
+    }
+
+    /// Returns the error of a field that is malformed.
+    pub(super) fn damage(&self, malformed: &Malformed) -> Error {
+        Error::corrupt(&self.path, malformed.at as u64, malformed.reason.to_string())
+    }
+
+    /// Counts a change in the version of the file (`dataVersion`), and replaces the file durably.
+    ///
+    /// # Errors
+    /// As [`SettingsFile::persist`].
+    pub(super) fn persist_change(&mut self) -> Result<()> {
+        let now = self.env.now_ms();
+        let version = self.table("dataVersion")?;
+        let counter = version.get("counter").and_then(Value::as_i64).unwrap_or(0);
+        version.insert("counter".to_owned(), Value::from(counter.saturating_add(1)));
+        version.insert("timestamp".to_owned(), Value::from(now));
+        version.entry("stateVersion").or_insert(Value::from(0));
+        self.persist()
     }
 
     /// Replaces the file durably. The version that this open found is kept as the previous one first, once.

@@ -134,11 +134,16 @@ pub(super) fn look_at_settings(
         // The file may be out of date.
         return Ok(());
     }
-    let known: BTreeSet<String> = match reader.topic_configs() {
-        Ok(configs) => configs.content.into_iter().map(|config| config.topic).collect(),
+    let configs = match reader.topic_configs() {
+        Ok(configs) => configs.content,
         Err(Error::NotFound { .. } | Error::Corrupt { .. } | Error::Unsupported { .. }) => return Ok(()),
         Err(error) => return Err(error),
     };
+    // A writer of ours adds the topics of its messages when it is closed, so that a topic without an entry may be new.
+    if context.writer != Writer::Closed && configs.iter().any(|config| config.grows) {
+        return Ok(());
+    }
+    let known: BTreeSet<String> = configs.into_iter().map(|config| config.topic).collect();
     // A broker keeps no settings of light queues.
     let has_none = |topic: &String| !known.contains(topic) && !is_light_queue(topic);
     for topic in queues.topics().into_iter().filter(has_none) {

@@ -72,6 +72,33 @@ pub struct TopicConfig {
     pub order: Option<bool>,
     /// Further attributes, such as `message.type`; 5.x and later.
     pub attributes: Option<Vec<(String, String)>>,
+    /// Set in an entry of this crate that grows with its topic: see [`TopicConfig::GROWS`].
+    pub grows: bool,
+}
+
+impl TopicConfig {
+    /// The field of an entry that grows with its topic. A broker ignores the field, and drops it with its next change of the file: then
+    /// the entry is the broker's.
+    pub const GROWS: &str = "mqstoreGrows";
+}
+
+/// The configuration of a consumer group in a broker. A field that the file does not have is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SubscriptionGroupConfig {
+    /// Its name.
+    pub group: String,
+    /// False if the group must not consume.
+    pub consume_enable: Option<bool>,
+    /// Set if each consumer of the group may get all messages.
+    pub consume_broadcast_enable: Option<bool>,
+    /// Set if the group consumes each queue in its order; 5.x and later.
+    pub consume_message_orderly: Option<bool>,
+    /// The number of queues of the group's retry topic.
+    pub retry_queue_nums: Option<i32>,
+    /// The number of retries after which a message is a dead letter.
+    pub retry_max_times: Option<i32>,
+    /// The time after which a message that was delivered is delivered again, in minutes; 5.x and later.
+    pub consume_timeout_minute: Option<i32>,
 }
 
 /// Decodes `consumerOffset.json`, or `lmqConsumerOffset.json`, which has a second table. The result ascends.
@@ -128,48 +155,118 @@ pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> 
 pub fn decode_topic_configs(json: &[u8]) -> Result<Vec<TopicConfig>, Malformed> {
     let fields = decode_settings(json)?;
     let topics = table(&fields, "topicConfigTable")?.into_iter().flatten();
-    let mut configs: Vec<_> = topics.map(topic_config).collect::<Result<_, _>>()?;
+    let configs = topics.map(|(topic, config)| decode_topic_config(topic, config));
+    let mut configs: Vec<_> = configs.collect::<Result<_, _>>()?;
     configs.sort();
     Ok(configs)
 }
 
-fn topic_config((topic, config): (&String, &Value)) -> Result<TopicConfig, Malformed> {
-    let of_topic = |name: &str| format!("topicConfigTable, {topic:?}, {name}");
-    let fields = as_table(config, || format!("topicConfigTable, {topic:?}"))?;
-    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
-    let number = |name: &str| given(name).map(|value| whole(value, || of_topic(name))).transpose();
-    let attributes = given("attributes").map(|attributes| {
-        let attributes = as_table(attributes, || of_topic("attributes"))?.iter();
-        let text = |(name, value): (&String, &Value)| Ok((name.clone(), text(value, || of_topic("attributes"))?));
+/// Decodes the entry of one topic in `topics.json`.
+///
+/// # Errors
+/// [`Malformed`] for a value of another type.
+pub fn decode_topic_config(topic: &str, entry: &Value) -> Result<TopicConfig, Malformed> {
+    let entry = Entry::of("topicConfigTable", topic, entry)?;
+    let attributes = entry.given("attributes").map(|attributes| {
+        let path = || entry.path("attributes");
+        let attributes = as_table(attributes, path)?.iter();
+        let text = |(name, value): (&String, &Value)| Ok((name.clone(), text(value, path)?));
         attributes.map(text).collect::<Result<_, Malformed>>()
     });
-    let order = given("order").map(|order| {
-        let order = order.as_bool();
-        order.ok_or_else(|| Malformed::new(0, format!("{} is not true or false", of_topic("order"))))
-    });
+    let filter_type = entry.given("topicFilterType");
     Ok(TopicConfig {
-        topic: topic.clone(),
-        read_queue_nums: number("readQueueNums")?,
-        write_queue_nums: number("writeQueueNums")?,
-        perm: number("perm")?,
-        topic_filter_type: given("topicFilterType")
-            .map(|value| text(value, || of_topic("topicFilterType")))
+        topic: topic.to_owned(),
+        read_queue_nums: entry.number("readQueueNums")?,
+        write_queue_nums: entry.number("writeQueueNums")?,
+        perm: entry.number("perm")?,
+        topic_filter_type: filter_type
+            .map(|value| text(value, || entry.path("topicFilterType")))
             .transpose()?,
-        topic_sys_flag: number("topicSysFlag")?,
-        order: order.transpose()?,
+        topic_sys_flag: entry.number("topicSysFlag")?,
+        order: entry.flag("order")?,
         attributes: attributes.transpose()?,
+        grows: entry.flag(TopicConfig::GROWS)?.unwrap_or(false),
     })
+}
+
+/// Decodes `subscriptionGroup.json`. The result ascends by name.
+///
+/// # Errors
+/// [`Malformed`] for bytes that are not such a file.
+pub fn decode_subscription_groups(json: &[u8]) -> Result<Vec<SubscriptionGroupConfig>, Malformed> {
+    let fields = decode_settings(json)?;
+    let groups = table(&fields, "subscriptionGroupTable")?.into_iter().flatten();
+    let configs = groups.map(|(group, config)| decode_subscription_group(group, config));
+    let mut configs: Vec<_> = configs.collect::<Result<_, _>>()?;
+    configs.sort();
+    Ok(configs)
+}
+
+/// Decodes the entry of one group in `subscriptionGroup.json`.
+///
+/// # Errors
+/// [`Malformed`] for a value of another type.
+pub fn decode_subscription_group(group: &str, entry: &Value) -> Result<SubscriptionGroupConfig, Malformed> {
+    let entry = Entry::of("subscriptionGroupTable", group, entry)?;
+    Ok(SubscriptionGroupConfig {
+        group: group.to_owned(),
+        consume_enable: entry.flag("consumeEnable")?,
+        consume_broadcast_enable: entry.flag("consumeBroadcastEnable")?,
+        consume_message_orderly: entry.flag("consumeMessageOrderly")?,
+        retry_queue_nums: entry.number("retryQueueNums")?,
+        retry_max_times: entry.number("retryMaxTimes")?,
+        consume_timeout_minute: entry.number("consumeTimeoutMinute")?,
+    })
+}
+
+/// An entry of a table of settings, with its place for error messages. A field that is null counts as missing.
+struct Entry<'a> {
+    table: &'a str,
+    name: &'a str,
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Entry<'a> {
+    fn of(table: &'a str, name: &'a str, entry: &'a Value) -> Result<Self, Malformed> {
+        let fields = as_table(entry, || format!("{table}, {name:?}"))?;
+        Ok(Self { table, name, fields })
+    }
+
+    fn path(&self, field: &str) -> String {
+        format!("{}, {:?}, {field}", self.table, self.name)
+    }
+
+    fn given(&self, field: &str) -> Option<&'a Value> {
+        self.fields.get(field).filter(|value| !value.is_null())
+    }
+
+    fn number(&self, field: &str) -> Result<Option<i32>, Malformed> {
+        let value = self.given(field);
+        value.map(|value| whole(value, || self.path(field))).transpose()
+    }
+
+    fn flag(&self, field: &str) -> Result<Option<bool>, Malformed> {
+        let flag = |value: &Value| {
+            let flag = value.as_bool();
+            flag.ok_or_else(|| Malformed::new(0, format!("{} is not true or false", self.path(field))))
+        };
+        self.given(field).map(flag).transpose()
+    }
 }
 
 /// Decodes any settings file: its fields.
 ///
 /// # Errors
-/// [`Malformed`] for bytes that are not a JSON object.
+/// [`Malformed`] for bytes that are not a JSON object, and for a `dataVersion` that is not one.
 pub fn decode_settings(json: &[u8]) -> Result<Map<String, Value>, Malformed> {
-    match parse(json)? {
-        Value::Object(fields) => Ok(fields),
-        other => Err(Malformed::new(0, format!("the file is {}, not an object", shown(&other)))),
+    let fields = match parse(json)? {
+        Value::Object(fields) => fields,
+        other => return Err(Malformed::new(0, format!("the file is {}, not an object", shown(&other)))),
+    };
+    if let Some(version) = fields.get("dataVersion") {
+        as_table(version, || "dataVersion".to_owned())?;
     }
+    Ok(fields)
 }
 
 /// Returns the table of this name. A broker with nothing to store may write no field at all.

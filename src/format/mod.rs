@@ -25,6 +25,8 @@ mod record_layout;
 mod crc;
 /// A message to be encoded.
 mod message;
+/// The type of the messages of a topic.
+mod message_type;
 /// A view of a record in its buffer.
 mod message_view;
 /// The form of our records that reveals a lost sector.
@@ -74,8 +76,9 @@ mod topic_name;
 
 pub use body::{MAX_DECODED_BODY, decode_body};
 pub use broker_config::{
-    ConsumerOffset, DelayOffset, TOPIC_GROUP_SEPARATOR, TopicConfig, decode_consumer_offsets, decode_delay_offsets,
-    decode_settings, decode_topic_configs, is_light_queue,
+    ConsumerOffset, DelayOffset, SubscriptionGroupConfig, TOPIC_GROUP_SEPARATOR, TopicConfig, decode_consumer_offsets,
+    decode_delay_offsets, decode_settings, decode_subscription_group, decode_subscription_groups, decode_topic_config,
+    decode_topic_configs, is_light_queue,
 };
 pub use broker_json::check_settings;
 pub use bytes::is_zero;
@@ -99,6 +102,7 @@ pub use lock_file::{LOCK_FILE_SIZE, encode_lock_file, own_from};
 pub use malformed::Malformed;
 pub use message::{EncodedMessage, Message};
 pub use message_id::MessageId;
+pub use message_type::MessageType;
 pub use message_view::MessageView;
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, Properties, StoreOrders, encode_properties, end_properties, pairs_of, property};
@@ -114,12 +118,12 @@ pub use store_layout::{
     ABORT_FILE, BACKUP_PREFIX, BATCH_CONSUME_QUEUE_DIR, BrokerFile, CHECKPOINT_FILE, COMMIT_LOG_DIR, COMPACTION_LOG_DIR,
     CONFIG_DIR, CONSUME_QUEUE_DIR, CONSUMER_OFFSET_FILE, DELAY_OFFSET_FILE, FLUSHED_MARK_FILE, GEOMETRY_FILE, INDEX_DIR,
     LMQ_CONSUMER_OFFSET_FILE, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, ROCKSDB_STORE_DIR,
-    TIMER_LOG_DIR, TOPICS_FILE, UNFINISHED_PREFIX,
+    SUBSCRIPTION_GROUP_FILE, TIMER_LOG_DIR, TOPICS_FILE, UNFINISHED_PREFIX,
 };
 pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,
     STORE_HOST_V6, TRANSACTION_MASK, Transaction, compression, transaction,
 };
-pub use topic_name::validate_topic;
+pub use topic_name::{is_system_topic, validate_broker_group, validate_broker_topic, validate_topic};
 pub use torn_record::{MAX_NUL_RUN, has_lost_bytes, longest_nul_run};
 pub use unique_key::{UniqueKey, ms_of_month};

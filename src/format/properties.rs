@@ -29,6 +29,14 @@ pub mod property {
     pub const TRAN_MSG: &str = "TRAN_MSG";
     /// The producer group of a half message.
     pub const PGROUP: &str = "PGROUP";
+    /// The sharding key: messages with one key are in one queue, in their order.
+    pub const SHARDING_KEY: &str = "__SHARDINGKEY";
+    /// The time at which a timer message is delivered, in ms.
+    pub const TIMER_DELIVER_MS: &str = "TIMER_DELIVER_MS";
+    /// The delay of a timer message in seconds.
+    pub const TIMER_DELAY_SEC: &str = "TIMER_DELAY_SEC";
+    /// The delay of a timer message in ms.
+    pub const TIMER_DELAY_MS: &str = "TIMER_DELAY_MS";
     /// The broker's cluster name.
     pub const CLUSTER: &str = "CLUSTER";
     /// Messages in an inner batch, in decimal.

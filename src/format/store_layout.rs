@@ -61,6 +61,11 @@ pub const TOPICS_FILE: BrokerFile = BrokerFile {
     name: "topics.json",
     rocksdb_dirs: &["topics", "rdb"],
 };
+/// The consumer groups: how often a message is retried, and further settings.
+pub const SUBSCRIPTION_GROUP_FILE: BrokerFile = BrokerFile {
+    name: "subscriptionGroup.json",
+    rocksdb_dirs: &["subscriptionGroups", "rdb"],
+};
 /// The progress of the delivery of delayed messages.
 pub const DELAY_OFFSET_FILE: BrokerFile = BrokerFile {
     name: "delayOffset.json",

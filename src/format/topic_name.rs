@@ -1,3 +1,4 @@
+use super::delay_level::SCHEDULE_TOPIC;
 use super::malformed::Malformed;
 use super::record_layout::Version;
 
@@ -36,4 +37,54 @@ pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
         )),
         None => Ok(()),
     }
+}
+
+/// The longest name of a topic of a broker.
+const MAX_BROKER_TOPIC_SIZE: usize = 127;
+/// The longest name of a group whose retry topic, `%RETRY%` and the name, is a topic.
+const MAX_BROKER_GROUP_SIZE: usize = MAX_BROKER_TOPIC_SIZE - "%RETRY%".len();
+
+/// Checks that a broker accepts the name of a topic: letters, digits and `%|-_`.
+///
+/// # Errors
+/// [`Malformed`] with the first wrong character.
+pub fn validate_broker_topic(topic: &str) -> Result<(), Malformed> {
+    validate_broker_name("topic", topic, MAX_BROKER_TOPIC_SIZE)
+}
+
+/// Checks that a broker accepts the name of a consumer group: letters, digits and `%|-_`.
+///
+/// # Errors
+/// [`Malformed`] with the first wrong character.
+pub fn validate_broker_group(group: &str) -> Result<(), Malformed> {
+    validate_broker_name("group", group, MAX_BROKER_GROUP_SIZE)
+}
+
+fn validate_broker_name(what: &str, name: &str, max: usize) -> Result<(), Malformed> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '%' | '|' | '-' | '_');
+    if let Some((at, c)) = name.char_indices().find(|(_, c)| !is_allowed(*c)) {
+        let reason = format!("{c:?} in {what} {name:?}: a broker accepts letters and digits of ASCII and %|-_");
+        return Err(Malformed::new(at, reason));
+    }
+    if name.is_empty() || name.len() > max {
+        let reason = format!("a {what} of {} bytes: a broker accepts 1 to {max}", name.len());
+        return Err(Malformed::new(0, reason));
+    }
+    Ok(())
+}
+
+/// Returns true for a topic that a broker makes for itself, and that no user may create.
+pub fn is_system_topic(topic: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        "OFFSET_MOVED_EVENT",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "SELF_TEST_TOPIC",
+        "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    ];
+    NAMES.contains(&topic) || topic.starts_with("rmq_sys_")
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::{
     BrokerFile, CONFIG_DIR, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, DelayOffset, LMQ_CONSUMER_OFFSET_FILE,
-    Malformed, TOPIC_GROUP_SEPARATOR, TOPICS_FILE, TopicConfig, decode_consumer_offsets, decode_delay_offsets,
-    decode_topic_configs,
+    Malformed, SUBSCRIPTION_GROUP_FILE, SubscriptionGroupConfig, TOPIC_GROUP_SEPARATOR, TOPICS_FILE, TopicConfig,
+    decode_consumer_offsets, decode_delay_offsets, decode_subscription_groups, decode_topic_configs,
 };
 use crate::log::{BrokerSettings, load_broker_settings};
 use crate::read::message_reader::MessageReader;
@@ -134,6 +134,14 @@ impl MessageReader {
     /// As [`MessageReader::consumer_offsets`].
     pub fn topic_configs(&self) -> Result<BrokerSettings<Vec<TopicConfig>>> {
         self.settings(TOPICS_FILE, decode_topic_configs)
+    }
+
+    /// Returns the consumer groups as the broker is configured; ascending.
+    ///
+    /// # Errors
+    /// As [`MessageReader::consumer_offsets`].
+    pub fn subscription_groups(&self) -> Result<BrokerSettings<Vec<SubscriptionGroupConfig>>> {
+        self.settings(SUBSCRIPTION_GROUP_FILE, decode_subscription_groups)
     }
 
     /// Returns the progress of the delivery of delayed messages, by level; ascending.

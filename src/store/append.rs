@@ -53,6 +53,8 @@ pub struct Appender<'s> {
     only_asks: bool,
     /// See [`Appender::keeping_store_times`].
     keeps_store_times: bool,
+    /// See [`Appender::of_producer`].
+    is_producer: bool,
 }
 
 impl MessageStore {
@@ -65,6 +67,7 @@ impl MessageStore {
             durable,
             only_asks: false,
             keeps_store_times: false,
+            is_producer: false,
         }
     }
 
@@ -82,18 +85,6 @@ impl MessageStore {
     fn expect_not_busy(&self) -> Result<()> {
         self.log.expect_not_busy(self.config().os_page_cache_busy_time_out_mills)
     }
-
-    /// The checks of [`Appender::append_all`], without the append.
-    ///
-    /// # Errors
-    /// [`Error::IllegalMessage`] naming the position; those of [`interrupt::check`].
-    pub fn check_all(&self, messages: &mut [Incoming<'_>]) -> Result<()> {
-        for (row, message) in messages.iter_mut().enumerate() {
-            interrupt::check()?;
-            self.checker.check_incoming(message).map_err(|error| error.at_row(row))?;
-        }
-        Ok(())
-    }
 }
 
 impl<'s> Appender<'s> {
@@ -103,6 +94,15 @@ impl<'s> Appender<'s> {
     #[must_use]
     pub fn without_waiting(self) -> Self {
         Self { only_asks: true, ..self }
+    }
+
+    /// Returns an appender that also refuses what the settings of a topic forbid its producers: [`MessageStore::topics`].
+    #[must_use]
+    pub fn of_producer(self) -> Self {
+        Self {
+            is_producer: true,
+            ..self
+        }
     }
 
     /// Returns an appender whose [`Appender::append_all`] keeps stated store times, in a log whose times do not fall: a time
@@ -128,6 +128,7 @@ impl<'s> Appender<'s> {
     /// # Errors
     /// [`Error::IllegalMessage`].
     pub fn checked<'m, 'a>(self, message: &'m mut Message<'a>) -> Result<Checked<'s, 'm, 'a>> {
+        self.expect_allowed(message, true)?;
         self.store.checker.check(message, true)?;
         Ok(Checked {
             appender: self,
@@ -143,7 +144,7 @@ impl<'s> Appender<'s> {
     /// As [`Appender::append`]; an illegal message names its position, and then nothing was stored.
     pub fn append_all<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
         let mut messages = incoming(messages);
-        self.store.check_all(&mut messages)?;
+        self.check_all(&mut messages)?;
         self.store.expect_not_busy()?;
         let (first, waits) = (done.len(), self.waits_for(messages.iter().map(Incoming::message)));
         let (mut waiting, mut bodies) = (messages.as_slice(), Vec::new());
@@ -170,7 +171,7 @@ impl<'s> Appender<'s> {
     /// As [`Appender::append_all`]; [`Error::IllegalMessage`] where they do not fit into one segment.
     pub fn append_together<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
         let mut messages = incoming(messages);
-        self.store.check_all(&mut messages)?;
+        self.check_all(&mut messages)?;
         if messages.is_empty() {
             return Ok(());
         }
@@ -188,7 +189,11 @@ impl<'s> Appender<'s> {
         batch_properties: Option<&[u8]>,
         done: &mut Vec<AppendResult>,
     ) -> Result<()> {
-        self.append_checked(&incoming(self.store.checker.check_batch(common, batch_properties)?), done)
+        let messages = self.store.checker.check_batch(common, batch_properties)?;
+        for (row, message) in messages.iter().enumerate() {
+            self.expect_allowed(message, true).map_err(|error| error.at_row(row))?;
+        }
+        self.append_checked(&incoming(messages), done)
     }
 
     fn append_checked(self, messages: &[Incoming<'_>], done: &mut Vec<AppendResult>) -> Result<()> {
@@ -202,12 +207,34 @@ impl<'s> Appender<'s> {
         self.acknowledge_all(done.get_mut(first..).unwrap_or_default(), waits)
     }
 
+    /// The checks of [`Appender::append_all`], without the append.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`] naming the position; those of [`interrupt::check`].
+    pub fn check_all(self, messages: &mut [Incoming<'_>]) -> Result<()> {
+        for (row, message) in messages.iter_mut().enumerate() {
+            interrupt::check()?;
+            self.check(message).map_err(|error| error.at_row(row))?;
+        }
+        Ok(())
+    }
+
     /// Checks a message as it is checked before it is appended.
     ///
     /// # Errors
     /// [`Error::IllegalMessage`].
     pub(super) fn check(self, message: &mut Incoming<'_>) -> Result<()> {
+        self.expect_allowed(message.message(), matches!(message, Incoming::Sent(_)))?;
         self.store.checker.check_incoming(message)
+    }
+
+    #[inline]
+    fn expect_allowed(self, message: &Message<'_>, is_sent: bool) -> Result<()> {
+        if self.is_producer {
+            self.store.topics.expect_allowed(message, is_sent)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns true if the call waits until these messages are durable.

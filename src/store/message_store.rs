@@ -1,5 +1,6 @@
 //! A store opened for writing: one process appends, any number of its threads read.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use crate::storage::{Env, Generation, Lock, LockedEnv, TransientStorePool, guard
 use crate::store::message_checker::MessageChecker;
 use crate::store::opening::find;
 use crate::store::store_directory::{OpenMode, enter};
+use crate::store::topic_table::TopicTable;
 use crate::watermark::{Wait, Watermark};
 
 /// A store opened for writing. Dropping it closes it and hides an error of the close, so call [`MessageStore::close`].
@@ -27,6 +29,7 @@ pub struct MessageStore {
     env: Arc<dyn Env>,
     path: PathBuf,
     pub(super) checker: MessageChecker,
+    pub(super) topics: Arc<TopicTable>,
     reader: Arc<MessageReader>,
     pub(super) log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
@@ -130,6 +133,7 @@ impl MessageStore {
             env: env.clone(),
             path: path.to_owned(),
             checker: MessageChecker::new(&config, log.max_record_size(), recovered.queues.batch_topics())?,
+            topics: Arc::default(),
             barrier,
             flush_wanted,
             services: Services::new(dispatcher, flusher, &log, &config),
@@ -167,6 +171,16 @@ impl MessageStore {
     /// which [`MessageStore::catch_up`] waits.
     pub fn reader(&self) -> &Arc<MessageReader> {
         &self.reader
+    }
+
+    /// The settings of topics that bind producers.
+    pub fn topics(&self) -> &Arc<TopicTable> {
+        &self.topics
+    }
+
+    /// Returns the highest id of the queues of each topic with messages, in ascending order of the topics.
+    pub fn highest_queue_ids(&self) -> BTreeMap<String, i32> {
+        self.log.highest_queue_ids()
     }
 
     /// The options, sizes filled in.

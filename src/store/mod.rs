@@ -1,5 +1,7 @@
 //! The writing process, put together.
 
+/// The settings of topics that bind producers.
+mod topic_table;
 /// The checks of a message before it is appended.
 mod message_checker;
 /// The directory of a store that is opened for writing: its lock, and what must be in it.
@@ -23,4 +25,5 @@ pub use opening::choose_sizes;
 pub(crate) use opening::{find_for_rebuild, find_index_file_without_sizes};
 pub use store_directory::OpenMode;
 pub(crate) use store_directory::{expect_outside, expect_unlocked, misplaced_entries, take_lock};
+pub use topic_table::{QueueChoice, TopicQueues, TopicRule, TopicTable};
 pub use unique_key::new_unique_key;

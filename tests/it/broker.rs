@@ -1,8 +1,12 @@
 //! A broker's work on a store, without a network.
 
 mod consumers;
+mod damaged_settings;
 mod progress;
+mod subscription_groups;
+mod topics;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +16,7 @@ use mqstore::config::StoreConfig;
 use mqstore::read::{OnMissing, StoredMessage};
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::writing::{message, with};
@@ -53,6 +58,35 @@ impl Open {
     fn close(self) {
         self.broker.close().unwrap();
         self.store.close().unwrap();
+    }
+}
+
+/// A store directory, and the files of settings in it.
+struct Settings(TempDir);
+
+impl Settings {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    /// A store that was opened for writing once, with these settings.
+    fn with(name: &str, settings: &str) -> Self {
+        let place = Self::new();
+        place.open().close();
+        fs::write(place.file(name), settings).unwrap();
+        place
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join("config").join(name)
+    }
+
+    fn json(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.file(name)).unwrap()).unwrap()
+    }
+
+    fn open(&self) -> Open {
+        Open::at(self.0.path())
     }
 }
 

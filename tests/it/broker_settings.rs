@@ -143,6 +143,7 @@ fn levels_and_topics_come_in_order_with_what_the_file_says() {
         topic_sys_flag: Some(2),
         order: Some(true),
         attributes: Some(vec![("message.type".to_owned(), "FIFO".to_owned())]),
+        grows: false,
     };
     let bare = TopicConfig {
         topic: "b".to_owned(),

@@ -232,6 +232,14 @@ impl AppendState {
         *next - 1
     }
 
+    /// Returns the highest id of the queues of each topic.
+    pub(super) fn highest_queue_ids(&self) -> impl Iterator<Item = (String, i32)> {
+        let highest = |topic: &TopicState| topic.queues.last_key_value().map(|(id, _)| *id);
+        self.topics
+            .iter()
+            .filter_map(move |(name, topic)| Some((name.clone(), highest(topic)?)))
+    }
+
     /// Returns the counts of each topic that was appended to since the open.
     pub(super) fn put_stats(&self) -> Vec<(String, PutStats)> {
         let appended = self.topics.iter().filter(|(_, topic)| topic.puts.times > 0);

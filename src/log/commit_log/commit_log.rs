@@ -17,6 +17,7 @@
 //!             a write or sync of the log failed
 //! ```
 
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -747,6 +748,11 @@ impl CommitLog {
             segments,
             pool,
         }
+    }
+
+    /// Returns the highest id of the queues of each topic, in ascending order of the topics.
+    pub fn highest_queue_ids(&self) -> BTreeMap<String, i32> {
+        lock(&self.state).highest_queue_ids().collect()
     }
 
     /// Returns the failed write or sync of the log, or of the name of a segment, after which no later byte is made durable.
