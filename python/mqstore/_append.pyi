@@ -47,7 +47,8 @@ class Writer(Store):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         properties: _Properties | None = None,
-        queue_id: int = 0,
+        queue_id: int | Literal["next"] | None = None,
+        sharding_key: str | None = None,
         delay_level: int = 0,
         unique_key: str | None = None,
         born_time: _Time | None = None,
@@ -75,11 +76,13 @@ class Writer(Store):
         or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds
         every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
         `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue_id` is the
-        queue's id, 0 to 65,535. `delay_level` of 1 or more sends the message to that level's queue (a level above the last
-        one counts as the last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a datetime with
-        a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0
-        by default. `sys_flag` is RocketMQ's bit field (a compressed body, a transaction's type); its two address bits
-        follow the hosts.
+        queue's id, 0 to 65,535, by default 0; "next" lets the queues of a created topic take turns. `sharding_key` chooses
+        the queue of a created topic (`create_topic`) instead, as RocketMQ's `SelectMessageQueueByHash` does, so that
+        messages with one key are in one queue, in their order; it is stored (`__SHARDINGKEY`). `delay_level` of 1 or more
+        sends the message to that level's queue (a level above the last one counts as the last), for a broker to deliver;
+        `AppendResult` has its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
+        default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit
+        field (a compressed body, a transaction's type); its two address bits follow the hosts.
 
         Raises `IllegalMessageError` (a `ValueError`), `ClosedError`, `PoisonedError`, `DiskFullError`, `BusyError`: nothing
         was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could
@@ -94,7 +97,8 @@ class Writer(Store):
         tags: str | None = None,
         keys: str | Iterable[str] | None = None,
         properties: _Properties | None = None,
-        queue_id: int = 0,
+        queue_id: int | Literal["next"] | None = None,
+        sharding_key: str | None = None,
         delay_level: int = 0,
         unique_key: str | None = None,
         born_time: _Time | None = None,
@@ -126,7 +130,7 @@ class Writer(Store):
         self,
         rows: Iterable[_Row] | _Table,
         topic: str | None = None,
-        queue_id: int | None = None,
+        queue_id: int | Literal["next"] | None = None,
         *,
         one_segment: bool = False,
         durable: bool | None = None,
@@ -138,12 +142,13 @@ class Writer(Store):
         queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
         `queue_id`; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or
         `Message`s. Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys`
-        (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`, `flag`, `sys_flag`,
-        `reconsume_times`, `prepared_transaction_offset` (integers), `born_time` (timestamp with a timezone, or ms),
-        `born_host`, `store_host` (utf8). A store assigns `queue_offset`, `physical_offset`, `store_size`, `store_time` and
-        `message_id` itself. A column that is null in every row may have any type, and pandas' own labels are passed over.
-        `topic` and `queue_id` are those of rows that name none; a tuple keeps its own. A `Message`, a dict and a row of a
-        table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+        (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `sharding_key` (utf8, in place of
+        `queue_id`, as in `append`), `delay_level`, `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset`
+        (integers), `born_time` (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
+        `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself. A column that is null in
+        every row may have any type, and pandas' own labels are passed over. `topic` and `queue_id` are those of rows that
+        name none; a tuple keeps its own. With "next" for `queue_id` such rows take turns. A `Message`, a dict and a row of
+        a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
 
         `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows that are not durable in
         time raise `WaitTimeoutError`, whose `offsets` has all of them: they are stored.
@@ -160,6 +165,34 @@ class Writer(Store):
         keep a first part of them all the same.
         """
     def _check_batch(self, rows: _Table, topic: str | None = None) -> None: ...
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        perm: int = 6,
+        order: bool = False,
+        message_type: Literal["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"] | None = None,
+    ) -> None:
+        """Creates a topic with a fixed number of queues, or changes its settings. They are durable when the call returns. Does
+        nothing if the topic has these settings.
+
+        `topic` is 1 to 127 letters and digits of ASCII and %|-_, as a broker accepts it, and no topic that a broker makes
+        for itself. `queues` is 1 to 65,536; a queue that has messages stays readable if there are fewer now. `perm` is 2
+        (write), 4 (read) or 6 (both), or one of them + 1 (a template for topics that a broker creates). `order` is a
+        broker's flag of an ordered topic. `message_type` is "NORMAL" (no delay, transaction or sharding key), "FIFO" (with
+        a sharding key), "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED" (any message); None keeps the type that the topic
+        has.
+
+        From then on appends follow these settings, as they follow those that a broker has written: a message without
+        permission, for a queue that the topic does not have, or of another type raises `IllegalMessageError`. A topic that
+        is not created has as many queues as its messages name; `close` writes it to `config/topics.json` as well, so that a
+        broker serves it.
+
+        Raises `ValueError` for a name or value that no broker takes, `CorruptError` if `config/topics.json` is damaged
+        (appends still work; restore the file, or remove it), and `UnsupportedFormatError` if a broker keeps the topics in
+        RocksDB.
+        """
     def append_producer_batch(
         self,
         topic: str,

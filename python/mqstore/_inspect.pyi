@@ -85,6 +85,14 @@ class BrokerState:
 
         Warns and raises as `consumer_offsets`.
         """
+    def groups(self) -> RecordBatch:
+        """Returns the consumer groups in the settings of the broker of the store (`config/subscriptionGroup.json`), a row
+        each, ascending: `group` (utf8), `consume_enable`, `consume_broadcast_enable` and `consume_message_orderly` (bool),
+        `retry_queue_nums`, `retry_max_times` (retries after which a message is a dead letter) and `consume_timeout_minute`
+        (int32). A value that is absent in the file is null.
+
+        Warns and raises as `consumer_offsets`.
+        """
     def delay_offsets(self) -> RecordBatch:
         """Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every 10 s), a row a level,
         ascending: `level` (int32), `offset` (int64: the queue offset of the message that is delivered next, in queue `level

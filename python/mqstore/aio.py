@@ -192,7 +192,8 @@ class _Fields(TypedDict, total=False):
     tags: str | None
     keys: str | Iterable[str] | None
     properties: _Properties | None
-    queue_id: int
+    queue_id: int | Literal["next"] | None
+    sharding_key: str | None
     delay_level: int
     unique_key: str | None
     born_time: _Time | None
@@ -228,6 +229,7 @@ class BrokerState:
     consumer_offsets = _in_a_thread(mqstore.BrokerState.consumer_offsets)
     lag = _in_a_thread(mqstore.BrokerState.lag)
     topic_configs = _in_a_thread(mqstore.BrokerState.topic_configs)
+    groups = _in_a_thread(mqstore.BrokerState.groups)
     delay_offsets = _in_a_thread(mqstore.BrokerState.delay_offsets)
 
 
@@ -327,6 +329,7 @@ class Writer(Store):
 
     # If the task is cancelled, a running thread continues, and its rows are stored.
     append_batch = _in_a_thread(mqstore.Writer.append_batch)
+    create_topic = _in_a_thread(mqstore.Writer.create_topic)
     append_producer_batch = _in_a_thread(mqstore.Writer.append_producer_batch)
     commit = _in_a_thread(mqstore.Writer.commit)
     flush = _in_a_thread(mqstore.Writer.flush)

@@ -196,8 +196,8 @@ pub(crate) fn column_names() -> impl Iterator<Item = &'static str> {
     COLUMNS.into_iter().map(|column| column.name)
 }
 
-/// The field that states the delay level: it is not a column of a stored message, which has the level among its properties.
-const DELAY_LEVEL: &str = "delay_level";
+/// The fields that are not columns of a stored message, which has their values among its properties.
+const OF_PROPERTIES: [&str; 2] = ["delay_level", "sharding_key"];
 
 /// Checks that an appended row may have a field, or a table a column, of this name. Columns that the store sets are accepted and
 /// ignored.
@@ -205,11 +205,11 @@ const DELAY_LEVEL: &str = "delay_level";
 /// # Errors
 /// [`Error::Invalid`].
 pub(crate) fn expect_field(name: &str) -> Result<()> {
-    if name == DELAY_LEVEL || column_names().any(|known| known == name) {
+    if OF_PROPERTIES.contains(&name) || column_names().any(|known| known == name) {
         return Ok(());
     }
     let of_caller = COLUMNS.iter().filter(|column| column.given_by == Caller);
-    let accepted: Vec<_> = of_caller.map(|column| column.name).chain([DELAY_LEVEL]).collect();
+    let accepted: Vec<_> = of_caller.map(|column| column.name).chain(OF_PROPERTIES).collect();
     Err(Error::Invalid {
         what: format!("{name:?} is not a field of a message: the fields are {}", accepted.join(", ")),
     })

@@ -8,13 +8,15 @@ use crate::arrow::table::{Chunk, Table, try_with_capacity};
 use crate::error::{Error, Result};
 use crate::format::{Host, Malformed, Message, PropertyList, Round, property};
 use crate::interrupt;
-use crate::store::Incoming;
+use crate::store::{Incoming, QueueChoice, TopicQueues};
 
 /// The values for columns that the rows of a batch leave out.
 pub(crate) struct Defaults<'a> {
     pub(crate) topic: Option<&'a str>,
-    /// 0 if it is left out.
-    pub(crate) queue_id: Option<i32>,
+    /// Queue 0 if it is left out. No sharding key.
+    pub(crate) queue: Option<QueueChoice<'a>>,
+    /// The queues among which a sharding key or a turn chooses.
+    pub(crate) topics: TopicQueues,
     /// In ms.
     pub(crate) born_time: i64,
 }
@@ -36,7 +38,12 @@ impl<'a> Defaults<'a> {
     ///
     /// # Errors
     /// [`Error::Invalid`] if a column and an argument contradict each other; [`Error::IllegalMessage`] without a topic.
-    pub(crate) fn topic_and_queue<'t>(&self, topic: Option<&'t str>, queue_id: Option<i32>) -> Result<(&'t str, i32)>
+    pub(crate) fn topic_and_queue<'t>(
+        &self,
+        topic: Option<&'t str>,
+        queue_id: Option<i32>,
+        sharding_key: Option<&str>,
+    ) -> Result<(&'t str, i32)>
     where
         'a: 't,
     {
@@ -47,14 +54,27 @@ impl<'a> Defaults<'a> {
                 "topic is {argument:?}, but the row's topic is {column:?}: leave one of the two out"
             ));
         }
-        if let (Some(argument), Some(column)) = (self.queue_id, queue_id)
+        if let (Some(QueueChoice::Id(argument)), Some(column)) = (self.queue, queue_id)
             && argument != column
         {
             return invalid(format!(
                 "queue_id is {argument}, but the row's queue_id is {column}: leave one of the two out"
             ));
         }
-        Ok((self.topic(topic)?, queue_id.or(self.queue_id).unwrap_or_default()))
+        let topic = self.topic(topic)?;
+        Ok((topic, self.queue_id(topic, queue_id, sharding_key)?))
+    }
+
+    /// Returns the queue of a row of this topic. Turns are for rows that state neither a queue nor a sharding key.
+    ///
+    /// # Errors
+    /// Those of [`QueueChoice::of`] and [`TopicQueues::queue_id`].
+    pub(crate) fn queue_id(&self, topic: &str, stated: Option<i32>, sharding_key: Option<&str>) -> Result<i32> {
+        let default = self
+            .queue
+            .filter(|queue| sharding_key.is_none() || *queue != QueueChoice::Next);
+        let queue = stated.map(QueueChoice::Id).or(default);
+        self.topics.queue_id(topic, QueueChoice::of(queue, sharding_key)?)
     }
 }
 
@@ -173,6 +193,7 @@ struct Columns<'a> {
     properties: At<'a, Vec<(&'a str, &'a str)>>,
     unique_key: At<'a, &'a str>,
     tags: At<'a, &'a str>,
+    sharding_key: At<'a, &'a str>,
     keys: At<'a, Vec<&'a str>>,
     delay_level: At<'a, i64>,
     flag: At<'a, i64>,
@@ -193,6 +214,7 @@ impl<'a> Columns<'a> {
             properties: rows.pairs("properties")?,
             unique_key: rows.text("unique_key")?,
             tags: rows.text("tags")?,
+            sharding_key: rows.text("sharding_key")?,
             keys: rows.texts("keys")?,
             delay_level: rows.integer("delay_level")?,
             flag: rows.integer("flag")?,
@@ -209,7 +231,8 @@ impl<'a> Columns<'a> {
             return Err(Error::illegal("the row is null".to_owned()));
         }
         let delay_level = int32("delay_level", self.delay_level.at(row)?)?.unwrap_or_default();
-        let (topic, queue_id) = defaults.topic_and_queue(topic, int32("queue_id", self.queue_id.at(row)?)?)?;
+        let queue_id = int32("queue_id", self.queue_id.at(row)?)?;
+        let (topic, queue_id) = defaults.topic_and_queue(topic, queue_id, self.sharding_key.at(row)?)?;
         let message = Message {
             topic: topic.into(),
             queue_id,
@@ -235,6 +258,9 @@ impl<'a> Columns<'a> {
         }
         if let Some(unique_key) = self.unique_key.at(row)? {
             list.put(property::UNIQ_KEY, unique_key);
+        }
+        if let Some(sharding_key) = self.sharding_key.at(row)? {
+            list.put(property::SHARDING_KEY, sharding_key);
         }
         if let Some(tags) = self.tags.at(row)? {
             list.put_tags(tags).map_err(Error::of_properties)?;

@@ -11,7 +11,7 @@ use arrow_schema::{Field, Schema};
 
 use crate::arrow::resolve::from_arrow;
 use crate::error::Result;
-use crate::format::{DelayOffset, IndexGeometry, IndexHeader, TopicConfig};
+use crate::format::{DelayOffset, IndexGeometry, IndexHeader, SubscriptionGroupConfig, TopicConfig};
 use crate::log::{Chains, IndexFileState, KeptElsewhere};
 use crate::read::{DumpRow, GroupLag, GroupOffset, Segment, Shared, Usage, UsageBy, UsageCount};
 
@@ -221,6 +221,32 @@ pub(crate) fn topic_configs(topics: &[TopicConfig]) -> Result<RecordBatch> {
             ("topic_sys_flag", int32s(of().map(|topic| topic.topic_sys_flag))),
             ("order", bools(of().map(|topic| topic.order))),
             ("attributes", Arc::new(attributes.finish())),
+        ],
+    )
+}
+
+/// Returns one row for each group.
+pub(crate) fn subscription_groups(groups: &[SubscriptionGroupConfig]) -> Result<RecordBatch> {
+    let of = || groups.iter();
+    batch(
+        groups.len(),
+        vec![
+            ("group", texts(of().map(|group| Some(group.group.clone())))),
+            ("consume_enable", bools(of().map(|group| group.consume_enable))),
+            (
+                "consume_broadcast_enable",
+                bools(of().map(|group| group.consume_broadcast_enable)),
+            ),
+            (
+                "consume_message_orderly",
+                bools(of().map(|group| group.consume_message_orderly)),
+            ),
+            ("retry_queue_nums", int32s(of().map(|group| group.retry_queue_nums))),
+            ("retry_max_times", int32s(of().map(|group| group.retry_max_times))),
+            (
+                "consume_timeout_minute",
+                int32s(of().map(|group| group.consume_timeout_minute)),
+            ),
         ],
     )
 }

@@ -22,7 +22,7 @@ use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
 use crate::interrupt;
-use crate::store::{self, Appender, Incoming, MessageStore, PutStatus};
+use crate::store::{self, Appender, Incoming, MessageStore, PutStatus, QueueChoice};
 
 /// Longest wait between two checks for an interrupt of the user.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
@@ -37,16 +37,34 @@ fn append(py: Python<'_>, handle: &Arc<Handle>, appender: Appender<'_>, mut mess
     }
 }
 
+/// Options of the append of one message.
+#[derive(Clone, Copy)]
+pub(super) struct AppendOptions<'a> {
+    pub(super) queue: QueueChoice<'a>,
+    /// See [`MessageStore::appender`].
+    pub(super) durable: Option<bool>,
+}
+
+/// Chooses the queue of a message.
+fn choose_queue(store: &MessageStore, message: &mut Message<'_>, choice: QueueChoice<'_>) -> Result<()> {
+    message.queue_id = match choice {
+        QueueChoice::Id(id) => id,
+        choice => store.topics().queues().queue_id(&message.topic, choice)?,
+    };
+    Ok(())
+}
+
 /// Appends one message.
 ///
 /// The writer is asked for here, after the message was made: code of the caller's made it, which may have forked or closed the store.
 pub(super) fn one(
     py: Python<'_>,
     handle: &Arc<Handle>,
-    message: Message<'_>,
-    durable: Option<bool>,
+    mut message: Message<'_>,
+    AppendOptions { queue, durable }: AppendOptions<'_>,
 ) -> PyResult<append_result::AppendResult> {
     let store = handle.writer()?;
+    choose_queue(&store, &mut message, queue).map_err(|error| of_append(py, error))?;
     let appended = append(py, handle, store.appender(durable).of_producer(), message);
     told(py, handle, &store, appended).map(append_result::AppendResult)
 }
@@ -76,8 +94,8 @@ fn told(
 pub(super) fn nowait<'py>(
     py: Python<'py>,
     handle: &Arc<Handle>,
-    message: Message<'_>,
-    durable: Option<bool>,
+    mut message: Message<'_>,
+    AppendOptions { queue, durable }: AppendOptions<'_>,
     running_loop: Option<&Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Before the append, so that nothing is stored where no thread can be started, no loop runs, or the interpreter ends.
@@ -89,6 +107,7 @@ pub(super) fn nowait<'py>(
         None
     };
     let store = handle.writer()?;
+    choose_queue(&store, &mut message, queue).map_err(|error| of_append(py, error))?;
     let appended = append(py, handle, store.appender(durable).of_producer().without_waiting(), message);
     let result = told(py, handle, &store, appended)?;
     let offset = result.appended.physical_offset;

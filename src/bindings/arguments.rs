@@ -15,7 +15,9 @@ use pyo3::types::{PyBytes, PyDict, PyIterator, PyMapping, PyString};
 use super::interpreter::hang_at_exit;
 use crate::config::Errors;
 use crate::error::{Error, Result};
+use crate::format::MessageType;
 use crate::read::{OnMissing, QueryBy, Side};
+use crate::store::QueueChoice;
 
 /// Puts the name of an argument before the text of an error that refuses it. Any other error stays as it is: code of the caller, or the
 /// handler of a signal, raised it.
@@ -317,6 +319,7 @@ arguments! {
     topic<'a>: &'a str, argument;
     tags<'a>: Option<&'a str>, optional;
     unique_key<'a>: Option<&'a str>, optional;
+    sharding_key<'a>: Option<&'a str>, optional;
     born_host<'a>: Option<&'a str>, optional;
     store_host<'a>: Option<&'a str>, optional;
     key<'a>: Option<&'a str>, optional;
@@ -352,8 +355,9 @@ arguments! {
     prepared_transaction_offset: i64, whole;
     /// The topic of those rows that name none.
     default_topic<'a>: Option<&'a str>, optional as "topic";
-    /// The queue of those rows that name none.
-    default_queue_id: Option<i32>, optional_whole as "queue_id";
+    queues: i32, whole;
+    perm: i32, whole;
+    is_ordered: bool, truth as "order";
     /// The physical offset of a message, or None for all that was appended.
     offset_or_none: Option<i64>, optional_whole as "offset";
     /// The name of a topic to be looked up.
@@ -369,6 +373,36 @@ pub(super) fn word<T>(name: &str, given: &str, choices: [(&str, T); 2]) -> PyRes
     let expected = format!("{name} is {given:?}: expected \"{first}\" or \"{second}\"");
     let found = choices.into_iter().find(|(word, _)| *word == given);
     found.map(|(_, choice)| choice).ok_or_else(|| PyValueError::new_err(expected))
+}
+
+/// Converts the argument `message_type`: the name of a type, or None.
+pub(super) fn message_type(value: &Bound<'_, PyAny>) -> PyResult<Option<MessageType>> {
+    let Some(name) = optional(value, "message_type")? else {
+        return Ok(None);
+    };
+    let found = MessageType::parse(name);
+    found.map(Some).ok_or_else(|| {
+        let names = MessageType::NAMES.map(|(name, _)| name).join(", ");
+        PyValueError::new_err(format!("message_type is {name:?}: expected one of {names}"))
+    })
+}
+
+/// Converts the argument `queue_id` of an append: an id, "next", or None.
+pub(super) fn queue_choice(value: &Bound<'_, PyAny>) -> PyResult<Option<QueueChoice<'static>>> {
+    hang_at_exit();
+    if value.is_none() {
+        return Ok(None);
+    }
+    if !value.is_instance_of::<PyString>() {
+        return whole(value, "queue_id").map(|id| Some(QueueChoice::Id(id)));
+    }
+    match value.extract::<&str>() {
+        Ok("next") => Ok(Some(QueueChoice::Next)),
+        _ => Err(PyValueError::new_err(format!(
+            "queue_id is {}: expected an int, or \"next\" for the queues of the topic by turns",
+            repr_of(value)?
+        ))),
+    }
 }
 
 /// Converts the argument `queue_ids`: an id or several.

@@ -18,6 +18,7 @@ use crate::format::{Message, PropertyList, Round, property};
 #[derive(Default)]
 pub(super) struct PropertyArguments<'a, 'py> {
     pub(super) unique_key: Option<&'a str>,
+    pub(super) sharding_key: Option<&'a str>,
     pub(super) tags: Option<&'a str>,
     /// A str, or an iterable of them.
     pub(super) keys: Option<&'a Bound<'py, PyAny>>,
@@ -41,6 +42,9 @@ impl PropertyArguments<'_, '_> {
         }
         if let Some(unique_key) = self.unique_key {
             list.put(property::UNIQ_KEY, unique_key);
+        }
+        if let Some(sharding_key) = self.sharding_key {
+            list.put(property::SHARDING_KEY, sharding_key);
         }
         if let Some(tags) = self.tags {
             list.put_tags(tags).map_err(Error::of_properties)?;

@@ -212,6 +212,7 @@ impl Message {
     ) -> PyResult<Self> {
         let ms = |time: Option<&Bound<'_, PyAny>>, name| time.map_or(Ok(0), |time| to_ms(time, name, Round::Down));
         let properties = PropertyArguments {
+            sharding_key: None,
             unique_key,
             tags,
             keys,

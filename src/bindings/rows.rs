@@ -40,7 +40,7 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<I
     }
     if let Ok(message) = row.cast::<Message>() {
         let message = message.get().to_stored()?;
-        defaults.topic_and_queue(Some(&message.topic), Some(message.queue_id))?;
+        defaults.topic_and_queue(Some(&message.topic), Some(message.queue_id), None)?;
         return Ok(Incoming::Copied(message));
     }
     if !is_buffer(row)? {
@@ -54,9 +54,10 @@ fn message<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<I
 }
 
 fn from_body<'a>(row: &'a Bound<'_, PyAny>, defaults: &Defaults<'a>) -> PyResult<Incoming<'a>> {
+    let topic = defaults.topic(None)?;
     Ok(Incoming::Sent(format::Message {
-        topic: defaults.topic(None)?.into(),
-        queue_id: defaults.queue_id.unwrap_or_default(),
+        topic: topic.into(),
+        queue_id: defaults.queue_id(topic, None, None)?,
         born_time: defaults.born_time,
         body: body(row.as_borrowed())?,
         ..format::Message::default()
@@ -74,18 +75,21 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'a>) -> PyRes
     let (topic, tags, keys, properties, queue_id) = (given(0), given(2), given(3), given(4), given(5));
     let tags = tags.map(|tags| text(tags, "tags")).transpose()?;
     let topic = topic.map(|topic| text(topic, "a topic")).transpose()?;
+    let topic = defaults.topic(topic)?;
     let properties = PropertyArguments {
         unique_key: None,
+        sharding_key: None,
         tags,
         keys: keys.as_deref(),
         properties: properties.as_deref(),
         delay_level: 0,
     };
     let message = MessageArguments {
-        topic: defaults.topic(topic)?.into(),
-        queue_id: queue_id.map_or(Ok(defaults.queue_id.unwrap_or_default()), |queue_id| {
-            whole(&queue_id, "queue_id")
-        })?,
+        topic: topic.into(),
+        queue_id: match queue_id {
+            Some(queue_id) => whole(&queue_id, "queue_id")?,
+            None => defaults.queue_id(topic, None, None)?,
+        },
         born_time: defaults.born_time,
         body: body(row.get_borrowed_item(1)?)?,
         properties,
@@ -112,18 +116,20 @@ fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<I
     let given = |name: &str| Ok::<_, PyErr>(row.get_item(name)?.filter(|value| !is_null(value)));
     let given_int = |name: &str| given(name)?.map_or(Ok(0), |value| whole(&value, name));
     let (topic, born_host, store_host) = (given("topic")?, given("born_host")?, given("store_host")?);
-    let (tags, unique_key) = (given("tags")?, given("unique_key")?);
+    let (tags, unique_key, sharding_key) = (given("tags")?, given("unique_key")?, given("sharding_key")?);
+    let sharding_key = stated(sharding_key.as_ref(), "sharding_key")?;
     let (keys, properties) = (given("keys")?, given("properties")?);
     let delay_level = given_int("delay_level")?;
     let properties = PropertyArguments {
         unique_key: stated(unique_key.as_ref(), "unique_key")?,
+        sharding_key,
         tags: stated(tags.as_ref(), "tags")?,
         keys: keys.as_ref(),
         properties: properties.as_ref(),
         delay_level,
     };
     let queue_id = given("queue_id")?.map(|value| whole(&value, "queue_id")).transpose()?;
-    let (topic, queue_id) = defaults.topic_and_queue(stated(topic.as_ref(), "topic")?, queue_id)?;
+    let (topic, queue_id) = defaults.topic_and_queue(stated(topic.as_ref(), "topic")?, queue_id, sharding_key)?;
     let message = MessageArguments {
         topic: topic.to_owned().into(),
         queue_id,

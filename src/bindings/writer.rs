@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::append::{self, BatchOptions, wait};
+use super::append::{self, AppendOptions, BatchOptions, wait};
 use super::append_result::{self, AppendResult};
 use super::arguments;
 use super::batches::Batches;
@@ -18,7 +18,9 @@ use super::reports;
 use super::store::{Store, in_python};
 use super::time::now_ms;
 use crate::arrow::Defaults;
-use crate::store::{Copier, MessageStore};
+use crate::broker::TopicSettings;
+use crate::format::MessageType;
+use crate::store::{Copier, MessageStore, QueueChoice};
 
 /// Messages by topic in the copy, bytes of their records, messages left out by topic, and how many got a later store time.
 type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
@@ -65,8 +67,8 @@ macro_rules! takes_message {
         #[pymethods]
         impl Writer {
             $(#[$($text)*])*
-            #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue_id=0, delay_level=0, unique_key=None,
-                born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0,
+            #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue_id=None, sharding_key=None,
+                delay_level=0, unique_key=None, born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0,
                 prepared_transaction_offset=0, durable=None))]
             fn $name<'py>(
                 &self,
@@ -76,7 +78,8 @@ macro_rules! takes_message {
                 #[pyo3(from_py_with = arguments::tags)] tags: Option<&str>,
                 keys: Option<&Bound<'py, PyAny>>,
                 properties: Option<&Bound<'py, PyAny>>,
-                #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
+                #[pyo3(from_py_with = arguments::queue_choice)] queue_id: Option<QueueChoice<'static>>,
+                #[pyo3(from_py_with = arguments::sharding_key)] sharding_key: Option<&str>,
                 #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
                 #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<&str>,
                 #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
@@ -89,17 +92,19 @@ macro_rules! takes_message {
                 #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
             ) -> PyResult<$returned> {
                 self.handle.expect_open()?;
+                let queue = QueueChoice::of(queue_id, sharding_key)?;
                 let message = MessageArguments {
                     topic: topic.into(),
                     body: fields::body(body.as_borrowed())?,
                     properties: PropertyArguments {
                         unique_key,
+                        sharding_key,
                         tags,
                         keys,
                         properties,
                         delay_level,
                     },
-                    queue_id,
+                    queue_id: 0,
                     born_time: born_time.unwrap_or_else(now_ms),
                     born_host,
                     store_host,
@@ -108,7 +113,7 @@ macro_rules! takes_message {
                     reconsume_times,
                     prepared_transaction_offset,
                 };
-                ($append)(self, py, message.message()?, durable)
+                ($append)(self, py, message.message()?, AppendOptions { queue, durable })
             }
         }
     };
@@ -135,8 +140,11 @@ takes_message! {
     /// of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and
     /// holds every property, TAGS, KEYS and DELAY included; an argument wins over the property of
     /// the same name, and a `unique_key` (`UNIQ_KEY`) is stored only if it is given;
-    /// `mqstore.new_unique_key` makes one. `queue_id` is the queue's id, 0 to 65,535. `delay_level`
-    /// of 1 or more sends the message to that level's queue (a level above the last one counts as
+    /// `mqstore.new_unique_key` makes one. `queue_id` is the queue's id, 0 to 65,535, by default 0;
+    /// "next" lets the queues of a created topic take turns. `sharding_key` chooses the queue of a
+    /// created topic (`create_topic`) instead, as RocketMQ's `SelectMessageQueueByHash` does, so that
+    /// messages with one key are in one queue, in their order; it is stored (`__SHARDINGKEY`).
+    /// `delay_level` of 1 or more sends the message to that level's queue (a level above the last one counts as
     /// the last), for a broker to deliver; `AppendResult` has its place there. `born_time` is a
     /// datetime with a timezone or an int of ms since 1970, now by default; hosts are "ip:port", an
     /// IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit field (a
@@ -147,7 +155,7 @@ takes_message! {
     /// that is `FLUSH_DISK_TIMEOUT`, the message was stored and could not be made durable; it may be
     /// there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the exception is
     /// then 1, and 0 otherwise.
-    append -> AppendResult { |store: &Self, py, message, durable| append::one(py, &store.handle, message, durable) }
+    append -> AppendResult { |store: &Self, py, message, how| append::one(py, &store.handle, message, how) }
 }
 
 takes_message! {
@@ -168,8 +176,8 @@ takes_message! {
     /// `ClosedError` where the close failed, for a message that was stored and could not be made
     /// durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no
     /// future is completed.
-    append_nowait -> Bound<'py, PyAny> { |store: &Self, py, message, durable| {
-        append::nowait(py, &store.handle, message, durable, store.running_loop.as_ref())
+    append_nowait -> Bound<'py, PyAny> { |store: &Self, py, message, how| {
+        append::nowait(py, &store.handle, message, how, store.running_loop.as_ref())
     } }
 }
 
@@ -198,12 +206,14 @@ impl Writer {
     /// tuples (topic, body, tags, keys, properties, `queue_id`; the last four may be left out), dicts
     /// of a message's fields (`Message.to_dict` gives one), or `Message`s. Columns and fields:
     /// `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys` (list of
-    /// utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`,
+    /// utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `sharding_key` (utf8,
+    /// in place of `queue_id`, as in `append`), `delay_level`,
     /// `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
     /// (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
     /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself. A
     /// column that is null in every row may have any type, and pandas' own labels are passed over.
-    /// `topic` and `queue_id` are those of rows that name none; a tuple keeps its own. A `Message`,
+    /// `topic` and `queue_id` are those of rows that name none; a tuple keeps its own. With "next" for
+    /// `queue_id` such rows take turns. A `Message`,
     /// a dict and a row of a table stay in their topic, whatever DELAY is among the properties,
     /// unless `delay_level` is 1 or more.
     ///
@@ -229,14 +239,14 @@ impl Writer {
         py: Python<'_>,
         rows: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<&str>,
-        #[pyo3(from_py_with = arguments::default_queue_id)] queue_id: Option<i32>,
+        #[pyo3(from_py_with = arguments::queue_choice)] queue_id: Option<QueueChoice<'static>>,
         #[pyo3(from_py_with = arguments::one_segment)] one_segment: bool,
         #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Offsets> {
-        self.handle.expect_open()?;
         let defaults = Defaults {
             topic,
-            queue_id,
+            queue: queue_id,
+            topics: self.handle.writer()?.topics().queues(),
             born_time: now_ms(),
         };
         let how = BatchOptions {
@@ -255,13 +265,52 @@ impl Writer {
         rows: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = arguments::default_topic)] topic: Option<&str>,
     ) -> PyResult<()> {
-        self.handle.expect_open()?;
         let defaults = Defaults {
             topic,
-            queue_id: None,
+            queue: None,
+            topics: self.handle.writer()?.topics().queues(),
             born_time: now_ms(),
         };
         append::check(py, &self.handle, rows, &defaults)
+    }
+
+    /// Creates a topic with a fixed number of queues, or changes its settings. They are durable when
+    /// the call returns. Does nothing if the topic has these settings.
+    ///
+    /// `topic` is 1 to 127 letters and digits of ASCII and %|-_, as a broker accepts it, and no topic
+    /// that a broker makes for itself. `queues` is 1 to 65,536; a queue that has messages stays
+    /// readable if there are fewer now. `perm` is 2 (write), 4 (read) or 6 (both), or one of them + 1
+    /// (a template for topics that a broker creates). `order` is a broker's flag of an ordered topic.
+    /// `message_type` is "NORMAL" (no delay, transaction or sharding key), "FIFO" (with a sharding
+    /// key), "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED" (any message); None keeps the type that
+    /// the topic has.
+    ///
+    /// From then on appends follow these settings, as they follow those that a broker has written: a
+    /// message without permission, for a queue that the topic does not have, or of another type
+    /// raises `IllegalMessageError`. A topic that is not created has as many queues as its messages
+    /// name; `close` writes it to `config/topics.json` as well, so that a broker serves it.
+    ///
+    /// Raises `ValueError` for a name or value that no broker takes, `CorruptError` if
+    /// `config/topics.json` is damaged (appends still work; restore the file, or remove it), and
+    /// `UnsupportedFormatError` if a broker keeps the topics in RocksDB.
+    #[pyo3(signature = (topic, *, queues=8, perm=6, order=false, message_type=None))]
+    fn create_topic(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::topic)] topic: &str,
+        #[pyo3(from_py_with = arguments::queues)] queues: i32,
+        #[pyo3(from_py_with = arguments::perm)] perm: i32,
+        #[pyo3(from_py_with = arguments::is_ordered)] order: bool,
+        #[pyo3(from_py_with = arguments::message_type)] message_type: Option<MessageType>,
+    ) -> PyResult<()> {
+        let broker = self.handle.broker()?;
+        let settings = TopicSettings {
+            queues,
+            perm,
+            order,
+            message_type,
+        };
+        Ok(py.detach(|| broker.topics().create(topic, &settings))?)
     }
 
     /// Appends a batch as a producer sends it, each message as its own record. Returns their
