@@ -61,7 +61,7 @@ Remedy: TypeAlias = (
 
 For a reader:
 
-- "skip": read with `errors="skip"`, which skips and counts messages that were lost or are damaged.
+- "skip": open with `errors="skip"`; calls that take it as an argument skip and count lost and damaged messages, too.
 - "skip-or-salvage", "skip-or-put-back": as "skip"; a writer or an operator has another choice, below.
 - "salvage-past-end", "salvage-or-put-back": open with `recovery="salvage"`, which also reads the whole messages after the end of
   the log.

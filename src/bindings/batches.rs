@@ -13,6 +13,7 @@ use pyo3::types::PyCapsule;
 use super::capsule::{export_schema, export_stream};
 use super::pass::{Latest, Pass, ReadLock, reading_threads};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
+use super::remedies::advising;
 use super::source::Source;
 use crate::arrow::{MAX_BATCH_BYTES, MessageColumns};
 use crate::config::Errors;
@@ -197,7 +198,8 @@ impl Batches {
         drop(requested_schema);
         let (mut pass, source) = (self.batches(py)?, self.source.clone());
         let batches = std::iter::from_fn(move || source.interruptible_in_main_thread(|| pass.next()));
-        let batches = batches.map(|batch| batch.map_err(|error| ArrowError::ExternalError(error.into())));
+        let batches =
+            batches.map(|batch| batch.map_err(|error| ArrowError::ExternalError(advising(error.text(), error.remedy()).into())));
         export_stream(py, self.columns.schema().clone(), batches)
     }
 

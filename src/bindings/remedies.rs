@@ -7,13 +7,14 @@ use crate::remedy::Remedy;
 /// Returns what to do, in the words of Python.
 pub(super) fn advice(remedy: Remedy) -> &'static str {
     match remedy {
-        Remedy::Skip => "errors=\"skip\" passes over such messages and counts them",
+        Remedy::Skip => "open the store with errors=\"skip\" to pass over such messages and count them",
         Remedy::SkipOrSalvage => {
-            "to read the other messages, use errors=\"skip\"; to continue writing, open the store with recovery=\"salvage\", which \
-             keeps every whole message"
+            "to read the other messages, open the store with errors=\"skip\"; to continue writing, open it with recovery=\"salvage\", \
+             which keeps every whole message"
         }
         Remedy::SkipOrPutBack => {
-            "to read the other messages, use errors=\"skip\"; to continue writing, put back the segment that is missing or cut short"
+            "to read the other messages, open the store with errors=\"skip\"; to continue writing, put back the segment that is missing or \
+             cut short"
         }
         Remedy::SalvageOrRead => {
             "open the store with recovery=\"salvage\" to keep every whole message, or with mode \"r\" to read it unchanged"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import pickle
 import typing
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
+import pyarrow as pa
 import pytest
 from encoder import Encoder
 
@@ -43,8 +46,46 @@ def test_damaged_message_names_skip_and_salvage(damaged: Path) -> None:
     assert "errors=" not in raised.value.reason
 
 
+def damaged_at(store: mqstore.Store) -> int:
+    before = store.topics["orders"].queues[0][39]
+    return before.physical_offset + before.store_size
+
+
+#: Calls that read a damaged message, with and without an argument `errors`.
+READS: dict[str, Callable[[mqstore.Store], object]] = {
+    "iter(queue)": lambda store: list(store.topics["orders"].queues[0]),
+    "queue.to_arrow": lambda store: store.topics["orders"].queues[0].to_arrow(),
+    "queue[:].to_pandas": lambda store: store.topics["orders"].queues[0][:].to_pandas(),
+    "topic.to_polars": lambda store: store.topics["orders"].to_polars(),
+    "scan.to_arrow": lambda store: store.scan().to_arrow(),
+    "the Arrow stream": lambda store: pa.table(store.topics["orders"]),
+    "tail": lambda store: list(store.topics["orders"].queues[0].tail(start=0, timeout=0)),
+    "follow": lambda store: list(store.follow("orders", start="earliest", timeout=0)),
+    "get": lambda store: store.get("orders", 0, 40),
+    "fetch": lambda store: list(store.fetch(pa.table({"physical_offset": [damaged_at(store)]}))),
+    "a fetch where no message is": lambda store: list(store.fetch(pa.table({"physical_offset": [5]}))),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_the_advice_to_skip_works_for_each_call(read: Callable[[mqstore.Store], object], damaged: Path) -> None:
+    with mqstore.open(damaged) as store, pytest.raises(Exception, match='open the store with errors="skip"'):
+        read(store)
+    with mqstore.open(damaged, errors="skip") as store:
+        read(store)
+
+
+@pytest.mark.parametrize("errors", ["raise", "skip"])
+def test_the_advice_of_a_damaged_message_reads_the_others(errors: Literal["raise", "skip"], damaged: Path) -> None:
+    with mqstore.open(damaged, errors=errors) as store:
+        for read in (lambda: store.topics["orders"].queues[0][40], lambda: store.message_at(damaged_at(store))):
+            with pytest.raises(mqstore.CorruptError, match='to read the other messages, open the store with errors="skip"'):
+                read()
+    with mqstore.open(damaged, errors="skip") as store:
+        assert len(list(store.topics["orders"].queues[0])) == 99
+
+
 def test_missing_message_of_a_fetch_names_skip(damaged: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
     with mqstore.open(damaged) as store, pytest.raises(mqstore.NotFoundError) as raised:
         list(store.fetch(pa.table({"physical_offset": [5]})))
     expect(raised.value, "skip", 'errors="skip"')
@@ -67,7 +108,9 @@ def test_gap_in_the_log_is_a_remedy_of_recovery_and_of_a_writer(tmp_path: Path) 
     with mqstore.open(path, "x", mapped_file_size_commit_log=4096) as store:
         store.append_batch([b"x" * 500] * 50, topic="orders")
     (path / "commitlog" / f"{4096:020}").unlink()
-    with pytest.warns(RuntimeWarning, match='INCOMPLETE.*put it back; to read the other messages, use errors="skip"'):
+    with pytest.warns(
+        RuntimeWarning, match='INCOMPLETE.*put it back; to read the other messages, open the store with errors="skip"'
+    ):
         store = mqstore.open(path)
     with store:
         assert store.recovery.remedy == "skip-or-put-back"
