@@ -530,7 +530,7 @@ def test_overlapping_spans_make_one() -> None:
             {"assign": '{"a": {"broker-a": [0]}}'},
             "option assign names broker 'broker-a' below topic a; brokers: the store has none: option stores names",
         ),
-        ({"startingOffsets": "first"}, "option startingOffsets is one of latest, earliest, not 'first'"),
+        ({"startingOffsets": "first"}, "option startingOffsets is one of latest, earliest or JSON such as .*, not 'first'"),
         ({"startingOffsets": '{"a": {"0": -3}}'}, r"startingOffsets: a/0 begins at a queue offset, -1 \(latest\) or -2"),
         ({"startingOffsetsByTimestamp": '{"a": {"0": 1763870400}}'}, "this one looks like seconds"),
         ({"startingOffsetsByTimestampStrategy": "skip"}, "startingOffsetsByTimestampStrategy is one of error, latest"),

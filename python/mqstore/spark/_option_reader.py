@@ -62,15 +62,15 @@ class OptionReader:
         """Returns the text of an option, or None."""
         return self._values.get(option.lower())
 
-    def word(self, option: str, accepted: Mapping[str, _T], default: _T) -> _T:
-        """Returns the value of a word, which may have any case."""
+    def word(self, option: str, accepted: Mapping[str, _T], default: _T, *, otherwise: str = "") -> _T:
+        """Returns the value of a word, which may have any case. `otherwise` says what else the option accepts."""
         text = self.get(option)
         if text is None:
             return default
         for word, value in accepted.items():
             if text.lower() == word.lower():
                 return value
-        raise ValueError(f"option {option} is one of {', '.join(accepted)}, not {text!r}")
+        raise ValueError(f"option {option} is one of {', '.join(accepted)}{otherwise}, not {text!r}")
 
     def is_true(self, option: str, default: bool) -> bool:
         """Returns a boolean."""

@@ -148,7 +148,8 @@ class Offsets:
             times = {name: expect_ms(by_time, time) for name, time in _by_queue(given, by_time, brokers)}
             return cls(by_time, default, times, is_latest)
         if not (given.get(by_offset) or "").lstrip().startswith("{"):
-            return cls(by_offset, given.word(by_offset, words, default))
+            json = ' or JSON such as {"orders": {"0": 23}}'
+            return cls(by_offset, given.word(by_offset, words, default, otherwise=json))
         offsets = dict(_by_queue(given, by_offset, brokers))
         for name, offset in offsets.items():
             if offset < 0 and offset not in words.values():
