@@ -60,15 +60,48 @@ class Writer(Store):
         prepared_transaction_offset: int = 0,
         durable: bool | None = None,
     ) -> AppendResult:
-        """Appends one message and returns its `AppendResult`. It survives the process from now on, and a power cut once it is
-        durable. Where appended messages wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`) it survives the
-        process once `committed_offset` is past it.
+        """Appends one message. It survives the death of the process when the call returns, and a power failure once it is
+        durable.
 
-        With `durable=True` it is durable when the call returns; calls that wait at the same time share a sync. With
-        `durable=False` it becomes so a while later, as `flush_commit_log_thorough_interval` says (with `SYNC_FLUSH` it is
-        synced at once), or when `flush` or `wait_durable` returns. By default the store's `flush_disk_type` decides; with
-        `SYNC_FLUSH` a message whose property WAIT is not "true" is not waited for. `status` of the result is
-        `FLUSH_DISK_TIMEOUT` for a message that is stored and was not durable when `sync_flush_timeout` was over.
+        Parameters
+        ----------
+        topic : str
+            1 to 255 bytes of UTF-8, without a slash or control character. More than 127 bytes make a record
+            at which brokers before 5.1 end their log.
+        body : bytes or a buffer of bytes
+            The body, stored as it is. A buffer is copied first.
+        tags : str, optional
+            One tag. "paid || refund" is an expression for `get`, and no expression matches such a tag.
+        keys : str or iterable of str, optional
+            The keys by which `query` finds the message; a key holds no space.
+        properties : mapping or iterable of pairs, of str to str, optional
+            All properties, TAGS, KEYS and DELAY included. An argument wins over the property of the same
+            name.
+        queue_id : int, default 0
+            The id of the queue, 0 to 65,535.
+        delay_level : int, default 0
+            1 or more sends the message to the queue of that level, for a broker to deliver; a level above
+            the last one counts as the last. `AppendResult` has its place there.
+        unique_key : str, optional
+            The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.
+        born_time : datetime with a timezone, or int of ms since 1970, optional
+            The time of the producer. None: now.
+        born_host, store_host : str, default "127.0.0.1:0"
+            The hosts of the producer and of the broker, "ip:port", an IPv6 address in brackets.
+        flag : int, default 0
+            A number for the application.
+        sys_flag : int, default 0
+            RocketMQ's bit field (a compressed body, the type of a transaction). Its two address bits follow
+            the hosts.
+        reconsume_times : int, default 0
+            How often a consumer group has failed on the message.
+        prepared_transaction_offset : int, default 0
+            The physical offset of the half message that this one ends.
+        durable : bool, optional
+            True: the call returns when the message is durable; calls that wait at the same time share a
+            sync. False: it becomes durable later (with `SYNC_FLUSH` it is synced at once). None: as
+            `flush_disk_type` says; with `SYNC_FLUSH` a message whose property WAIT is not "true" is not
+            waited for.
 
         `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which
         brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag,
@@ -84,10 +117,19 @@ class Writer(Store):
         default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit
         field (a compressed body, a transaction's type); its two address bits follow the hosts.
 
-        Raises `IllegalMessageError` (a `ValueError`), `ClosedError`, `PoisonedError`, `DiskFullError`, `BusyError`: nothing
-        was stored; `status` has RocketMQ's word for it. If that is `FLUSH_DISK_TIMEOUT`, the message was stored and could
-        not be made durable; it may be there after a reopen or not. Ctrl-C may leave it stored, too. `stored` of the
-        exception is then 1, and 0 otherwise.
+        Raises
+        ------
+        IllegalMessageError
+            No store takes the message; a `ValueError`.
+        ClosedError, PoisonedError, DiskFullError, BusyError
+            The store cannot take it now. `status` has RocketMQ's word. Nothing was stored and `stored` is
+            0, unless `status` is `FLUSH_DISK_TIMEOUT`: the message was stored, could not be made durable,
+            and may be there after a reopen or not. `stored` is then 1, also if Ctrl-C ended the wait.
+
+        Notes
+        -----
+        Where appended messages wait in memory (`transient_store_pool_enable`, `SYNC_FLUSH`), a message
+        survives the death of the process once `committed_offset` is past it.
         """
     def append_nowait(
         self,
@@ -110,21 +152,31 @@ class Writer(Store):
         prepared_transaction_offset: int = 0,
         durable: bool | None = None,
     ) -> Future[AppendResult]:
-        """Appends a message as `append` does, without a wait until it is durable, and returns a `concurrent.futures.Future` of
-        the `AppendResult`.
+        """Appends a message as `append` does, without a wait until it is durable.
 
-        The message is stored when the call returns. The future is done when `append` with the same arguments would have
-        returned: at once where that does not wait, otherwise when the message is durable, or, with status
-        `FLUSH_DISK_TIMEOUT`, when `sync_flush_timeout` is over. Thousands of messages may be in flight, and one sync is for
-        all that are there. A thread of the store completes the futures in the order of the calls, and runs their callbacks.
-        `close` completes all of them. `cancel` of such a future is False: the message stays. A future costs more than the
-        append: where one caller has many messages, `append` for each and one `wait_durable` for the last takes a tenth of
-        the time.
+        The arguments are those of `append`; `durable` says when the future is done.
 
-        The call raises the errors of `append` that mean that nothing was stored, and `RuntimeError` if no thread can be
-        started. The future raises `PoisonedError`, or `ClosedError` where the close failed, for a message that was stored
-        and could not be made durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1. In a fork of the process no
-        future is completed.
+        Returns
+        -------
+        concurrent.futures.Future of AppendResult
+            The message is stored when the call returns. The future is done when `append` would have
+            returned. It raises `PoisonedError`, or `ClosedError` where the close failed, for a message that
+            was stored and could not be made durable; `status` is then `FLUSH_DISK_TIMEOUT`, and `stored` 1.
+
+        Raises
+        ------
+        StoreError
+            As `append`: nothing was stored.
+        RuntimeError
+            No thread can be started.
+
+        Notes
+        -----
+        Thousands of messages may wait at the same time, and one sync is for all of them. A thread of the
+        store completes the futures in the order of the calls, and runs their callbacks. `close` completes
+        all of them. `cancel` of such a future returns False: the message stays. In a fork of the process no
+        future is completed. A future costs more than the append: where one caller has many messages,
+        `append` for each and one `wait_durable` for the last takes a tenth of the time.
         """
     def append_batch(
         self,
@@ -135,8 +187,7 @@ class Writer(Store):
         one_segment: bool = False,
         durable: bool | None = None,
     ) -> Offsets:
-        """Appends messages in order in one call. Returns their physical offsets, a row each, as `Offsets`, which `fetch` takes
-        as a column `physical_offset`.
+        """Appends messages in order, in one call.
 
         `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
         queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
@@ -150,19 +201,35 @@ class Writer(Store):
         name none; a tuple keeps its own. With "next" for `queue_id` such rows take turns. A `Message`, a dict and a row of
         a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
 
-        `durable` is as in `append`, for all rows at once; if one row is waited for, all are. Rows that are not durable in
-        time raise `WaitTimeoutError`, whose `offsets` has all of them: they are stored.
+        Returns
+        -------
+        Offsets
+            The physical offsets, a row each, which `fetch` takes as a column `physical_offset`.
 
-        Every row is checked before the first byte is written. Raises as `append`; an error about a row names its position,
-        and nothing was stored. Raises `ValueError` for columns of other names or types, text that is no UTF-8, and a
-        column, dict or `Message` that contradicts `topic` or `queue_id`. Where it fails midway, `stored` of the exception
-        says how many rows, from the first, were stored, and `offsets` where. This also holds for what a signal handler
-        raises, such as `KeyboardInterrupt`.
+        Raises
+        ------
+        StoreError
+            As `append`. Every row is checked before the first byte is written; an error about a row names
+            its position. Where a write fails midway, `stored` says how many rows, from the first, were
+            stored, and `offsets` where; also of what a signal handler raises, such as `KeyboardInterrupt`.
+        WaitTimeoutError
+            The rows are stored, and were not durable in time; `offsets` has all of them.
+        ValueError
+            A column has another name or type; text is no UTF-8; a column, dict or `Message` contradicts
+            `topic` or `queue_id`; rows with `one_segment` need more than a segment.
 
-        With `one_segment` the rows are stored together, as a broker stores a producer's batch: all of them or none, one
-        after the other in one segment of the log, in one hold of the lock, while other appends wait. Rows that need more
-        than a segment raise `ValueError`. A crash before the call returns, and a power cut before they are durable, may
-        keep a first part of them all the same.
+        Notes
+        -----
+        Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys`
+        (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`,
+        `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
+        (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
+        `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself: such columns
+        are passed over, and so are pandas' own labels. A column that is null in every row may have any
+        type.
+
+        A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless
+        `delay_level` is 1 or more.
         """
     def _check_batch(self, rows: _Table, topic: str | None = None) -> None: ...
     def create_topic(

@@ -79,16 +79,39 @@ class Store:
         bounded: bool = True,
         errors: _Errors | None = None,
     ) -> GetResult:
-        """Read messages of a queue from a queue offset on, as a broker answers a pull.
+        """Reads messages of a queue from a queue offset on, as a broker answers a pull.
 
-        `tags` wants messages with one of some tags ("paid || refund"), `where` those for which a callable of one Message
-        returns a true value. `max_messages` is the most messages to return, 0 as much as 1, as a broker has it. A broker
-        gives no more than 32 (`max_transfer_count_on_message_in_memory`), whatever is asked for; `bounded=False` lifts its
-        bounds on the entries examined, the bytes and the count (all but `max_messages`). `errors`, "raise" or "skip", says
-        what to do at a message that was lost or is damaged; by default as in `open`.
+        Parameters
+        ----------
+        topic, queue_id, offset : str, int, int
+            The queue, and the queue offset of the first message.
+        max_messages : int, default 32
+            The most messages to return; 0 counts as 1, as in a broker.
+        tags : str, optional
+            Returns messages with one of these tags: "paid || refund". None: all.
+        where : callable, optional
+            Returns messages for which it returns a true value; it is called with each `Message`. What it
+            raises ends the call.
+        bounded : bool, default True
+            True: the bounds of a broker hold, at most 32 messages
+            (`max_transfer_count_on_message_in_memory`), and bounds on the bytes and the entries examined.
+            False: only `max_messages` holds.
+        errors : {"raise", "skip"}, optional
+            What to do at a message that was lost or is damaged. None: as in `open`.
 
-        Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch consume queue),
-        `ValueError` for a negative `max_messages`, and what `where` raises.
+        Returns
+        -------
+        GetResult
+            The messages, with the `status`, bounds and `next_begin_offset` of a broker's answer.
+
+        Raises
+        ------
+        UnsupportedFormatError
+            The queue is no file of this format (RocksDB, batch consume queue).
+        CorruptError
+            A message was lost or is damaged (`errors`).
+        ValueError
+            `max_messages` is negative.
         """
     @overload
     def query(
@@ -102,23 +125,45 @@ class Store:
         tag: None = None,
         errors: _Errors | None = None,
     ) -> QueryResult:
-        """Find the messages of a topic that carry a key (one of their keys, or their unique key), or else a tag, ascending by
-        physical offset.
+        """Finds the messages of a topic that have a key, or else a tag.
 
-        `resolve_keys` finds where the messages of many keys lie, in a fraction of the time for each.
+        Parameters
+        ----------
+        topic : str
+            The topic.
+        key, tag : str, optional
+            A key of the messages, or their unique key; or, in place of it, their tag.
+        since, until : datetime with a timezone, or int of ms since 1970, optional
+            Bounds of the store time, the first inclusive and the second exclusive. A bound between two ms
+            is rounded up. An int that is a time between 1980 and 2200 in another unit, such as seconds, is
+            refused.
+        limit : int, optional
+            The most messages in the answer, the newest ones. None: all.
+        errors : {"raise", "skip"}, optional
+            What to do where a message that could match is damaged. None: as in `open`.
 
-        `since` and `until` bound the store time, the first inclusive and the second exclusive: a datetime with a timezone,
-        an int of ms since 1970, or None for open. A bound between two ms is rounded up. An int that is a time between 1980
-        and 2200 in another unit, such as seconds, is refused. `limit` is the most messages in the answer, the newest ones;
-        None, the default, for all. `complete` of the answer says whether these are all that match. The answer holds places
-        and reads each message when it is asked for. `errors`, "raise" or "skip", says what to do where a message that could
-        match is damaged; by default as in `open`. Where recovery="salvage" has found messages lost, the answer is not
-        complete. Where no index serves, the log is walked, and any damage in it counts; the index serves for tags only if
-        the store is open with `index_tags=True`. An item of the index has no checksum: where its hash is damaged, its
-        message is not found, and `complete` does not show it; `verify` does.
+        Returns
+        -------
+        QueryResult
+            The messages, ascending by physical offset. It holds places, and reads each message when it is
+            asked for. `complete` says whether these are all that match.
 
-        Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a timezone, a `since`
-        after `until` and a tag with `||`, `CorruptError` as `errors` says.
+        Raises
+        ------
+        TypeError
+            The call has a key and a tag, or neither.
+        ValueError
+            A datetime has no timezone, `since` is after `until`, or the tag has `||`.
+        CorruptError
+            A message that could match is damaged (`errors`).
+
+        Notes
+        -----
+        Where no index serves, the log is walked, and any damage in it counts; the index serves for tags
+        only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
+        the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
+        message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
+        places of the messages of many keys, in a fraction of the time for each.
         """
     @overload
     def query(
@@ -133,10 +178,26 @@ class Store:
         errors: _Errors | None = None,
     ) -> QueryResult: ...
     def message(self, id: str, *, walk: bool = False) -> Message:
-        """The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host;
-        else the first stored message with this unique key, over every topic, to which the index leads. `walk=True` looks
-        for a unique key that the index does not hold by reading the whole log, which takes seconds for each GiB. Raises
-        `NotFoundError`.
+        """Returns the message with an id.
+
+        Parameters
+        ----------
+        id : str
+            An offset id (32 or 56 hex digits), if a record starts where it points, whatever its host; else
+            a unique key: the first stored message of any topic with this key counts.
+        walk : bool, default False
+            True reads the whole log for a unique key that the index does not have, which takes seconds for
+            each GiB.
+
+        Returns
+        -------
+        Message
+            The message.
+
+        Raises
+        ------
+        NotFoundError, CorruptError
+            There is no such message in the index (with `walk`: in the log), or it is damaged.
         """
     def message_at(self, physical_offset: int) -> Message:
         """The message whose record starts at this physical offset.
@@ -197,32 +258,55 @@ class Store:
         errors: _Errors | None = None,
         on_missing: Literal["earliest", "latest"] | None = None,
     ) -> MessageIterator:
-        """The messages of the store as they come, in the order of the log: an iterator that waits for more. It refreshes the
+        """Returns an iterator of the messages as they come, in the order of the log, which waits for more. Refreshes the
         store.
 
-        `topics` is a topic or several, all by default, and also those that come later; `tags` wants one of some tags ("paid
-        || refund"). `start` is "latest" (the messages that come from now on, the default), "earliest" (those that are
-        there, too), or a mapping of (topic, queue id) to the queue offset to begin with: no other queues are followed then.
-        `since` begins with the messages stored then or later instead, and `until` ends before the first wanted message
-        stored then or later: a datetime with a timezone, or an int of ms since 1970. Store times are whole ms: with `since`
-        between two ms, the messages of that ms are returned, too, because some may have been stored after it. Until a
-        message of `until` comes, only `timeout` ends the iteration. Half and rolled-back messages are left out. What
-        expires before it is read is passed over; `errors` as in `get`.
+        Parameters
+        ----------
+        topics : str or iterable of str, optional
+            The topics; None for all, also those that come later. A topic that is not there yet is followed
+            once it is; a `RuntimeWarning` names it with the topics of a similar name.
+        start : {"latest", "earliest"} or mapping, default "latest"
+            "latest": the messages that come from now on. "earliest": those that are there, too. A mapping
+            of (topic, queue id) to the queue offset to begin with: no other queues are followed then. An
+            offset is one from 0 to the `max_offset` of the queue, and 0 for a queue that is not there yet.
+            One below `min_offset` has expired, and the pass starts at `min_offset`.
+        since : datetime with a timezone, or int of ms since 1970, optional
+            Begins with the messages stored then or later, in place of `start`. Between two ms, the messages
+            of that ms are returned, too, because some may have been stored after it.
+        until : datetime with a timezone, or int of ms since 1970, optional
+            Ends before the first wanted message that was stored then or later. Until one comes, only
+            `timeout` ends the iteration.
+        timeout : float of seconds, or timedelta, optional
+            Ends the iteration when no message has come for this time; it continues when it is asked again.
+            None: it waits until the store is closed.
+        tags : str, optional
+            One of these tags: "paid || refund". None: all.
+        errors : {"raise", "skip"}, optional
+            What to do at a message that was lost or is damaged. None: as in `open`.
+        on_missing : {"earliest", "latest"}, optional
+            Where a queue starts that does not hold its offset in `start`, also if that has expired: at
+            `min_offset` or `max_offset`. None: an offset outside of the queue is an error.
 
-        A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that of its next message; a
-        queue that is not there yet has only 0. One below `min_offset` has expired, and the pass starts at `min_offset`.
-        With `on_missing="earliest"` or "latest" a queue that does not hold the offset starts at `min_offset` or
-        `max_offset`, also if the offset has expired. A topic that is not there yet is followed once it is, and a
-        `RuntimeWarning` names it with the topics of a similar name.
+        Returns
+        -------
+        MessageIterator
+            The iterator. Half and rolled-back messages are left out. What expires before it is read is
+            passed over.
 
-        The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for never), and continues
-        when it is asked again. It ends when the store is closed. A store that another process writes to is looked at every
-        0.5 ms while messages come, and ever more rarely, up to 20 ms, while none do; in the writing process the iteration
-        is woken.
+        Raises
+        ------
+        NotFoundError
+            A queue does not hold its offset; the text names the bounds.
+        TypeError, ValueError
+            An argument is not one of those accepted, or `topics` excludes a queue of `start`.
+        CorruptError
+            Raised by the iteration, as by `refresh`, and at damage (`errors`).
 
-        Raises `NotFoundError`, which names the bounds, for a queue offset outside of its queue; `ValueError` for a queue
-        that `topics` excludes, and `TypeError` and `ValueError` for other arguments. The iteration raises `CorruptError` as
-        `refresh`, and for damage.
+        Notes
+        -----
+        A store that another process writes to is looked at every 0.5 ms while messages come, and ever more
+        rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
         """
     def scan(
         self,
@@ -252,29 +336,71 @@ class Store:
         """Returns the messages that meet some conditions, as Arrow record batches. Reads nothing before the first batch is
         asked for.
 
-        `topics` is a topic or several (an absent topic is not an error, because messages of a deleted topic may be in the
-        log; `Batches.absent_topics` names the topics without a message), `queue_ids` a queue id or several. `since` and
-        `until` bound the store time, or the born time with `by="born"`, as in `query`; `physical` is a pair of physical
-        offsets at which records start, the first inclusive and the second exclusive, None for open. `tags` wants one of
-        some tags ("paid || refund"), `keys` one of some keys (a unique key, or one of the keys of a message; an empty list
-        matches no message), `properties` all of some properties with their values. `body_contains` (bytes or str) and
-        `body_regex` (a pattern of Rust's regex crate) look into the body, decompressed. With `decode_body=True` the column
-        `body` is decompressed, and the compression bits of `sys_flag` are cleared, so that the row can be appended as it
-        is; a body that does not decompress counts as damaged.
+        Parameters
+        ----------
+        topics : str or iterable of str, optional
+            The topics, also deleted ones; None for all. `Batches.absent_topics` names those without a
+            message.
+        queue_ids : int or iterable of int, optional
+            The queue ids; None for all.
+        since, until : datetime with a timezone, or int of ms since 1970, optional
+            Bounds of the time that `by` names, as in `query`.
+        by : {"store", "born"}, default "store"
+            The time that `since` and `until` bound.
+        physical : pair of int or None, optional
+            Physical offsets between which records start, the first inclusive and the second exclusive.
+        tags : str, optional
+            One of these tags: "paid || refund".
+        keys : str or iterable of str, optional
+            One of these keys: a unique key, or one of the keys of a message. An empty list matches none.
+        properties : mapping or iterable of pairs, of str to str, optional
+            All of these properties, with their values.
+        body_contains : bytes or str, optional
+            A part of the body, decompressed.
+        body_regex : str, optional
+            A pattern of Rust's regex crate, found in the body, decompressed.
+        transactions : {"committed", "all"}, default "committed"
+            "committed": what consumers see, or would see if the queues of the topic were there; a message
+            in light queues once. "all": every whole record, also of half and rolled-back messages and of an
+            earlier topic of the same name.
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        order : {"log", "queue"}, default "log"
+            "log": by physical offset. "queue": by topic, queue id and queue offset; the places of messages
+            in no queue are found first and kept, 24 bytes each.
+        limit : int, optional
+            The most messages, counted in this order.
+        reverse : bool, default False
+            True turns the order around.
+        decode_body : bool, default False
+            True decompresses the column `body` and clears the compression bits of `sys_flag`, so that the
+            row can be appended as it is. A body that does not decompress counts as damaged.
+        batch_bytes : int, default 4194304
+            About the most bytes in a batch.
+        errors : {"raise", "skip"}, optional
+            What to do at a message that was lost or is damaged. None: as in `open`.
+        progress : callable, optional
+            Called with two ints: about how many bytes are read, and of how many. What it raises ends the
+            iteration. A thread that asks for a batch while it runs gets `ValueError`.
+        max_mb_per_s : float, optional
+            A bound on the reading, in 10**6 bytes a second.
 
-        By default this is what consumers see, and, of topics whose queues are gone or are a database, what they would see.
-        A message that is also in light queues is returned once. `transactions="all"` returns every whole record of the log:
-        half and rolled-back messages, and those of an earlier topic of the same name, too.
+        Returns
+        -------
+        Batches
+            An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
 
-        `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset); `reverse=True` turns it, and
-        `limit` counts in it. For "queue", the places of messages that are in no queue are found first and kept, 24 bytes
-        for each. With `since` or `until`, segments are left out that were written at another time; a clock that was set
-        back by more than half an hour can hide messages from that.
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted.
+        CorruptError
+            Raised by the iteration at damage (`errors`).
 
-        `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch holds. `progress` is called
-        with two ints as the messages are read: about how many bytes are done, and of how many. `max_mb_per_s` bounds the
-        reading, in 10**6 bytes a second. While `progress` runs, no thread can ask for the next batch of this iterator: that
-        raises `ValueError`.
+        Notes
+        -----
+        With `since` or `until`, segments are left out that were written at another time; a clock that was
+        set back by more than half an hour can hide messages from that.
 
         A scan of 16 MiB or more without `limit`, `reverse` and `max_mb_per_s` is read by several threads: as many as the
         environment variable `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Memory holds the batches
@@ -283,14 +409,9 @@ class Store:
         before stay.
 
         No checksum covers the topic, the queue id and the transaction of a message, unless its record ends with one
-        (`__CRC32#`). A message on which these and its queue entry disagree counts as damaged, whether the scan goes along
-        the queues or along the log. So does one whose tags its entry contradicts, if `tags` are asked for and the entry has
-        the code of one of them: one whose code was damaged is not looked at along the queues, as a broker does not look at
-        it. Damage of the store time, of keys and other properties shows only in the message itself, and where no queue
-        leads to a message, neither does that of its topic: `Store.verify` reports both where other files repeat them.
-
-        Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at damage, or skips it, and what
-        `progress` raises.
+        (`__CRC32#`). A message that contradicts its queue entry in these, or in `tags` that are asked for, counts as
+        damaged; one whose entry has a damaged tags code is passed over, as a broker does. Damage of times, keys and other
+        properties shows in the message alone: `Store.verify` reports it where other files repeat them.
         """
     def resolve_ids(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
         """Resolves ids to places in the log: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and
@@ -325,44 +446,58 @@ class Store:
         spreadsheet: bool = False,
         **conditions: Unpack[_ExportConditions],
     ) -> Exported:
-        """Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV. Returns an `mqstore.files.Exported` with the files
-        and exact counts.
+        """Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV.
 
-        `target` gets its name when all of it is written and synced: until then it is in a directory `.mqstore-*.part`
-        beside it, which a killed process leaves there. `format` is "parquet", "arrow", "jsonl" or "csv"; by default as the
-        name ends (.parquet, .arrow, .jsonl, .ndjson, .csv), and "parquet" for any other name. The first two need pyarrow
-        (extra `arrow`). The other arguments are those of `scan`, which selects the messages; memory is taken for one batch
-        of `batch_bytes` (32 MiB by default), a row group of Parquet.
+        Parameters
+        ----------
+        target : str or os.PathLike
+            The file, or the directory with `partition_by`. It gets its name when all of it is written and
+            synced: until then it is in a directory `.mqstore-*.part` beside it, which a killed process
+            leaves there.
+        format : {"parquet", "arrow", "jsonl", "csv"}, optional
+            None: as the name ends (.parquet, .arrow, .jsonl, .ndjson, .csv), and "parquet" for any other
+            name. "parquet" and "arrow" need pyarrow.
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        partition_by : {"topic", "hour"} or both, default ()
+            Writes files `topic=orders/hour=2026-11-23T05/part-00000.parquet` (the hour of the store time,
+            in UTC) without a column `topic`: pyarrow, polars, duckdb and Spark read it from the names.
+            Needs pyarrow for each format. With "topic", `order` is "queue" by default.
+        rewrite : callable, optional
+            Called with each `RecordBatch`, also with an empty one if there is no other. Returns the table
+            to write instead: any object that speaks Arrow, always with the same columns.
+        body_as : {"base64", "text", "json"}, default "base64"
+            The form of the body in JSON Lines and CSV. "text" must be UTF-8; "json" must be JSON, and
+            becomes a value of the object, its line ends spaces.
+        decode_body : bool, default False
+            True decompresses bodies (zlib, LZ4, Zstandard) and clears the compression bits of `sys_flag`,
+            so that consumers can read the messages that `import_from` appends. False: as they are stored.
+        spreadsheet : bool, default False
+            For CSV: puts a `'` before each cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage
+            return, because a spreadsheet may run such a cell as a formula.
+        **conditions
+            The other arguments of `scan`, which selects the messages. `batch_bytes` is 32 MiB by default, a
+            row group of Parquet, and the memory that is taken.
 
-        Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib, LZ4 or Zstandard), and
-        the compression bits of `sys_flag` are cleared, so that consumers can read the messages that `import_from` appends.
-        A body that does not decompress counts as damaged: it raises `CorruptError`, or is left out and counted with
-        `errors="skip"`.
+        Returns
+        -------
+        mqstore.files.Exported
+            The files, and exact counts. After an exception, also of `rewrite`, there is no `target`.
 
-        `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a directory, of files
-        `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files have no column `topic`: pyarrow, polars, duckdb
-        and Spark read it from the names. It needs pyarrow for each format. Where it names "topic", `order` is "queue" by
-        default.
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted, or a body is not what `body_as` says.
+        CorruptError
+            A message is damaged, or its body does not decompress (`errors`).
+        FileExistsError, ImportError, OSError
+            `target` exists, pyarrow is not installed, or the system refuses.
 
-        `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other, and returns the table to
-        write instead: any object that speaks Arrow, always with the same columns.
-
-        A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC ("2026-11-23T05:51:16.123Z"; a
-        number of ms since 1970 outside the years 1 to 9999), `keys` an array, `properties` an object. `body_as` is the form
-        of the body: "base64", "text" (it must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its
-        line ends become spaces).
-
-        A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a message, each ended by
-        CRLF. Its cells have the values of JSON Lines: times and numbers are written in the same way, `keys` and
-        `properties` as JSON text, the body as `body_as` says, and null as an empty cell. `spreadsheet=True` puts a `'`
-        before each cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return, because a spreadsheet may run such
-        a cell as a formula; only CSV takes it.
-
-        `import_from` reads these files, except CSV.
-
-        Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument and for a body that is not
-        what `body_as` says, `ImportError` without pyarrow, `OSError` where the system refuses, and what a `scan`, `rewrite`
-        and `progress` raise. No `target` is there then.
+        Notes
+        -----
+        In JSON Lines and CSV times are ISO 8601 in UTC ("2026-11-23T05:51:16.123Z"; a number of ms since
+        1970 outside the years 1 to 9999), and `keys` and `properties` JSON. A CSV file follows RFC 4180, in
+        UTF-8, with a header; null is an empty cell. `import_from` reads these files, except CSV.
         """
     def copy_to(
         self,
@@ -440,16 +575,35 @@ class Store:
         max_mb_per_s: float | None = None,
     ) -> VerifyReport:
         """Compares log, queues, index, checkpoint and settings with each other and with the format, in one pass over the log.
-        Changes nothing, takes no lock, and keeps a bounded part of the store in memory. It compares the store as it is now,
-        also if a writer has changed it since this store was opened. Beside a live writer of another process it covers the
-        log up to its end when the call began.
+        Changes nothing and takes no lock.
 
-        With `deep=False` bodies are not compared with their checksums, and links of the index are not followed. `progress`
-        is called with two ints: how many bytes of the log are done, and of how many. `max_mb_per_s` bounds the reading, in
-        10**6 bytes a second, which one thread does then. Otherwise the log is read by as many threads as the environment
-        variable `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Damage is a finding and raises
-        nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a file that cannot be read,
-        `CorruptError` for a file that is cut during the call, and what `progress` raises.
+        Parameters
+        ----------
+        deep : bool, default True
+            False leaves out the checksums of bodies and the links of the index.
+        progress : callable, optional
+            Called with two ints: how many bytes of the log are done, and of how many. What it raises ends
+            the call.
+        max_mb_per_s : float, optional
+            A bound on the reading, in 10**6 bytes a second, which one thread does then.
+
+        Returns
+        -------
+        VerifyReport
+            The findings, damage included, and what was compared.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted.
+        OSError, CorruptError
+            A file cannot be read, or is cut during the call.
+
+        Notes
+        -----
+        It compares the store as it is now, also if a writer has changed it since this store was opened.
+        Beside a live writer of another process it covers the log up to its end when the call began. The log
+        is read by as many threads as a large `scan`. A bounded part of the store is kept in memory.
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: object) -> None: ...

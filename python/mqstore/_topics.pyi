@@ -125,15 +125,32 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         errors: _Errors | None = None,
         on_missing: Literal["earliest", "latest"] | None = None,
     ) -> MessageIterator:
-        """The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
+        """Returns an iterator of the messages of the queue as they come, which waits for more, as `Store.follow`.
 
-        `start` is "latest" (the messages that come from now on, the default), "earliest" (those that are there, too), or a
-        queue offset. `since`, `until`, `timeout`, `tags`, `errors` and `on_missing`, and which queue offsets may be given,
-        as in `Store.follow`.
+        Parameters
+        ----------
+        timeout : float of seconds, or timedelta, optional
+            Ends the iteration when no message has come for this time; None for never.
+        start : {"latest", "earliest"} or int, default "latest"
+            "latest": the messages that come from now on. "earliest": those that are there, too. An int: the
+            queue offset to begin with, as in `Store.follow`.
+        since, until, tags, errors, on_missing
+            As in `Store.follow`.
 
-        Raises `NotFoundError`, which names the bounds, for a queue offset outside of the queue, and `TypeError` and
-        `ValueError` for other arguments; the iteration raises `NotFoundError` if the queue begins again, because its topic
-        was deleted, and `CorruptError` as `Store.follow`.
+        Returns
+        -------
+        MessageIterator
+            The iterator.
+
+        Raises
+        ------
+        NotFoundError
+            The queue does not hold the offset; the text names the bounds. Also raised by the iteration if
+            the queue begins again, because its topic was deleted.
+        TypeError, ValueError
+            An argument is not one of those accepted.
+        CorruptError
+            Raised by the iteration, as by `Store.follow`.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
         """The queue offset of a message of this queue, if it lies between `start` and `stop`.

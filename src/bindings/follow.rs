@@ -2,6 +2,7 @@
 //!
 //! A mapped write raises no event for another process. So a follower polls the eight bytes at the end of the log through the mapping, every
 //! 0.5 ms at first and every 20 ms at last, and refreshes when they are not zero. In the writing process it waits for the watermark.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::sync::Arc;
 use std::thread;
@@ -199,35 +200,55 @@ impl Store {
         Ok(bytes)
     }
 
-    /// The messages of the store as they come, in the order of the log: an iterator that waits for
-    /// more. It refreshes the store.
+    /// Returns an iterator of the messages as they come, in the order of the log, which waits for more.
+    /// Refreshes the store.
     ///
-    /// `topics` is a topic or several, all by default, and also those that come later; `tags` wants
-    /// one of some tags ("paid || refund"). `start` is "latest" (the messages that come from now on,
-    /// the default), "earliest" (those that are there, too), or a mapping of (topic, queue id) to
-    /// the queue offset to begin with: no other queues are followed then. `since` begins with the
-    /// messages stored then or later instead, and `until` ends before the first wanted message
-    /// stored then or later: a datetime with a timezone, or an int of ms since 1970. Store times are
-    /// whole ms: with `since` between two ms, the messages of that ms are returned, too, because some
-    /// may have been stored after it. Until a message of `until` comes, only `timeout` ends the
-    /// iteration. Half and rolled-back messages are left out. What expires before it is read is passed
-    /// over; `errors` as in `get`.
+    /// Parameters
+    /// ----------
+    /// topics : str or iterable of str, optional
+    ///     The topics; None for all, also those that come later. A topic that is not there yet is followed
+    ///     once it is; a `RuntimeWarning` names it with the topics of a similar name.
+    /// start : {"latest", "earliest"} or mapping, default "latest"
+    ///     "latest": the messages that come from now on. "earliest": those that are there, too. A mapping
+    ///     of (topic, queue id) to the queue offset to begin with: no other queues are followed then. An
+    ///     offset is one from 0 to the `max_offset` of the queue, and 0 for a queue that is not there yet.
+    ///     One below `min_offset` has expired, and the pass starts at `min_offset`.
+    /// since : datetime with a timezone, or int of ms since 1970, optional
+    ///     Begins with the messages stored then or later, in place of `start`. Between two ms, the messages
+    ///     of that ms are returned, too, because some may have been stored after it.
+    /// until : datetime with a timezone, or int of ms since 1970, optional
+    ///     Ends before the first wanted message that was stored then or later. Until one comes, only
+    ///     `timeout` ends the iteration.
+    /// timeout : float of seconds, or timedelta, optional
+    ///     Ends the iteration when no message has come for this time; it continues when it is asked again.
+    ///     None: it waits until the store is closed.
+    /// tags : str, optional
+    ///     One of these tags: "paid || refund". None: all.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a message that was lost or is damaged. None: as in `open`.
+    /// on_missing : {"earliest", "latest"}, optional
+    ///     Where a queue starts that does not hold its offset in `start`, also if that has expired: at
+    ///     `min_offset` or `max_offset`. None: an offset outside of the queue is an error.
     ///
-    /// A queue offset may be any from 0 to the queue's `max_offset` after the refresh, which is that
-    /// of its next message; a queue that is not there yet has only 0. One below `min_offset` has
-    /// expired, and the pass starts at `min_offset`. With `on_missing="earliest"` or "latest" a
-    /// queue that does not hold the offset starts at `min_offset` or `max_offset`, also if the
-    /// offset has expired. A topic that is not there yet is followed once it is, and a
-    /// `RuntimeWarning` names it with the topics of a similar name.
+    /// Returns
+    /// -------
+    /// MessageIterator
+    ///     The iterator. Half and rolled-back messages are left out. What expires before it is read is
+    ///     passed over.
     ///
-    /// The iteration ends when no message has come for `timeout` (seconds, or a timedelta; None for
-    /// never), and continues when it is asked again. It ends when the store is closed. A store that
-    /// another process writes to is looked at every 0.5 ms while messages come, and ever more
+    /// Raises
+    /// ------
+    /// NotFoundError
+    ///     A queue does not hold its offset; the text names the bounds.
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted, or `topics` excludes a queue of `start`.
+    /// CorruptError
+    ///     Raised by the iteration, as by `refresh`, and at damage (`errors`).
+    ///
+    /// Notes
+    /// -----
+    /// A store that another process writes to is looked at every 0.5 ms while messages come, and ever more
     /// rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
-    ///
-    /// Raises `NotFoundError`, which names the bounds, for a queue offset outside of its queue;
-    /// `ValueError` for a queue that `topics` excludes, and `TypeError` and `ValueError` for other
-    /// arguments. The iteration raises `CorruptError` as `refresh`, and for damage.
     #[pyo3(
         signature = (topics=None, *, start=None, since=None, until=None, timeout=None, tags=None, errors=None, on_missing=None),
         text_signature = "($self, topics=None, *, start='latest', since=None, until=None, timeout=None, tags=None, errors=None, \
@@ -278,15 +299,33 @@ impl Store {
 
 #[pymethods]
 impl Queue {
-    /// The messages of the queue as they come: an iterator that waits for more, as `Store.follow`.
+    /// Returns an iterator of the messages of the queue as they come, which waits for more, as
+    /// `Store.follow`.
     ///
-    /// `start` is "latest" (the messages that come from now on, the default), "earliest" (those that
-    /// are there, too), or a queue offset. `since`, `until`, `timeout`, `tags`, `errors` and
-    /// `on_missing`, and which queue offsets may be given, as in `Store.follow`.
+    /// Parameters
+    /// ----------
+    /// timeout : float of seconds, or timedelta, optional
+    ///     Ends the iteration when no message has come for this time; None for never.
+    /// start : {"latest", "earliest"} or int, default "latest"
+    ///     "latest": the messages that come from now on. "earliest": those that are there, too. An int: the
+    ///     queue offset to begin with, as in `Store.follow`.
+    /// since, until, tags, errors, on_missing
+    ///     As in `Store.follow`.
     ///
-    /// Raises `NotFoundError`, which names the bounds, for a queue offset outside of the queue, and
-    /// `TypeError` and `ValueError` for other arguments; the iteration raises `NotFoundError` if the
-    /// queue begins again, because its topic was deleted, and `CorruptError` as `Store.follow`.
+    /// Returns
+    /// -------
+    /// MessageIterator
+    ///     The iterator.
+    ///
+    /// Raises
+    /// ------
+    /// NotFoundError
+    ///     The queue does not hold the offset; the text names the bounds. Also raised by the iteration if
+    ///     the queue begins again, because its topic was deleted.
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
+    /// CorruptError
+    ///     Raised by the iteration, as by `Store.follow`.
     #[pyo3(
         signature = (timeout=None, *, start=None, since=None, until=None, tags=None, errors=None, on_missing=None),
         text_signature = "($self, timeout=None, *, start='latest', since=None, until=None, tags=None, errors=None, on_missing=None)"

@@ -15,35 +15,57 @@ use crate::check::{self, RepairRequest};
 use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
 
-/// Verifies a store, repairs it, and verifies it again. By default it changes nothing and reports
-/// what it would change.
+/// Verifies a store, repairs it, and verifies it again. By default it changes nothing and reports what
+/// it would change.
 ///
-/// Queues, index and checkpoint are rebuilt from the log, as by `rebuild`, where one of them is
-/// wrong. Files that do not belong into the store, and settings that are no JSON, are moved into a
-/// new directory `mqstore-backup-...` of the store, which `backup` names; move a file back to undo
-/// that. A record that is not whole is lost: a salvage record takes its place, as with
-/// `recovery="salvage"`, and every other message keeps its offsets. The segment as it was is copied
-/// into the backup first.
+/// Parameters
+/// ----------
+/// path : str, bytes or os.PathLike
+///     The directory of the store.
+/// dry_run : bool, default True
+///     False makes the changes.
+/// into : str, bytes or os.PathLike, optional
+///     A missing or empty directory, outside of any store: all files are copied into it, and the copy
+///     is repaired; the store stays as it is. Segments that are missing or cut short get salvage
+///     records, up to the highest offset that the mark of what was flushed, queues or index name: no
+///     offset is assigned again. None: the store itself; if a part of its log is missing it stays as it
+///     is, and `refusal` says what to put back.
+/// progress : callable, optional
+///     Called with two ints: how many bytes of the log are done, and of how many, in each pass (verify,
+///     write, verify again).
+/// **options
+///     The options of `open` but `recovery`, which is chosen here.
 ///
-/// Options are those of `open` but `recovery`, which is chosen here.
+/// Returns
+/// -------
+/// RepairReport
+///     The changes, and what is wrong after them.
 ///
-/// With `into` all files are copied into that directory, which is missing or empty, and the copy is
-/// repaired; the store stays as it is. The copy gets the segments that are missing or cut short,
-/// with salvage records, up to the highest offset that the mark of what was flushed, queues or index
-/// name: no offset is assigned again. Queues of a topic that was deleted come back in a rebuild if
-/// the log still has its messages.
+/// Raises
+/// ------
+/// LockedError
+///     A writer has the store.
+/// StoreExistsError
+///     `into` is not empty.
+/// ValueError
+///     `into` lies in a store.
+/// StoreError
+///     As `open` and `Store.verify`.
 ///
-/// Without `into` a store of which a part of the log is missing stays as it is: `refusal` says what to
-/// put back.
+/// Notes
+/// -----
+/// Queues, index and checkpoint are rebuilt from the log, as by `rebuild`, where one of them is wrong;
+/// queues of a topic that was deleted then come back if the log still has its messages. Files that do
+/// not belong into the store, and settings that are no JSON, are moved into a new directory
+/// `mqstore-backup-...` of the store, which `backup` names; move a file back to undo that. A record
+/// that is not whole is lost: a salvage record takes its place, as with `recovery="salvage"`, and every
+/// other message keeps its offsets. The segment as it was is copied into the backup first.
 ///
-/// It may be called again after an error or a crash, with another `into`: no message is lost then.
-/// Open readers continue. `progress` is called with two ints, how many bytes of the log are done,
-/// and of how many, in each pass: while it is verified, written, and verified again. Raises
-/// `LockedError` while a writer has the store, `StoreExistsError` if `into` is not empty,
-/// `ValueError` if it lies in a store, what `open` and `Store.verify` raise, and what `progress`
-/// raises.
+/// It may be called again after an error or a crash, with another `into`: no message is lost then. Open
+/// readers continue. What `progress` raises ends the call.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, into=None, progress=None, **options))]
+#[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]
 pub(super) fn repair<'py>(
     py: Python<'py>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,

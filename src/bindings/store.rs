@@ -1,4 +1,5 @@
 //! `Store`: its life, and reads.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::ffi::OsStr;
 use std::ops::Range;
@@ -131,18 +132,39 @@ impl Store {
         reports::recovery_report(py, self.handle.current_reader(py)?.recovery())
     }
 
-    /// Read messages of a queue from a queue offset on, as a broker answers a pull.
+    /// Reads messages of a queue from a queue offset on, as a broker answers a pull.
     ///
-    /// `tags` wants messages with one of some tags ("paid || refund"), `where` those for which a
-    /// callable of one Message returns a true value. `max_messages` is the most messages to return,
-    /// 0 as much as 1, as a broker has it. A broker gives no more than 32
-    /// (`max_transfer_count_on_message_in_memory`), whatever is asked for; `bounded=False` lifts
-    /// its bounds on the entries examined, the bytes and the count (all but `max_messages`).
-    /// `errors`, "raise" or "skip", says what to do at a message that was lost or is damaged; by
-    /// default as in `open`.
+    /// Parameters
+    /// ----------
+    /// topic, queue_id, offset : str, int, int
+    ///     The queue, and the queue offset of the first message.
+    /// max_messages : int, default 32
+    ///     The most messages to return; 0 counts as 1, as in a broker.
+    /// tags : str, optional
+    ///     Returns messages with one of these tags: "paid || refund". None: all.
+    /// where : callable, optional
+    ///     Returns messages for which it returns a true value; it is called with each `Message`. What it
+    ///     raises ends the call.
+    /// bounded : bool, default True
+    ///     True: the bounds of a broker hold, at most 32 messages
+    ///     (`max_transfer_count_on_message_in_memory`), and bounds on the bytes and the entries examined.
+    ///     False: only `max_messages` holds.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a message that was lost or is damaged. None: as in `open`.
     ///
-    /// Raises `UnsupportedFormatError` where the queue is no file of this format (RocksDB, batch
-    /// consume queue), `ValueError` for a negative `max_messages`, and what `where` raises.
+    /// Returns
+    /// -------
+    /// GetResult
+    ///     The messages, with the `status`, bounds and `next_begin_offset` of a broker's answer.
+    ///
+    /// Raises
+    /// ------
+    /// UnsupportedFormatError
+    ///     The queue is no file of this format (RocksDB, batch consume queue).
+    /// CorruptError
+    ///     A message was lost or is damaged (`errors`).
+    /// ValueError
+    ///     `max_messages` is negative.
     #[pyo3(signature = (topic, queue_id, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
     fn get(
         &self,
@@ -168,26 +190,45 @@ impl Store {
         GetResult::of(py, &self.handle, &request, r#where.map(Bound::unbind).as_ref())
     }
 
-    /// Find the messages of a topic that carry a key (one of their keys, or their unique key), or
-    /// else a tag, ascending by physical offset.
+    /// Finds the messages of a topic that have a key, or else a tag.
     ///
-    /// `resolve_keys` finds where the messages of many keys lie, in a fraction of the time for
-    /// each.
+    /// Parameters
+    /// ----------
+    /// topic : str
+    ///     The topic.
+    /// key, tag : str, optional
+    ///     A key of the messages, or their unique key; or, in place of it, their tag.
+    /// since, until : datetime with a timezone, or int of ms since 1970, optional
+    ///     Bounds of the store time, the first inclusive and the second exclusive. A bound between two ms
+    ///     is rounded up. An int that is a time between 1980 and 2200 in another unit, such as seconds, is
+    ///     refused.
+    /// limit : int, optional
+    ///     The most messages in the answer, the newest ones. None: all.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do where a message that could match is damaged. None: as in `open`.
     ///
-    /// `since` and `until` bound the store time, the first inclusive and the second exclusive: a
-    /// datetime with a timezone, an int of ms since 1970, or None for open. A bound between two ms is
-    /// rounded up. An int that is a time between 1980 and 2200 in another unit, such as seconds, is
-    /// refused. `limit` is the most messages in the answer, the newest ones; None, the default, for
-    /// all. `complete` of the answer says whether these are all that match. The answer holds places and
-    /// reads each message when it is asked for. `errors`, "raise" or "skip", says what to do where a
-    /// message that could match is damaged; by default as in `open`. Where recovery="salvage" has found
-    /// messages lost, the answer is not complete. Where no index serves, the log is walked, and any
-    /// damage in it counts; the index serves for tags only if the store is open with `index_tags=True`.
-    /// An item of the index has no checksum: where its hash is damaged, its message is not found, and
-    /// `complete` does not show it; `verify` does.
+    /// Returns
+    /// -------
+    /// QueryResult
+    ///     The messages, ascending by physical offset. It holds places, and reads each message when it is
+    ///     asked for. `complete` says whether these are all that match.
     ///
-    /// Raises `TypeError` for a key and a tag or for neither, `ValueError` for a datetime without a
-    /// timezone, a `since` after `until` and a tag with `||`, `CorruptError` as `errors` says.
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     The call has a key and a tag, or neither.
+    /// ValueError
+    ///     A datetime has no timezone, `since` is after `until`, or the tag has `||`.
+    /// CorruptError
+    ///     A message that could match is damaged (`errors`).
+    ///
+    /// Notes
+    /// -----
+    /// Where no index serves, the log is walked, and any damage in it counts; the index serves for tags
+    /// only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
+    /// the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
+    /// message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
+    /// places of the messages of many keys, in a fraction of the time for each.
     #[pyo3(signature = (topic, key=None, *, since=None, until=None, limit=None, tag=None, errors=None))]
     fn query(
         &self,
@@ -213,10 +254,26 @@ impl Store {
         Ok(tabular(py, answer)?.unbind())
     }
 
-    /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it
-    /// points, whatever its host; else the first stored message with this unique key, over every
-    /// topic, to which the index leads. `walk=True` looks for a unique key that the index does not
-    /// hold by reading the whole log, which takes seconds for each GiB. Raises `NotFoundError`.
+    /// Returns the message with an id.
+    ///
+    /// Parameters
+    /// ----------
+    /// id : str
+    ///     An offset id (32 or 56 hex digits), if a record starts where it points, whatever its host; else
+    ///     a unique key: the first stored message of any topic with this key counts.
+    /// walk : bool, default False
+    ///     True reads the whole log for a unique key that the index does not have, which takes seconds for
+    ///     each GiB.
+    ///
+    /// Returns
+    /// -------
+    /// Message
+    ///     The message.
+    ///
+    /// Raises
+    /// ------
+    /// NotFoundError, CorruptError
+    ///     There is no such message in the index (with `walk`: in the log), or it is damaged.
     #[pyo3(signature = (id, *, walk=false))]
     fn message(
         &self,
@@ -356,56 +413,86 @@ impl Store {
         Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
-    /// Returns the messages that meet some conditions, as Arrow record batches. Reads nothing
-    /// before the first batch is asked for.
+    /// Returns the messages that meet some conditions, as Arrow record batches. Reads nothing before the
+    /// first batch is asked for.
     ///
-    /// `topics` is a topic or several (an absent topic is not an error, because messages of a
-    /// deleted topic may be in the log; `Batches.absent_topics` names the topics without a
-    /// message), `queue_ids` a queue id or several. `since` and `until` bound the store time, or
-    /// the born time with `by="born"`, as in `query`; `physical` is a pair of physical offsets at
-    /// which records start, the first inclusive and the second exclusive, None for open. `tags`
-    /// wants one of some tags ("paid || refund"), `keys` one of some keys (a unique key, or one of
-    /// the keys of a message; an empty list matches no message), `properties` all of some
-    /// properties with their values. `body_contains` (bytes or str) and `body_regex` (a pattern of
-    /// Rust's regex crate) look into the body, decompressed. With `decode_body=True` the column
-    /// `body` is decompressed, and the compression bits of `sys_flag` are cleared, so that the row
-    /// can be appended as it is; a body that does not decompress counts as damaged.
+    /// Parameters
+    /// ----------
+    /// topics : str or iterable of str, optional
+    ///     The topics, also deleted ones; None for all. `Batches.absent_topics` names those without a
+    ///     message.
+    /// queue_ids : int or iterable of int, optional
+    ///     The queue ids; None for all.
+    /// since, until : datetime with a timezone, or int of ms since 1970, optional
+    ///     Bounds of the time that `by` names, as in `query`.
+    /// by : {"store", "born"}, default "store"
+    ///     The time that `since` and `until` bound.
+    /// physical : pair of int or None, optional
+    ///     Physical offsets between which records start, the first inclusive and the second exclusive.
+    /// tags : str, optional
+    ///     One of these tags: "paid || refund".
+    /// keys : str or iterable of str, optional
+    ///     One of these keys: a unique key, or one of the keys of a message. An empty list matches none.
+    /// properties : mapping or iterable of pairs, of str to str, optional
+    ///     All of these properties, with their values.
+    /// body_contains : bytes or str, optional
+    ///     A part of the body, decompressed.
+    /// body_regex : str, optional
+    ///     A pattern of Rust's regex crate, found in the body, decompressed.
+    /// transactions : {"committed", "all"}, default "committed"
+    ///     "committed": what consumers see, or would see if the queues of the topic were there; a message
+    ///     in light queues once. "all": every whole record, also of half and rolled-back messages and of an
+    ///     earlier topic of the same name.
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// order : {"log", "queue"}, default "log"
+    ///     "log": by physical offset. "queue": by topic, queue id and queue offset; the places of messages
+    ///     in no queue are found first and kept, 24 bytes each.
+    /// limit : int, optional
+    ///     The most messages, counted in this order.
+    /// reverse : bool, default False
+    ///     True turns the order around.
+    /// decode_body : bool, default False
+    ///     True decompresses the column `body` and clears the compression bits of `sys_flag`, so that the
+    ///     row can be appended as it is. A body that does not decompress counts as damaged.
+    /// batch_bytes : int, default 4194304
+    ///     About the most bytes in a batch.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a message that was lost or is damaged. None: as in `open`.
+    /// progress : callable, optional
+    ///     Called with two ints: about how many bytes are read, and of how many. What it raises ends the
+    ///     iteration. A thread that asks for a batch while it runs gets `ValueError`.
+    /// max_mb_per_s : float, optional
+    ///     A bound on the reading, in 10**6 bytes a second.
     ///
-    /// By default this is what consumers see, and, of topics whose queues are gone or are a
-    /// database, what they would see. A message that is also in light queues is returned once.
-    /// `transactions="all"` returns every whole record of the log: half and rolled-back messages,
-    /// and those of an earlier topic of the same name, too.
+    /// Returns
+    /// -------
+    /// Batches
+    ///     An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
     ///
-    /// `order` is "log" (by physical offset) or "queue" (by topic, queue id and queue offset);
-    /// `reverse=True` turns it, and `limit` counts in it. For "queue", the places of messages that
-    /// are in no queue are found first and kept, 24 bytes for each. With `since` or `until`,
-    /// segments are left out that were written at another time; a clock that was set back by more
-    /// than half an hour can hide messages from that.
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
+    /// CorruptError
+    ///     Raised by the iteration at damage (`errors`).
     ///
-    /// `columns`, `errors` as in `Topic.batches`; `batch_bytes` is about the most that a batch
-    /// holds. `progress` is called with two ints as the messages are read: about how many bytes are
-    /// done, and of how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second. While
-    /// `progress` runs, no thread can ask for the next batch of this iterator: that raises
-    /// `ValueError`.
+    /// Notes
+    /// -----
+    /// With `since` or `until`, segments are left out that were written at another time; a clock that was
+    /// set back by more than half an hour can hide messages from that.
     ///
-    /// A scan of 16 MiB or more without `limit`, `reverse` and `max_mb_per_s` is read by several
-    /// threads: as many as the environment variable `OMP_NUM_THREADS` says, or as the process may
-    /// run at once, 16 at most. Memory holds the batches of about 4 MiB of the log, or of
-    /// `batch_bytes` if that is more, for each thread and two more. With `order="log"` the pages of
-    /// the log that the scan brings into the page cache are dropped after they were read; those
-    /// that were there before stay.
+    /// A scan of 16 MiB or more without `limit`, `reverse` and `max_mb_per_s` is read by several threads:
+    /// as many as the environment variable `OMP_NUM_THREADS` says, or as the process may run at once, 16 at
+    /// most. Memory holds the batches of about 4 MiB of the log, or of `batch_bytes` if that is more, for
+    /// each thread and two more. With `order="log"` the pages of the log that the scan brings into the page
+    /// cache are dropped after they were read; those that were there before stay.
     ///
-    /// No checksum covers the topic, the queue id and the transaction of a message, unless its
-    /// record ends with one (`__CRC32#`). A message on which these and its queue entry disagree
-    /// counts as damaged, whether the scan goes along the queues or along the log. So does one
-    /// whose tags its entry contradicts, if `tags` are asked for and the entry has the code of one
-    /// of them: one whose code was damaged is not looked at along the queues, as a broker does not
-    /// look at it. Damage of the store time, of keys and other properties shows only in the message
-    /// itself, and where no queue leads to a message, neither does that of its topic:
-    /// `Store.verify` reports both where other files repeat them.
-    ///
-    /// Raises `TypeError` and `ValueError` for an argument; reading raises `CorruptError` at
-    /// damage, or skips it, and what `progress` raises.
+    /// No checksum covers the topic, the queue id and the transaction of a message, unless its record ends
+    /// with one (`__CRC32#`). A message that contradicts its queue entry in these, or in `tags` that are
+    /// asked for, counts as damaged; one whose entry has a damaged tags code is passed over, as a broker
+    /// does. Damage of times, keys and other properties shows in the message alone: `Store.verify` reports
+    /// it where other files repeat them.
     #[pyo3(signature = (*, topics=None, queue_ids=None, since=None, until=None, by="store", physical=None, tags=None, keys=None, properties=None,
                         body_contains=None, body_regex=None, transactions="committed", columns=None, order="log", limit=None, reverse=false,
                         decode_body=false, batch_bytes=4_194_304, errors=None, progress=None, max_mb_per_s=None))]
@@ -489,20 +576,36 @@ impl Store {
         Usage::of(py, &usage, &by)
     }
 
-    /// Compares log, queues, index, checkpoint and settings with each other and with the format, in
-    /// one pass over the log. Changes nothing, takes no lock, and keeps a bounded part of the store
-    /// in memory. It compares the store as it is now, also if a writer has changed it since this
-    /// store was opened. Beside a live writer of another process it covers the log up to its end
-    /// when the call began.
+    /// Compares log, queues, index, checkpoint and settings with each other and with the format, in one
+    /// pass over the log. Changes nothing and takes no lock.
     ///
-    /// With `deep=False` bodies are not compared with their checksums, and links of the index are
-    /// not followed. `progress` is called with two ints: how many bytes of the log are done, and of
-    /// how many. `max_mb_per_s` bounds the reading, in 10**6 bytes a second, which one thread does
-    /// then. Otherwise the log is read by as many threads as the environment variable
-    /// `OMP_NUM_THREADS` says, or as the process may run at once, 16 at most. Damage is a finding
-    /// and raises nothing. Raises `TypeError` and `ValueError` for an argument, `OSError` for a
-    /// file that cannot be read, `CorruptError` for a file that is cut during the call, and what
-    /// `progress` raises.
+    /// Parameters
+    /// ----------
+    /// deep : bool, default True
+    ///     False leaves out the checksums of bodies and the links of the index.
+    /// progress : callable, optional
+    ///     Called with two ints: how many bytes of the log are done, and of how many. What it raises ends
+    ///     the call.
+    /// max_mb_per_s : float, optional
+    ///     A bound on the reading, in 10**6 bytes a second, which one thread does then.
+    ///
+    /// Returns
+    /// -------
+    /// VerifyReport
+    ///     The findings, damage included, and what was compared.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
+    /// OSError, CorruptError
+    ///     A file cannot be read, or is cut during the call.
+    ///
+    /// Notes
+    /// -----
+    /// It compares the store as it is now, also if a writer has changed it since this store was opened.
+    /// Beside a live writer of another process it covers the log up to its end when the call began. The log
+    /// is read by as many threads as a large `scan`. A bounded part of the store is kept in memory.
     #[pyo3(signature = (deep=true, progress=None, max_mb_per_s=None))]
     fn verify<'py>(
         &self,
@@ -528,49 +631,58 @@ impl Store {
         reports::verify_report(py, &report)
     }
 
-    /// Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV. Returns an
-    /// `mqstore.files.Exported` with the files and exact counts.
+    /// Writes messages to files: Parquet, Arrow IPC, JSON Lines or CSV.
     ///
-    /// `target` gets its name when all of it is written and synced: until then it is in a directory
-    /// `.mqstore-*.part` beside it, which a killed process leaves there. `format` is "parquet",
-    /// "arrow", "jsonl" or "csv"; by default as the name ends (.parquet, .arrow, .jsonl, .ndjson,
-    /// .csv), and "parquet" for any other name. The first two need pyarrow (extra `arrow`). The
-    /// other arguments are those of `scan`, which selects the messages; memory is taken for one
-    /// batch of `batch_bytes` (32 MiB by default), a row group of Parquet.
+    /// Parameters
+    /// ----------
+    /// target : str or os.PathLike
+    ///     The file, or the directory with `partition_by`. It gets its name when all of it is written and
+    ///     synced: until then it is in a directory `.mqstore-*.part` beside it, which a killed process
+    ///     leaves there.
+    /// format : {"parquet", "arrow", "jsonl", "csv"}, optional
+    ///     None: as the name ends (.parquet, .arrow, .jsonl, .ndjson, .csv), and "parquet" for any other
+    ///     name. "parquet" and "arrow" need pyarrow.
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// partition_by : {"topic", "hour"} or both, default ()
+    ///     Writes files `topic=orders/hour=2026-11-23T05/part-00000.parquet` (the hour of the store time,
+    ///     in UTC) without a column `topic`: pyarrow, polars, duckdb and Spark read it from the names.
+    ///     Needs pyarrow for each format. With "topic", `order` is "queue" by default.
+    /// rewrite : callable, optional
+    ///     Called with each `RecordBatch`, also with an empty one if there is no other. Returns the table
+    ///     to write instead: any object that speaks Arrow, always with the same columns.
+    /// body_as : {"base64", "text", "json"}, default "base64"
+    ///     The form of the body in JSON Lines and CSV. "text" must be UTF-8; "json" must be JSON, and
+    ///     becomes a value of the object, its line ends spaces.
+    /// decode_body : bool, default False
+    ///     True decompresses bodies (zlib, LZ4, Zstandard) and clears the compression bits of `sys_flag`,
+    ///     so that consumers can read the messages that `import_from` appends. False: as they are stored.
+    /// spreadsheet : bool, default False
+    ///     For CSV: puts a `'` before each cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage
+    ///     return, because a spreadsheet may run such a cell as a formula.
+    /// **conditions
+    ///     The other arguments of `scan`, which selects the messages. `batch_bytes` is 32 MiB by default, a
+    ///     row group of Parquet, and the memory that is taken.
     ///
-    /// Bodies are written as they are stored. With `decode_body=True` they are decompressed (zlib,
-    /// LZ4 or Zstandard), and the compression bits of `sys_flag` are cleared, so that consumers can
-    /// read the messages that `import_from` appends. A body that does not decompress counts as
-    /// damaged: it raises `CorruptError`, or is left out and counted with `errors="skip"`.
+    /// Returns
+    /// -------
+    /// mqstore.files.Exported
+    ///     The files, and exact counts. After an exception, also of `rewrite`, there is no `target`.
     ///
-    /// `partition_by` is "topic", "hour" (of the store time, in UTC) or both. `target` is then a
-    /// directory, of files `topic=orders/hour=2026-11-23T05/part-00000.parquet`, and the files have
-    /// no column `topic`: pyarrow, polars, duckdb and Spark read it from the names. It needs
-    /// pyarrow for each format. Where it names "topic", `order` is "queue" by default.
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted, or a body is not what `body_as` says.
+    /// CorruptError
+    ///     A message is damaged, or its body does not decompress (`errors`).
+    /// FileExistsError, ImportError, OSError
+    ///     `target` exists, pyarrow is not installed, or the system refuses.
     ///
-    /// `rewrite` is called with each `RecordBatch`, also with an empty one if there is no other,
-    /// and returns the table to write instead: any object that speaks Arrow, always with the same
-    /// columns.
-    ///
-    /// A line of JSON Lines is an object with a field a column: times are ISO 8601 in UTC
-    /// ("2026-11-23T05:51:16.123Z"; a number of ms since 1970 outside the years 1 to 9999), `keys`
-    /// an array, `properties` an object. `body_as` is the form of the body: "base64", "text" (it
-    /// must be UTF-8), or "json" (it must be JSON, and becomes a value of the object; its line ends
-    /// become spaces).
-    ///
-    /// A CSV file follows RFC 4180, in UTF-8: a header with the names of the columns, then a row a
-    /// message, each ended by CRLF. Its cells have the values of JSON Lines: times and numbers are
-    /// written in the same way, `keys` and `properties` as JSON text, the body as `body_as` says,
-    /// and null as an empty cell. `spreadsheet=True` puts a `'` before each cell that begins with
-    /// `=`, `+`, `-`, `@`, a tab or a carriage return, because a spreadsheet may run such a cell as
-    /// a formula; only CSV takes it.
-    ///
-    /// `import_from` reads these files, except CSV.
-    ///
-    /// Raises `FileExistsError` if `target` exists, `ValueError` and `TypeError` for an argument
-    /// and for a body that is not what `body_as` says, `ImportError` without pyarrow, `OSError`
-    /// where the system refuses, and what a `scan`, `rewrite` and `progress` raise. No `target` is
-    /// there then.
+    /// Notes
+    /// -----
+    /// In JSON Lines and CSV times are ISO 8601 in UTC ("2026-11-23T05:51:16.123Z"; a number of ms since
+    /// 1970 outside the years 1 to 9999), and `keys` and `properties` JSON. A CSV file follows RFC 4180, in
+    /// UTF-8, with a header; null is an empty cell. `import_from` reads these files, except CSV.
     #[pyo3(
         signature = (target, **options),
         text_signature = "(self, target, *, format=None, columns=None, partition_by=(), rewrite=None, body_as='base64', decode_body=False, spreadsheet=False, **conditions)"
