@@ -122,7 +122,7 @@ def one_append(store: mqstore.Writer) -> dict[str, float]:
 
 
 def draw_modes(facts: dict[str, Any]) -> Figure:
-    """Draws the modes on one time line: what a killed process and a power cut lose, and until when."""
+    """Draws the modes on one time line: what a killed process and a power failure lose, and until when."""
     figure = Figure("flush-modes", "Three flush modes: when a message is safe")
     first, last = -5, 1  # powers of ten, in seconds
 
@@ -156,7 +156,7 @@ def draw_modes(facts: dict[str, Any]) -> Figure:
         classes = "small soft" + (" end" if power == last else " middle" if power > first else "")
         figure.line([(x, y - 17), (x, y - 11)], "thin")
         figure.text(x, y, duration(10.0**power), classes)
-    for kind, text in (("d", "a killed process loses it"), ("c", "a power cut loses it"), ("b", "it survives both")):
+    for kind, text in (("d", "a killed process loses it"), ("c", "a power failure loses it"), ("b", "it survives both")):
         y += 17
         figure.box(12, y - 9, 10, 10, f"{kind} edge", radius=1)
         figure.text(28, y, text, "small")

@@ -414,7 +414,7 @@ impl Writer {
         Ok(py.detach(|| writer.flush())?)
     }
 
-    /// Physical offset below which the log survives a power cut.
+    /// Physical offset below which the log survives a power failure.
     #[getter]
     fn flushed_offset(&self) -> PyResult<i64> {
         Ok(self.handle.writer()?.flushed_offset())

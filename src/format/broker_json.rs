@@ -22,7 +22,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, Malformed> {
     })
 }
 
-/// Checks that the bytes are JSON as a broker writes it. A power cut can leave a file of zeros only.
+/// Checks that the bytes are JSON as a broker writes it. A power failure can leave a file of zeros only.
 pub fn check_settings(bytes: &[u8]) -> Result<(), Malformed> {
     if is_zero(bytes) {
         return Err(Malformed::new(0, "the file is empty"));

@@ -4,7 +4,7 @@
 //! 0 checksum u32 of the rest | 4 "mqf1" | 8 flushed i64 | 16 own from i64 | 24 is sync u32: 0 or 1 | zeros to 512
 //! ```
 //!
-//! It fills one sector, so that it can be overwritten in place: after a power cut the sector holds the old mark, the new one, or a
+//! It fills one sector, so that it can be overwritten in place: after a power failure the sector holds the old mark, the new one, or a
 //! checksum mismatch.
 
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};

@@ -1,7 +1,7 @@
 //! The file of the mark of the flushed offset.
 //!
 //! It is written after each successful sync of the log, so it is never above the durable end. It is synced with each checkpoint
-//! stamp only. After the death of the process it is exact, and after a power cut it is as old as its last write-back.
+//! stamp only. After the death of the process it is exact, and after a power failure it is as old as its last write-back.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -92,7 +92,7 @@ impl MessageReader {
         self.log().may_continue(self.readable.get())
     }
 
-    /// Up to which physical offset a power cut takes nothing away, as the writer of the store says now; `None` if it was closed,
+    /// Up to which physical offset a power failure takes nothing away, as the writer of the store says now; `None` if it was closed,
     /// and if its writer says nothing.
     ///
     /// # Errors

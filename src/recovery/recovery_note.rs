@@ -4,7 +4,7 @@
 //! a later sync does not write them. The next open then finds nothing that is left to cut. While this note is there, an open does not
 //! rely on what it reads past an end: it writes every zero and every recovered byte again, and syncs them.
 //!
-//! The note is written before the first change and removed after the last sync of recovery. For this it needs no sync: a power cut
+//! The note is written before the first change and removed after the last sync of recovery. For this it needs no sync: a power failure
 //! empties the memory, and what is read after it comes from the disk. The note decides no end. Each open plans again where log, queues
 //! and index end, and zeroes only bytes after these ends: a note that is out of date costs time, and no message.
 //!
@@ -37,7 +37,7 @@ pub struct RecoveryNote {
 
 impl RecoveryNote {
     /// Reads the note of the store at `root`. A note that is not whole, or not a file, counts as absent: its recovery changed nothing, or
-    /// a power cut came since.
+    /// a power failure came since.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -76,7 +76,7 @@ impl RecoveryNote {
         }
     }
 
-    /// Removes the note, if there is one. It may come back in a power cut: the next recovery then does more than it has to.
+    /// Removes the note, if there is one. It may come back in a power failure: the next recovery then does more than it has to.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].

@@ -1,7 +1,7 @@
 //! The state that the last writer recorded in the small files of a store: `abort`, `lock`, the mark of what was flushed, the checkpoint.
 //!
 //! The `lock` file holds the offset from which every record of the log is ours; every start of a broker overwrites it. Our records have a
-//! known form, so recovery recognises those that lost a sector of it in a power cut. The records of a broker may hold any bytes.
+//! known form, so recovery recognises those that lost a sector of it in a power failure. The records of a broker may hold any bytes.
 
 use std::io;
 use std::path::Path;

@@ -120,7 +120,7 @@ impl AppendFile {
     /// acknowledged.
     ///
     /// # Errors
-    /// A [shortage](Error::is_shortage): nothing was synced. [`Error::Io`]: the segment may not survive a power cut.
+    /// A [shortage](Error::is_shortage): nothing was synced. [`Error::Io`]: the segment may not survive a power failure.
     pub fn sync_name(&self, env: &dyn Env) -> Result<()> {
         let dir = self.path.parent().unwrap_or(&self.path);
         for dir in [dir, dir.parent().unwrap_or(dir)] {

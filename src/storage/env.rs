@@ -4,7 +4,7 @@
 //!
 //! The terms of the contract:
 //! - *visible*: any process sees it. Every write and directory change is visible when its call returns.
-//! - *durable*: it survives a power cut. Nothing is durable before the sync that names it has returned `Ok`: bytes need
+//! - *durable*: it survives a power failure. Nothing is durable before the sync that names it has returned `Ok`: bytes need
 //!   [`File::sync`] (or `sync_range`, or [`FileSystem::sync`]), a name in a directory needs [`Env::sync_dir`]. Unsynced bytes may
 //!   become durable in any order, by the sector.
 //! - A failed sync proves nothing about the bytes that it covered, and neither does a later sync that succeeds: the caller stops
@@ -69,7 +69,7 @@ pub struct DirEntry {
 }
 
 /// The ordering steps that durability rests on: each sync is called for one of them, and tests can turn each into a no-op. Each
-/// variant states what a power cut does to a store without the step.
+/// variant states what a power failure does to a store without the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     /// The store's directories are in their parents, before anything is created in them. Without: the store is lost, including
@@ -105,7 +105,7 @@ pub enum Step {
     LogCut,
     /// The recovered end of the log, rewritten with the bytes that were read, and the records of a salvage, before they are served.
     /// Without: after a failed sync the system shows bytes that are not on disk; they are read, acknowledged, and lost in the next
-    /// power cut.
+    /// power failure.
     LogRewritten,
     /// The log past its recovered end is zeros, before a record is appended there. Without: a stale record after the new
     /// end looks like the next one.
@@ -218,7 +218,7 @@ pub trait Env: Send + Sync + Debug {
     }
 
     /// Renames a file or directory on one file system, atomically: another process sees the old or the new name. A file with the
-    /// new name is replaced. Durable after `sync_dir` of both parents; until then a power cut leaves either name, or (across
+    /// new name is replaced. Durable after `sync_dir` of both parents; until then a power failure leaves either name, or (across
     /// directories) both or none.
     ///
     /// # Errors

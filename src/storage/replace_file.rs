@@ -57,7 +57,7 @@ pub fn replace_file(env: &dyn Env, path: &Path, bytes: &[u8], new_bytes: Step, n
     put(env, path, bytes, Some((new_bytes, new_name)))
 }
 
-/// Replaces a file as [`replace_file`] does, without a sync: any process finds the old or the new file, but a power cut may leave
+/// Replaces a file as [`replace_file`] does, without a sync: any process finds the old or the new file, but a power failure may leave
 /// the new one empty.
 ///
 /// # Errors

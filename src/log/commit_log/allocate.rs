@@ -40,7 +40,7 @@ pub(super) struct SegmentAllocator {
 pub(super) enum CreateError {
     /// No file remains, and another try can create the segment.
     Retryable(Error),
-    /// The file exists, and may not survive a power cut: no record in it can be acknowledged.
+    /// The file exists, and may not survive a power failure: no record in it can be acknowledged.
     Uncertain(Error),
 }
 

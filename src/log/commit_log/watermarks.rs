@@ -33,7 +33,7 @@ pub struct Watermarks {
     pub committed: Arc<Watermark>,
     /// Every byte below it may be read and dispatched.
     pub readable: Arc<Watermark>,
-    /// Every byte below it survives a power cut. Poisoned when no later byte is acknowledged any more.
+    /// Every byte below it survives a power failure. Poisoned when no later byte is acknowledged any more.
     pub flushed: Arc<Watermark>,
 }
 

@@ -332,7 +332,7 @@ impl ConsumeQueue {
 
     /// Leaves out, in memory, the entries at the end of the files that point at or past the end of the `log`, or to no message of
     /// the queue. `leads` decides the latter from the queue offset, the entry, and the entry before it. Returns the number of these
-    /// entries. If no entry remains and the log starts at 0, the queue starts at 0 again, because a power cut took its first file.
+    /// entries. If no entry remains and the log starts at 0, the queue starts at 0 again, because a power failure took its first file.
     pub(crate) fn leave_out(&self, log: Range<i64>, leads: impl Fn(i64, CqUnit, Option<CqUnit>) -> Result<bool>) -> Result<u64> {
         let mut entries = self.entries();
         let mut state = self.state_mut();
@@ -409,7 +409,7 @@ impl ConsumeQueue {
             if state.in_files.is_empty() && state.tail.is_empty() {
                 state.in_files = first..first;
             }
-            // A power cut may take any of the new files, also the first one.
+            // A power failure may take any of the new files, also the first one.
             state.in_files.start = state.in_files.start.min(first);
         }
         state.tail.extend(tail);

@@ -66,7 +66,7 @@ pub(super) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Syncs the file, so that no power cut leaves a file of zeros under its final name. A closed one needs a sync of the file
+    /// Syncs the file, so that no power failure leaves a file of zeros under its final name. A closed one needs a sync of the file
     /// system.
     pub(super) fn sync(&self) -> Result<()> {
         let synced = self.file.as_ref().map_or(Ok(()), |file| file.sync(Step::QueueFiles));

@@ -369,7 +369,7 @@ impl IndexService {
             full.sync()?;
         }
         if last.is_some() && !appending.is_named {
-            // A power cut could take the name of this file and leave the next file: keys would be lost undetected. The names are
+            // A power failure could take the name of this file and leave the next file: keys would be lost undetected. The names are
             // synced only once, because on a full disk this is tried ten times a second.
             self.sync_names()?;
             appending.is_named = true;
