@@ -478,7 +478,7 @@ impl MessageReader {
         &self.log
     }
 
-    pub(super) fn queue_store(&self) -> &ConsumeQueueStore {
+    pub(crate) fn queue_store(&self) -> &ConsumeQueueStore {
         &self.queues
     }
 

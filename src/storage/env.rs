@@ -92,6 +92,9 @@ pub enum Step {
     /// The removal of a segment without records, before `abort` is removed. Without: it reappears, and a closed store with a
     /// segment past its end is refused.
     SegmentRemoved,
+    /// The removal of expired segments, before queue and index files that lead to nothing else are removed. Without: the segments come
+    /// back, and no queue or key leads to their messages.
+    LogExpired,
     /// The records below an offset, before `flushed` rises to it. Without: acknowledged records are lost or torn.
     LogRange,
     /// The removal of queue entries past the recovered end of the log, before the log itself is cut. Without: entries point to

@@ -20,6 +20,17 @@ use crate::remedy::Remedy;
 /// The most attempts to open a listed file. It may be missing because another process removes it and creates it again.
 const MOST_ATTEMPTS: usize = 8;
 
+/// The files that [`MappedFileQueue::expire`] has removed.
+#[derive(Debug, Default)]
+pub struct Expired {
+    /// The range of offsets of each file, ascending.
+    pub files: Vec<Range<u64>>,
+    /// Bytes of these files that somebody in this process still reads: the system frees them when the last view of them ends.
+    pub held_bytes: u64,
+    /// The reason why the next file could not be removed.
+    pub refused: Option<Error>,
+}
+
 /// The files of one queue, for reading, while a writer may add files at its end and remove files at its start. A file is mapped at
 /// the first access, and then stays mapped until the [`MappingPool`] drops it. A file that is missing when it is opened has expired
 /// if it was before all that remain. Otherwise it is forgotten until [`list_again`](MappedFileQueue::list_again) finds a file of
@@ -229,6 +240,38 @@ impl MappedFileQueue {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         files.retain(|file| file.start != start);
         Ok(())
+    }
+
+    /// Removes the files that end at or before `until`, oldest first, and never the last one. Reads find that they have expired. It
+    /// stops at a file that the system does not remove. The removals are durable after a sync of the directory.
+    pub fn expire(&self, until: u64) -> Expired {
+        let mut expired = Expired::default();
+        let files = self.files().clone();
+        let before_last = files.split_last().map_or(&[][..], |(_, before)| before);
+        for file in before_last
+            .iter()
+            .filter(|file| !file.is_removed())
+            .take_while(|file| file.end() <= until)
+        {
+            match self.env.unlink(file.path()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    expired.refused = Some(Error::io("remove", file.path(), error));
+                    break;
+                }
+                _ => {}
+            }
+            let mapped = file.mapping();
+            file.set_removed();
+            // One reference is this one.
+            if mapped.is_some_and(|mapped| Arc::strong_count(&mapped) > 1) {
+                expired.held_bytes += file.len;
+            }
+            expired.files.push(file.start..file.end());
+        }
+        if !expired.files.is_empty() {
+            self.removals.fetch_add(1, Ordering::AcqRel);
+        }
+        expired
     }
 
     /// Returns true if a file starts there.

@@ -46,7 +46,7 @@ pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
 pub use locked_env::LockedEnv;
 pub use mapped_file::{MappedFile, SelectedBuffer};
-pub use mapped_file_queue::MappedFileQueue;
+pub use mapped_file_queue::{Expired, MappedFileQueue};
 pub use mapping_pool::{MappingPool, PooledFile};
 pub use open_file::OpenFile;
 pub use origin::Origin;

@@ -422,6 +422,11 @@ impl MessageStore {
         remove_abort(self.env.as_ref(), &self.path)
     }
 
+    /// Stamps the checkpoint for what is dispatched.
+    pub(super) fn stamp(&self) -> Result<()> {
+        self.services.stamp()
+    }
+
     /// Returns a handle to its durable end, which outlives the store.
     pub fn flushed(&self) -> Flushed {
         Flushed(self.log.watermarks.flushed.clone())

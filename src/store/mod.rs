@@ -12,6 +12,8 @@ mod opening;
 mod message_store;
 /// Appending to it.
 mod append;
+/// Trimming the oldest messages.
+mod trim;
 /// Unique keys of messages.
 mod unique_key;
 /// Copying messages of another store.
@@ -26,4 +28,5 @@ pub(crate) use opening::{find_for_rebuild, find_index_file_without_sizes};
 pub use store_directory::OpenMode;
 pub(crate) use store_directory::{expect_outside, expect_unlocked, misplaced_entries, take_lock};
 pub use topic_table::{QueueChoice, TopicQueues, TopicRule, TopicTable};
+pub use trim::{TrimTo, Trimmed};
 pub use unique_key::new_unique_key;

@@ -33,6 +33,7 @@ mod start_positions;
 mod stats;
 mod supplied;
 mod sync_order;
+mod trimming;
 mod unique_keys;
 
 use std::fs;

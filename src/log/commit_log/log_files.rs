@@ -16,7 +16,7 @@ use crate::log::commit_log::log_record::{
     LogRecord, StoredMessage, claimed_range, no_message_in, record_in, touch_record, unreadable_at,
 };
 use crate::remedy::Remedy;
-use crate::storage::{Env, MappedFile, MappedFileQueue, MappingPool, Step};
+use crate::storage::{Env, Expired, MappedFile, MappedFileQueue, MappingPool, Step};
 
 /// The bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
@@ -95,6 +95,17 @@ impl LogFiles {
                 .map_err(|error| Error::io("sync", self.dir(), error))?;
         }
         Ok(())
+    }
+
+    /// Removes the segments that end at or before `until`, durably, oldest first, and never the last one.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the removals may not be durable.
+    pub(crate) fn expire(&self, env: &dyn Env, until: i64) -> Result<Expired> {
+        let expired = self.files.expire(until.max(0) as u64);
+        env.sync_dir(self.dir(), Step::LogExpired)
+            .map_err(|error| Error::io("sync", self.dir(), error))?;
+        Ok(expired)
     }
 
     /// Rewrites the recovered range, durably. After a failed sync the bytes may be in memory only, and the system does not write

@@ -15,7 +15,7 @@ use crate::log::consume_queue::entries::{
 };
 use crate::log::consume_queue::tail::QueueTail;
 use crate::remedy::Remedy;
-use crate::storage::{Env, MappedFileQueue, MappingPool};
+use crate::storage::{Env, Expired, MappedFileQueue, MappingPool};
 
 /// The most queue offsets that the holes of one queue may have to be filled: a damaged file name can make an endless hole.
 const MAX_FILLED: u64 = 1 << 20;
@@ -611,6 +611,24 @@ impl ConsumeQueue {
             self.correct_min_offset(first_physical())?;
             self.followed.store(removals, Ordering::Release);
         }
+    }
+
+    /// Removes the files whose messages all start before `first_physical`, oldest first, and never the last one, which keeps the
+    /// largest offset.
+    ///
+    /// # Errors
+    /// Those of reading entries.
+    pub(crate) fn expire(&self, first_physical: i64) -> Result<Expired> {
+        let mut until = 0;
+        for start in self.files.starts() {
+            let end = start + self.files.file_size();
+            let last = entry_in_file(&self.files, (end / CQ_UNIT_SIZE as u64) as i64 - 1)?;
+            if !last.is_some_and(|unit| unit.is_pre_blank() || unit.is_valid() && unit.physical_offset < first_physical) {
+                break;
+            }
+            until = end;
+        }
+        Ok(self.files.expire(until))
     }
 
     /// Sets the smallest offset to the first entry whose message starts at or after `first_physical`.

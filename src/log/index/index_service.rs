@@ -13,7 +13,7 @@ use crate::log::index::chain::{Candidates, KeyLookup};
 use crate::log::index::index_appender::IndexAppender;
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::source::{Indexed, Source};
-use crate::storage::{Env, Step};
+use crate::storage::{Env, Step, remove_file};
 
 /// The most checks by one query of a file whose header changes.
 const MAX_CHECKS: usize = 4;
@@ -318,6 +318,27 @@ impl IndexService {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let count = count.min(files.len());
         Arc::make_mut(&mut files).split_off(count)
+    }
+
+    /// Removes the files whose messages all start before `first_physical`, oldest first, and never the last one. Returns their number.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn expire(&self, first_physical: i64) -> Result<usize> {
+        let files = self.files();
+        let before_last = files.split_last().map_or(&[][..], |(_, before)| before);
+        let mut removed = 0;
+        for file in before_last {
+            let header = file.header();
+            if header.items() > 0 && header.end_physical_offset >= first_physical {
+                break;
+            }
+            remove_file(self.env.as_ref(), file.path())?;
+            let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::make_mut(&mut files).retain(|known| known.path() != file.path());
+            removed += 1;
+        }
+        Ok(removed)
     }
 
     /// Sets the message after which putting continues: the keys of it that are in are not put again.

@@ -1,0 +1,130 @@
+//! Trimming: the removal of the oldest segments, and of the queue and index files that lead to nothing else.
+//!
+//! The order is RocketMQ's: segments oldest first, then queue files, then index files, and never the last file of a family, so that
+//! no offset is given twice. The log is removed durably before the files that lead to it: a segment that a power failure brings back
+//! has its entries and keys. Source: docs/FORMAT.md, "Start and recovery".
+
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::format::Check;
+use crate::storage::Expired;
+use crate::store::message_store::MessageStore;
+
+/// The messages that a trim removes, by whole segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrimTo {
+    /// Messages before this physical offset.
+    Offset(i64),
+    /// Messages that were stored before this time, in ms.
+    StoreTime(i64),
+    /// The oldest messages, until the log has at most this many bytes.
+    Bytes(u64),
+}
+
+/// The result of a trim.
+#[derive(Debug, Clone, Default)]
+pub struct Trimmed {
+    /// The physical offsets of each removed segment, ascending.
+    pub segments: Vec<Range<i64>>,
+    /// Bytes of the removed segments.
+    pub bytes: u64,
+    /// Bytes of them that this process still reads: the system frees them when the last view of them ends.
+    pub held_bytes: u64,
+    /// The number of removed queue files.
+    pub queue_files: usize,
+    /// The number of removed index files.
+    pub index_files: usize,
+    /// The reason why the next segment or queue file could not be removed.
+    pub refused: Option<Error>,
+}
+
+impl MessageStore {
+    /// Returns the segments that [`MessageStore::trim`] would remove, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn segments_to_trim(&self, to: TrimTo) -> Result<Vec<Range<i64>>> {
+        let log = self.reader().log();
+        let end = self.dispatched_offset().min(self.flushed_offset());
+        let mut kept = u64::try_from(self.appended_offset() - log.first_offset()).unwrap_or(0);
+        let mut segments = Vec::new();
+        for start in log.starts() {
+            let segment = start..log.end_of_segment(start);
+            let is_old = match to {
+                TrimTo::Offset(offset) => segment.end <= offset,
+                TrimTo::StoreTime(time) => self.is_before(&segment, time)?,
+                TrimTo::Bytes(most) => kept > most,
+            };
+            // A message stays after the removed ones: the next offsets follow from it.
+            if !is_old || segment.end >= end {
+                break;
+            }
+            kept = kept.saturating_sub(segment.end.abs_diff(segment.start));
+            segments.push(segment);
+        }
+        Ok(segments)
+    }
+
+    /// Removes the oldest segments, and the queue and index files that lead to nothing else. The last segment stays, and so does
+    /// everything that is not durable and in its queue. Reads find that the messages have expired, and each queue keeps its largest
+    /// offset. After a failure it may be called again.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`], [`Error::DiskFull`].
+    pub fn trim(&self, to: TrimTo) -> Result<Trimmed> {
+        if let Some(cause) = self.log.watermarks.appended.poisoned() {
+            return Err(Error::poisoned(cause, self.flushed_offset()));
+        }
+        self.flush()?;
+        let Some(until) = self.segments_to_trim(to)?.last().map(|segment| segment.end) else {
+            return Ok(Trimmed::default());
+        };
+        // Recovery then starts after the removed segments, and no sync meets a removed queue file.
+        self.stamp()?;
+        let reader = self.reader();
+        let expired = reader.log().expire(reader.env().as_ref(), until)?;
+        let mut trimmed = Trimmed::default();
+        trimmed.held_bytes = expired.held_bytes;
+        for segment in &expired.files {
+            trimmed.bytes += segment.end - segment.start;
+            trimmed.segments.push(segment.start as i64..segment.end as i64);
+        }
+        trimmed.refused = expired.refused;
+        self.remove_derived(&mut trimmed)?;
+        Ok(trimmed)
+    }
+
+    /// Removes the queue and index files of messages before the log's first offset.
+    fn remove_derived(&self, trimmed: &mut Trimmed) -> Result<()> {
+        let reader = self.reader();
+        let first = reader.log().first_offset();
+        for (_, _, queue) in reader.queue_store().file_queues() {
+            let Expired { files, refused, .. } = queue.expire(first)?;
+            trimmed.queue_files += files.len();
+            trimmed.refused = trimmed.refused.take().or(refused);
+        }
+        trimmed.index_files = reader.index().expire(first)?;
+        Ok(())
+    }
+
+    /// Returns true if all messages of a segment were stored before `time`. Store times do not fall in the log of a writer.
+    fn is_before(&self, segment: &Range<i64>, time: i64) -> Result<bool> {
+        let log = self.reader().log();
+        match log.claimed_store_time(segment.end)? {
+            Some(next) if next < time => return Ok(true),
+            _ => {}
+        }
+        let mut scan = log.scan(segment.start, segment.end, Check::Structure);
+        let mut last = None;
+        while scan.advance()? {
+            let Some(view) = scan.view() else { break };
+            if view.store_time() >= time {
+                return Ok(false);
+            }
+            last = Some(view.store_time());
+        }
+        // A scan that damage ends has not seen the last message.
+        Ok(last.is_some() && scan.position() >= segment.end)
+    }
+}

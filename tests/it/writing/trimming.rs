@@ -1,0 +1,235 @@
+//! Trimming: the oldest segments go, and what leads to them; everything else stays, at its offset.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+
+use mqstore::check::Severity;
+use mqstore::config::Errors;
+use mqstore::read::{GetMessageStatus, GetRequest, TagFilter};
+use mqstore::store::{MessageStore, TrimTo};
+
+use super::{Place, SEGMENT, io_error, killed, message, reader, small, with};
+use crate::queries::by_key;
+use crate::verifying::verified;
+
+/// Appends messages to two queues, each with a key, until the log has this many segments.
+fn fill(store: &MessageStore, segments: i64) -> i64 {
+    let mut count = 0;
+    while store.appended_offset() < segments * SEGMENT as i64 {
+        let keyed = with(
+            message("orders", (count % 2) as i32, &[b'x'; 400]),
+            &[("KEYS", &format!("k{count}"))],
+        );
+        store.append(keyed).unwrap();
+        count += 1;
+    }
+    store.wait_dispatched(store.appended_offset() - 1, None).unwrap();
+    count
+}
+
+fn get(store: &MessageStore, queue_id: i32, offset: i64) -> (GetMessageStatus, i64) {
+    let request = GetRequest {
+        topic: "orders".to_owned(),
+        queue_id,
+        offset,
+        max_messages: 1,
+        tags: TagFilter::default(),
+        bounded: true,
+        errors: Errors::Raise,
+    };
+    let got = store
+        .reader()
+        .get(&request, |_| Ok::<_, mqstore::error::Error>(true))
+        .unwrap();
+    (got.status, got.next_begin_offset)
+}
+
+#[test]
+fn a_trim_removes_whole_segments_and_what_leads_to_them_alone() {
+    let place = Place::new();
+    let store = place.create();
+    let count = fill(&store, 8);
+    let before = store.reader().queue_bounds("orders", 0).unwrap();
+    let files = (place.names("consumequeue/orders/0").len(), place.names("index").len());
+    // One byte less than three segments is two segments.
+    let planned = store.segments_to_trim(TrimTo::Offset(3 * SEGMENT as i64 - 1)).unwrap();
+    let trimmed = store.trim(TrimTo::Offset(3 * SEGMENT as i64 - 1)).unwrap();
+    assert_eq!(trimmed.segments, planned);
+    assert_eq!((trimmed.segments.len(), trimmed.bytes), (2, 2 * SEGMENT));
+    assert!(trimmed.refused.is_none());
+    assert_eq!(place.names("commitlog").first().unwrap(), &format!("{:020}", 2 * SEGMENT));
+    let left = (place.names("consumequeue/orders/0").len(), place.names("index").len());
+    assert!(trimmed.queue_files > 0 && left.0 < files.0, "{trimmed:?}");
+    assert_eq!(left.1, files.1 - trimmed.index_files);
+    let bounds = store.reader().queue_bounds("orders", 0).unwrap();
+    assert!(bounds.start > 0 && bounds.end == before.end);
+    assert_eq!(get(&store, 0, 0), (GetMessageStatus::OffsetTooSmall, bounds.start));
+    assert_eq!(get(&store, 0, bounds.start).0, GetMessageStatus::Found);
+    let hits = |n: i64| {
+        let found = store.reader().query(&by_key("orders", &format!("k{n}"))).unwrap();
+        assert!(found.complete);
+        found.hits.len()
+    };
+    assert_eq!((hits(0), hits(count - 1), hits(2 * bounds.start)), (0, 1, 1));
+    store.close().unwrap();
+    let store = place.reopen();
+    assert_eq!(store.reader().queue_bounds("orders", 0).unwrap(), bounds);
+    assert_eq!(
+        store.append(message("orders", 0, b"next")).unwrap().appended.queue_offset,
+        before.end
+    );
+    store.close().unwrap();
+    let report = verified(&place.store);
+    assert!(report.is_ok(), "{:?}", report.findings);
+}
+
+#[test]
+fn the_last_messages_stay_whatever_a_trim_asks_for() {
+    let place = Place::new();
+    let store = place.create();
+    assert_eq!(store.trim(TrimTo::Bytes(0)).unwrap().segments, []);
+    fill(&store, 4);
+    for to in [TrimTo::Bytes(0), TrimTo::Offset(i64::MAX), TrimTo::StoreTime(i64::MAX)] {
+        store.trim(to).unwrap();
+        assert!(store.appended_offset() - store.reader().physical_bounds().start <= 2 * SEGMENT as i64);
+        let bounds = store.reader().queue_bounds("orders", 1).unwrap();
+        assert_eq!(get(&store, 1, bounds.end - 1).0, GetMessageStatus::Found);
+    }
+    store.close().unwrap();
+    assert!(verified(&place.store).is_ok());
+}
+
+#[test]
+fn a_log_is_trimmed_to_a_size_and_by_store_time() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    env.set_now(1_000_000);
+    fill(&store, 3);
+    env.set_now(2_000_000);
+    fill(&store, 6);
+    // The third segment ends with a message of the second time, or is followed by one.
+    let old = store.segments_to_trim(TrimTo::StoreTime(1_500_000)).unwrap();
+    assert!((2..=3).contains(&old.len()), "{old:?}");
+    assert_eq!(store.segments_to_trim(TrimTo::StoreTime(1_000_000)).unwrap(), []);
+    store.trim(TrimTo::Bytes(3 * SEGMENT)).unwrap();
+    let bytes = store.appended_offset() - store.reader().physical_bounds().start;
+    assert!((2 * SEGMENT as i64..=3 * SEGMENT as i64).contains(&bytes), "{bytes}");
+    store.close().unwrap();
+    assert!(verified(&place.store).is_ok());
+}
+
+#[test]
+fn a_view_of_a_trimmed_message_stays_readable_and_is_counted_as_held() {
+    let place = Place::new();
+    let store = place.create();
+    fill(&store, 4);
+    let message = store.reader().message_in_queue("orders", 0, 0).unwrap();
+    let trimmed = store.trim(TrimTo::Offset(SEGMENT as i64)).unwrap();
+    assert_eq!((trimmed.segments.len(), trimmed.held_bytes), (1, SEGMENT));
+    assert_eq!(message.view().body(), &[b'x'; 400]);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_segment_that_the_system_does_not_remove_is_reported_and_tried_again() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    fill(&store, 5);
+    env.before_changes(|change| {
+        let is_second = change.starts_with("remove") && change.contains(&format!("commitlog/{SEGMENT:020}"));
+        if is_second { Err(io_error()) } else { Ok(()) }
+    });
+    let trimmed = store.trim(TrimTo::Offset(3 * SEGMENT as i64)).unwrap();
+    assert_eq!((trimmed.segments.len(), trimmed.refused.is_some()), (1, true));
+    assert_eq!(place.names("commitlog").first().unwrap(), &format!("{SEGMENT:020}"));
+    env.heal();
+    let trimmed = store.trim(TrimTo::Offset(3 * SEGMENT as i64)).unwrap();
+    assert_eq!((trimmed.segments.len(), trimmed.refused.is_some()), (2, false));
+    store.close().unwrap();
+    assert!(verified(&place.store).is_ok());
+}
+
+#[test]
+fn a_trim_that_fails_at_any_call_leaves_a_whole_store() {
+    for call in 0.. {
+        let place = Place::new();
+        let (env, store) = place.create_counting(small());
+        let count = fill(&store, 5);
+        let calls = Arc::new(AtomicI64::new(0));
+        let counted = calls.clone();
+        env.before_changes(move |_| {
+            if counted.fetch_add(1, Ordering::SeqCst) == call {
+                Err(io_error())
+            } else {
+                Ok(())
+            }
+        });
+        let _ = store.trim(TrimTo::Offset(3 * SEGMENT as i64));
+        let is_past_the_last = calls.load(Ordering::SeqCst) <= call;
+        env.heal();
+        // As a crash leaves it, and as a close does.
+        let crashed = killed(&place);
+        for root in [crashed.path().to_owned(), place.store.clone()] {
+            let reader = reader(&root);
+            let bounds = reader.queue_bounds("orders", 0).unwrap();
+            assert_eq!(bounds.end, (count + 1) / 2, "call {call}");
+            for offset in bounds {
+                reader.message_in_queue("orders", 0, offset).unwrap();
+            }
+            let findings = verified(&root).findings;
+            assert!(
+                findings.iter().all(|finding| finding.severity != Severity::Error),
+                "call {call}: {findings:?}"
+            );
+        }
+        let _ = store.close();
+        if is_past_the_last {
+            assert!(call > 5, "{call} calls");
+            return;
+        }
+    }
+}
+
+#[test]
+fn reads_beside_trims_find_each_message_or_that_it_has_expired() {
+    let place = Place::new();
+    let store = place.create();
+    let is_over = AtomicI64::new(0);
+    thread::scope(|scope| {
+        let (store, is_over) = (&store, &is_over);
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut found = 0;
+                    while is_over.load(Ordering::SeqCst) == 0 {
+                        let bounds = store.reader().queue_bounds("orders", 0).unwrap();
+                        for offset in bounds {
+                            match get(store, 0, offset) {
+                                (GetMessageStatus::Found, next) => {
+                                    assert_eq!(next, offset + 1);
+                                    found += 1;
+                                }
+                                (GetMessageStatus::OffsetTooSmall | GetMessageStatus::MessageWasRemoving, next) => {
+                                    assert!(next > offset);
+                                }
+                                other => panic!("{other:?} at {offset}"),
+                            }
+                        }
+                    }
+                    found
+                })
+            })
+            .collect();
+        for segments in 2..40 {
+            fill(store, segments);
+            store.trim(TrimTo::Bytes(2 * SEGMENT)).unwrap();
+        }
+        is_over.store(1, Ordering::SeqCst);
+        for reader in readers {
+            assert!(reader.join().unwrap() > 0);
+        }
+    });
+    store.close().unwrap();
+    assert!(verified(&place.store).is_ok());
+}
