@@ -10,6 +10,7 @@ use super::consumer_groups::{ConsumerGroups, GroupKeeper};
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
+use crate::read::MessageReader;
 use crate::services::{Next, Stepped, spawn, step};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
@@ -20,6 +21,7 @@ use crate::watermark::Watermark;
 pub struct BrokerController {
     topics: Arc<TopicConfigs>,
     settings: Arc<SubscriptionGroups>,
+    store: Arc<MessageStore>,
     groups: Arc<ConsumerGroups>,
     /// Poisoned at the close, which ends the services.
     open: Arc<Watermark>,
@@ -63,6 +65,7 @@ impl BrokerController {
         Self {
             topics,
             settings,
+            store: store.clone(),
             groups,
             open,
             keeper: Arc::new(Mutex::new(keeper)),
@@ -97,6 +100,19 @@ impl BrokerController {
             threads.push(spawn(BrokerService::Keep.name(), self.keeper.clone(), false, is_over)?);
         }
         self.groups.consumer(group, subscription, start)
+    }
+
+    pub(super) fn store(&self) -> &MessageStore {
+        &self.store
+    }
+
+    pub(super) fn reader(&self) -> &MessageReader {
+        self.store.reader()
+    }
+
+    /// Makes the progress of all groups durable.
+    pub(super) fn persist(&self) -> Result<()> {
+        self.groups.persist()
     }
 
     /// Runs one step of a service, at the time `now`.

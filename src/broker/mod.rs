@@ -22,8 +22,11 @@ mod consumer;
 mod consumer_groups;
 /// The services and settings of one store.
 mod broker_controller;
+/// Retention: what is still needed, and the removal of the rest.
+mod retention;
 
 pub use broker_controller::{BrokerController, BrokerService};
 pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
+pub use retention::{Hold, NeededBy, TrimReport};
 pub use topic_config::TopicSettings;

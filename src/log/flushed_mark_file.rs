@@ -95,6 +95,16 @@ impl FlushedMarkFile {
         let _ = self.put(flushed);
     }
 
+    /// Stores the flushed offset durably.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn write_durably(&self, flushed: i64) -> Result<()> {
+        self.put(flushed)
+            .map_err(|error| Error::full_or_io("write", &self.path, error))?;
+        self.sync()
+    }
+
     /// Syncs the mark.
     ///
     /// # Errors

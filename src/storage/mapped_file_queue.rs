@@ -262,14 +262,13 @@ impl MappedFileQueue {
             }
             let mapped = file.mapping();
             file.set_removed();
+            // After it, so that whoever sees the number sees the removal.
+            self.removals.fetch_add(1, Ordering::AcqRel);
             // One reference is this one.
             if mapped.is_some_and(|mapped| Arc::strong_count(&mapped) > 1) {
                 expired.held_bytes += file.len;
             }
             expired.files.push(file.start..file.end());
-        }
-        if !expired.files.is_empty() {
-            self.removals.fetch_add(1, Ordering::AcqRel);
         }
         expired
     }

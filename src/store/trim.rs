@@ -44,9 +44,9 @@ impl MessageStore {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn segments_to_trim(&self, to: TrimTo) -> Result<Vec<Range<i64>>> {
+    pub fn segments_to_trim(&self, to: TrimTo, floor: i64) -> Result<Vec<Range<i64>>> {
         let log = self.reader().log();
-        let end = self.dispatched_offset().min(self.flushed_offset());
+        let end = self.dispatched_offset();
         let mut kept = u64::try_from(self.appended_offset() - log.first_offset()).unwrap_or(0);
         let mut segments = Vec::new();
         for start in log.starts() {
@@ -57,7 +57,7 @@ impl MessageStore {
                 TrimTo::Bytes(most) => kept > most,
             };
             // A message stays after the removed ones: the next offsets follow from it.
-            if !is_old || segment.end >= end {
+            if !is_old || segment.end >= end || segment.end > floor {
                 break;
             }
             kept = kept.saturating_sub(segment.end.abs_diff(segment.start));
@@ -67,21 +67,23 @@ impl MessageStore {
     }
 
     /// Removes the oldest segments, and the queue and index files that lead to nothing else. The last segment stays, and so does
-    /// everything that is not durable and in its queue. Reads find that the messages have expired, and each queue keeps its largest
+    /// everything that is not durable and in its queue, and every message at or after the physical offset `floor`. Reads find that the messages have expired, and each queue keeps its largest
     /// offset. After a failure it may be called again.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`], [`Error::DiskFull`].
-    pub fn trim(&self, to: TrimTo) -> Result<Trimmed> {
+    pub fn trim(&self, to: TrimTo, floor: i64) -> Result<Trimmed> {
         if let Some(cause) = self.log.watermarks.appended.poisoned() {
             return Err(Error::poisoned(cause, self.flushed_offset()));
         }
         self.flush()?;
-        let Some(until) = self.segments_to_trim(to)?.last().map(|segment| segment.end) else {
+        let Some(until) = self.segments_to_trim(to, floor)?.last().map(|segment| segment.end) else {
             return Ok(Trimmed::default());
         };
         // Recovery then starts after the removed segments, and no sync meets a removed queue file.
         self.stamp()?;
+        // A log that starts after the mark counts as damaged: acknowledged messages are missing.
+        self.log.write_mark()?;
         let reader = self.reader();
         let expired = reader.log().expire(reader.env().as_ref(), until)?;
         let mut trimmed = Trimmed::default();

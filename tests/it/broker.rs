@@ -5,6 +5,7 @@ mod damaged_settings;
 mod progress;
 mod subscription_groups;
 mod topics;
+mod retention;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,8 +33,21 @@ struct Open {
 
 impl Open {
     fn at(path: &Path) -> Self {
+        Self::with(path, StoreConfig::default())
+    }
+
+    /// Opens a store with segments of this size.
+    fn with_segments(path: &Path, bytes: u64) -> Self {
+        let config = StoreConfig {
+            mapped_file_size_commit_log: Some(bytes),
+            ..StoreConfig::default()
+        };
+        Self::with(path, config)
+    }
+
+    fn with(path: &Path, config: StoreConfig) -> Self {
         let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-        let store = MessageStore::open(&env, path, StoreConfig::default(), OpenMode::Append).unwrap();
+        let store = MessageStore::open(&env, path, config, OpenMode::Append).unwrap();
         let store = Arc::new(store);
         let broker = BrokerController::new(&store);
         Self { store, broker }

@@ -106,6 +106,15 @@ impl CommitLog {
         }
     }
 
+    /// Stores the flushed offset in the mark, durably.
+    ///
+    /// # Errors
+    /// Those of [`FlushedMarkFile::write_durably`].
+    pub(crate) fn write_mark(&self) -> Result<()> {
+        let flushed = self.watermarks.flushed.get();
+        self.mark.as_ref().map_or(Ok(()), |mark| mark.write_durably(flushed))
+    }
+
     /// Writes `mark` after each sync from now on.
     pub(crate) fn keep_mark(&mut self, mark: FlushedMarkFile) {
         self.mark = Some(mark);

@@ -1,0 +1,157 @@
+//! Retention: the messages that somebody still needs, and the removal of those that nobody does.
+//!
+//! A trim stops before the first message that a consumer group has not consumed, unless it is forced. It never removes a delayed
+//! message that was not delivered, nor a half message of an open transaction: nothing else holds their content.
+
+use std::collections::BTreeMap;
+
+use super::broker_controller::BrokerController;
+use crate::error::{Error, Result};
+use crate::format::SCHEDULE_TOPIC;
+use crate::read::MessageReader;
+use crate::store::{TrimTo, Trimmed};
+
+/// The topic of half messages.
+const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+/// The group whose progress in [`HALF_TOPIC`] is the first open transaction.
+const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
+
+/// The reason why a message is still needed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NeededBy {
+    /// A consumer group.
+    Group(String),
+    /// The delivery of delayed messages.
+    Delay,
+    /// The end of open transactions.
+    Transactions,
+}
+
+/// Messages of a queue that are still needed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Hold {
+    /// The reason.
+    pub by: NeededBy,
+    /// The topic.
+    pub topic: String,
+    /// The queue of the topic.
+    pub queue_id: i32,
+    /// The number of messages.
+    pub messages: i64,
+    /// The physical offset of the first one.
+    pub physical_offset: i64,
+}
+
+/// The result of [`BrokerController::trim`].
+#[derive(Debug, Clone, Default)]
+pub struct TrimReport {
+    /// The removed files; of a dry run only the segments that would be removed.
+    pub trimmed: Trimmed,
+    /// The messages that kept segments from being removed.
+    pub holds: Vec<Hold>,
+    /// The messages that were removed although a group has not consumed them.
+    pub unread: Vec<Hold>,
+}
+
+impl BrokerController {
+    /// Returns the messages that consumer groups, delays and transactions still need.
+    ///
+    /// # Errors
+    /// The damage of a settings file, and those of reading queues.
+    pub fn holds(&self) -> Result<Vec<Hold>> {
+        // The files then have the progress of the consumers of this process.
+        self.persist()?;
+        let reader = self.reader();
+        let mut holds = Vec::new();
+        for ((by, topic), progress) in progress_of_all(reader)? {
+            for queue_id in reader.queue_ids(&topic)? {
+                let bounds = reader.queue_bounds(&topic, queue_id)?;
+                let next = progress.get(&queue_id).copied().unwrap_or(bounds.start).max(bounds.start);
+                if next >= bounds.end {
+                    continue;
+                }
+                // If the first one is lost, those after it are needed all the same.
+                let first = reader.position(&topic, queue_id, next)?;
+                holds.push(Hold {
+                    by: by.clone(),
+                    topic: topic.clone(),
+                    queue_id,
+                    messages: bounds.end - next,
+                    physical_offset: first.map_or(0, |first| first.physical_offset),
+                });
+            }
+        }
+        holds.sort();
+        Ok(holds)
+    }
+
+    /// Removes the oldest segments, and what leads to them alone. It stops before the first message that is still needed. If it is
+    /// `forced`, it removes also messages that groups have not consumed. A dry run removes nothing.
+    ///
+    /// # Errors
+    /// Those of [`BrokerController::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
+    pub fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
+        let store = self.store();
+        let holds = self.holds()?;
+        let holds_it = |hold: &&Hold| !forced || !matches!(hold.by, NeededBy::Group(_));
+        let floor = holds.iter().filter(holds_it).map(|hold| hold.physical_offset).min();
+        let floor = floor.unwrap_or(i64::MAX);
+        let wanted = store.segments_to_trim(to, i64::MAX)?;
+        let trimmed = if dry_run {
+            let segments = store.segments_to_trim(to, floor)?;
+            let bytes = segments.iter().map(|segment| segment.end.abs_diff(segment.start)).sum();
+            Trimmed {
+                segments,
+                bytes,
+                ..Trimmed::default()
+            }
+        } else {
+            store.trim(to, floor)?
+        };
+        let end_of = |segments: &[std::ops::Range<i64>]| segments.last().map_or(0, |segment| segment.end);
+        let (removed, wanted) = (end_of(&trimmed.segments), end_of(&wanted));
+        let (unread, holds) = holds
+            .into_iter()
+            .filter(|hold| hold.physical_offset < wanted)
+            .partition(|hold| hold.physical_offset < removed);
+        Ok(TrimReport { trimmed, holds, unread })
+    }
+}
+
+/// The progress by queue of each group in each topic, of the delivery of delayed messages, and of transactions.
+type Progress = BTreeMap<(NeededBy, String), BTreeMap<i32, i64>>;
+
+fn progress_of_all(reader: &MessageReader) -> Result<Progress> {
+    let mut all = Progress::new();
+    for topic in reader.topics()? {
+        let by = match topic.as_str() {
+            SCHEDULE_TOPIC => NeededBy::Delay,
+            HALF_TOPIC => NeededBy::Transactions,
+            _ => continue,
+        };
+        // Without any progress nothing was delivered or ended.
+        all.entry((by, topic)).or_default();
+    }
+    for offset in known(reader.consumer_offsets())? {
+        let by = match (offset.topic.as_str(), offset.group.as_str()) {
+            (HALF_TOPIC, TRANSACTION_GROUP) => NeededBy::Transactions,
+            (HALF_TOPIC, _) => continue,
+            _ => NeededBy::Group(offset.group),
+        };
+        let of_topic = all.entry((by, offset.topic)).or_default();
+        of_topic.insert(offset.queue_id, offset.offset);
+    }
+    for offset in known(reader.delay_offsets())? {
+        let of_levels = all.entry((NeededBy::Delay, SCHEDULE_TOPIC.to_owned())).or_default();
+        of_levels.insert(offset.level - 1, offset.offset);
+    }
+    Ok(all)
+}
+
+/// Returns the content of a settings file; nothing if the file is missing.
+fn known<T>(settings: Result<crate::log::BrokerSettings<Vec<T>>>) -> Result<Vec<T>> {
+    match settings {
+        Err(Error::NotFound { .. }) => Ok(Vec::new()),
+        settings => settings.map(|settings| settings.content),
+    }
+}
