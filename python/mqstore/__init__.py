@@ -86,7 +86,7 @@ from mqstore.errors import (
 
 if TYPE_CHECKING:
     from mqstore._config import StoreConfig
-    from mqstore._reports import Change, Finding, RecoveryReport, RepairReport, StoreStats, TopicStats, VerifyReport
+    from mqstore._reports import Change, Finding, RecoveryReport, RepairReport, StoreStats, TopicStats, TrimReport, VerifyReport
 
 __all__ = [
     "AppendResult",
@@ -128,6 +128,7 @@ __all__ = [
     "Topic",
     "TopicStats",
     "Topics",
+    "TrimReport",
     "UnsupportedFormatError",
     "Usage",
     "VerifyReport",

@@ -8,7 +8,7 @@ from typing import Any, Literal, final, overload
 
 from typing_extensions import Buffer, CapsuleType
 
-from mqstore._reports import StoreStats
+from mqstore._reports import StoreStats, TrimReport
 from mqstore._scan import Batches
 from mqstore._store import Store
 from mqstore._types import _BodyAs, _Properties, _Row, _Table, _Time
@@ -303,6 +303,14 @@ class Writer(Store):
 
         Raises `PoisonedError`, `ClosedError`, `DiskFullError`, and `StoreIOError` for what the system refuses.
         """
+    def trim(
+        self,
+        before: int | datetime | timedelta | None = None,
+        *,
+        max_bytes: int | None = None,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> TrimReport: ...
     def stats(self) -> StoreStats:
         """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments."""
     def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:

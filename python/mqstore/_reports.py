@@ -10,7 +10,7 @@ from typing import Any, Literal, NoReturn, final
 
 from mqstore.errors import Remedy
 
-__all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "VerifyReport"]
+__all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "TrimReport", "VerifyReport"]
 
 
 class _Shown:
@@ -65,6 +65,53 @@ class TopicStats(_Shown):
 
     def __repr__(self) -> str:
         return f"<mqstore.TopicStats {self.put_message_times_total} puts, {self.put_message_size_total} bytes>"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TrimReport(_Shown):
+    """The result of `Writer.trim`.
+
+    Attributes
+    ----------
+    dry_run : bool
+        True if nothing was removed: the other fields say what would be.
+    segments : tuple[tuple[int, int], ...]
+        The physical offsets (begin, end) of each removed segment, oldest first.
+    bytes : int
+        Bytes of the removed segments.
+    held_bytes : int
+        Bytes of them that this process still reads: the system frees them when the last view of
+        them ends.
+    queue_files, index_files : int
+        Removed files that led to nothing else.
+    refusal : str | None
+        The reason why the next file could not be removed. A later trim tries it again.
+    kept_for : tuple[tuple[str, str, int, int], ...]
+        What kept further segments: group (or "delayed messages", "open transactions"), topic, queue
+        id, and number of messages that it has not consumed.
+    unread : tuple[tuple[str, str, int, int], ...]
+        The same for groups whose unread messages were removed (`force`).
+    """
+
+    dry_run: bool
+    segments: tuple[tuple[int, int], ...]
+    bytes: int
+    held_bytes: int
+    queue_files: int
+    index_files: int
+    refusal: str | None
+    kept_for: tuple[tuple[str, str, int, int], ...]
+    unread: tuple[tuple[str, str, int, int], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        what = "would be removed" if self.dry_run else "removed"
+        kept = f", more kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
+        return f"<mqstore.TrimReport {len(self.segments)} segments {what}, {self.bytes} bytes{kept}>"
 
 
 @final

@@ -334,6 +334,7 @@ class Writer(Store):
     commit = _in_a_thread(mqstore.Writer.commit)
     flush = _in_a_thread(mqstore.Writer.flush)
     wait_dispatched = _in_a_thread(mqstore.Writer.wait_dispatched)
+    trim = _in_a_thread(mqstore.Writer.trim)
     import_from = _in_a_thread(mqstore.Writer.import_from)
 
 

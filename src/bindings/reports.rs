@@ -11,7 +11,7 @@ use super::imports;
 use crate::check::Fix;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
-use crate::{check, recovery, store};
+use crate::{broker, check, recovery, store};
 
 type Report<'py> = PyResult<Bound<'py, PyAny>>;
 
@@ -133,6 +133,39 @@ pub(super) fn repair_report<'py>(py: Python<'py>, report: &check::RepairReport, 
             lost: stretches(py, &report.lost)?,
             left: findings(py, &report.left, root)?,
         }
+    )
+}
+
+/// Returns the `TrimReport`.
+pub(super) fn trim_report<'py>(py: Python<'py>, report: &broker::TrimReport, dry_run: bool) -> Report<'py> {
+    let trimmed = &report.trimmed;
+    report!(
+        py,
+        TrimReport {
+            dry_run: dry_run,
+            segments: stretches(py, &trimmed.segments)?,
+            bytes: trimmed.bytes,
+            held_bytes: trimmed.held_bytes,
+            queue_files: trimmed.queue_files,
+            index_files: trimmed.index_files,
+            refusal: trimmed.refused.as_ref().map(|refused| refused.text().to_string()),
+            kept_for: holds(py, &report.holds)?,
+            unread: holds(py, &report.unread)?,
+        }
+    )
+}
+
+/// Returns a tuple of group, topic, queue id and number of messages of each hold.
+fn holds<'py>(py: Python<'py>, holds: &[broker::Hold]) -> PyResult<Bound<'py, PyTuple>> {
+    let name = |by: &broker::NeededBy| match by {
+        broker::NeededBy::Group(group) => group.clone(),
+        broker::NeededBy::Delay => "delayed messages".to_owned(),
+        broker::NeededBy::Transactions => "open transactions".to_owned(),
+    };
+    let rows = holds.iter();
+    PyTuple::new(
+        py,
+        rows.map(|hold| (name(&hold.by), hold.topic.as_str(), hold.queue_id, hold.messages)),
     )
 }
 

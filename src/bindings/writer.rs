@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDelta, PyDict, PyTuple};
 
 use super::append::{self, AppendOptions, BatchOptions, wait};
 use super::append_result::{self, AppendResult};
@@ -17,11 +17,11 @@ use super::fields::{self, MessageArguments, PropertyArguments};
 use super::handle::Handle;
 use super::reports;
 use super::store::{Store, in_python};
-use super::time::now_ms;
+use super::time::{delta_ms, now_ms, to_ms};
 use crate::arrow::Defaults;
 use crate::broker::TopicSettings;
-use crate::format::MessageType;
-use crate::store::{Copier, MessageStore, QueueChoice};
+use crate::format::{MessageType, Round};
+use crate::store::{Copier, MessageStore, QueueChoice, TrimTo};
 
 /// Messages by topic in the copy, bytes of their records, messages left out by topic, and how many got a later store time.
 type Copied = (BTreeMap<String, u64>, u64, BTreeMap<String, u64>, u64);
@@ -450,6 +450,50 @@ impl Writer {
         reports::store_stats(py, &py.detach(|| writer.stats()))
     }
 
+    /// Removes the oldest messages, by whole segments of the log, and the queue and index files that
+    /// lead to nothing else. Returns a `TrimReport`. Queues keep their offsets, and reads find that the
+    /// messages have expired.
+    ///
+    /// Parameters
+    /// ----------
+    /// before : int, datetime or timedelta, optional
+    ///     Removes messages before this physical offset, stored before this time, or older than this.
+    /// max_bytes : int, optional
+    ///     Removes the oldest messages until the log has at most this many bytes. One of the two is
+    ///     given.
+    /// dry_run : bool, default False
+    ///     Removes nothing, and reports what would be removed.
+    /// force : bool, default False
+    ///     Removes also messages that consumer groups have not consumed: without it a trim stops before
+    ///     the first of them. Delayed messages that were not delivered, and half messages of open
+    ///     transactions, are always kept. So is the last segment.
+    ///
+    /// Raises
+    /// ------
+    /// CorruptError
+    ///     A settings file with the progress of groups is damaged: nothing is removed.
+    /// PoisonedError, ClosedError, StoreIOError
+    ///     As in `append`.
+    #[pyo3(signature = (before=None, *, max_bytes=None, dry_run=false, force=false))]
+    fn trim<'py>(
+        &self,
+        py: Python<'py>,
+        before: Option<&Bound<'py, PyAny>>,
+        max_bytes: Option<u64>,
+        dry_run: bool,
+        force: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.handle.expect_open()?;
+        let to = match (before, max_bytes) {
+            (Some(before), None) => trimmed_before(before)?,
+            (None, Some(most)) => TrimTo::Bytes(most),
+            _ => return Err(PyTypeError::new_err("give before or max_bytes, and not both")),
+        };
+        let broker = self.handle.broker()?;
+        let report = self.handle.detach(py, || broker.trim(to, force, dry_run))?;
+        reports::trim_report(py, &report, dry_run)
+    }
+
     /// Waits until the message at a physical offset is durable, by default until everything appended
     /// so far is. The store syncs it at once.
     ///
@@ -535,4 +579,16 @@ impl Writer {
         let copied = self.handle.detach(py, || copier.finish())?;
         Ok((copied.topics, copied.bytes, copied.left_out, copied.raised))
     }
+}
+
+/// Converts the argument `before` of a trim.
+fn trimmed_before(before: &Bound<'_, PyAny>) -> PyResult<TrimTo> {
+    if let Ok(age) = before.cast::<PyDelta>() {
+        let age = i64::try_from(delta_ms(age)?).unwrap_or(i64::MAX);
+        return Ok(TrimTo::StoreTime(now_ms().saturating_sub(age)));
+    }
+    if before.hasattr("__index__")? {
+        return Ok(TrimTo::Offset(arguments::whole(before, "before")?));
+    }
+    Ok(TrimTo::StoreTime(to_ms(before, "before", Round::Down)?))
 }

@@ -92,8 +92,9 @@ pub enum Step {
     /// The removal of a segment without records, before `abort` is removed. Without: it reappears, and a closed store with a
     /// segment past its end is refused.
     SegmentRemoved,
-    /// The removal of expired segments, before queue and index files that lead to nothing else are removed. Without: the segments come
-    /// back, and no queue or key leads to their messages.
+    /// The removal of an expired segment, before that of the next one, and before queue and index files that lead to nothing else are
+    /// removed. Without: an older segment comes back and a newer one does not, which is a hole in the log, or no queue leads to its
+    /// messages.
     LogExpired,
     /// The records below an offset, before `flushed` rises to it. Without: acknowledged records are lost or torn.
     LogRange,

@@ -97,14 +97,25 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Removes the segments that end at or before `until`, durably, oldest first, and never the last one.
+    /// Removes the segments that end at or before `until`, oldest first, each durably before the next, and never the last one. So a
+    /// power failure leaves no hole in the log.
     ///
     /// # Errors
-    /// [`Error::Io`]: the removals may not be durable.
+    /// [`Error::Io`]: the last removal may not be durable.
     pub(crate) fn expire(&self, env: &dyn Env, until: i64) -> Result<Expired> {
-        let expired = self.files.expire(until.max(0) as u64);
-        env.sync_dir(self.dir(), Step::LogExpired)
-            .map_err(|error| Error::io("sync", self.dir(), error))?;
+        let mut expired = Expired::default();
+        for start in self.starts() {
+            let end = self.end_of_segment(start);
+            if end > until || expired.refused.is_some() {
+                break;
+            }
+            let removed = self.files.expire(end as u64);
+            env.sync_dir(self.dir(), Step::LogExpired)
+                .map_err(|error| Error::io("sync", self.dir(), error))?;
+            expired.files.extend(removed.files);
+            expired.held_bytes += removed.held_bytes;
+            expired.refused = removed.refused;
+        }
         Ok(expired)
     }
 

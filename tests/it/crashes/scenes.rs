@@ -9,7 +9,7 @@ use mqstore::error::Error;
 use mqstore::format::Message;
 use mqstore::read::MessageReader;
 use mqstore::storage::Step;
-use mqstore::store::{MessageStore, OpenMode};
+use mqstore::store::{MessageStore, OpenMode, TrimTo};
 
 use super::examine::{dispatch_all, root};
 use super::files::Files;
@@ -102,6 +102,33 @@ pub(super) fn cut_by_segments(without: Option<Step>, seed: u64) -> Checked {
     works(check, open(&env, GEOMETRY.recorded()))?;
     for image in env.taken() {
         works(check, open(&image.env, GEOMETRY.recorded()))?;
+    }
+    Ok(())
+}
+
+/// The power goes while a writer trims its log: no hole is left, and each message that comes back is in its queue.
+pub(super) fn cut_while_it_trims(without: Option<Step>, seed: u64) -> Checked {
+    let check = "a store that was being trimmed opens";
+    let env = machine();
+    let store = works(check, open(&env, GEOMETRY.config()))?;
+    for _ in 0..16 {
+        works(check, store.append(message(1500)))?;
+    }
+    works(check, dispatch_all(&store))?;
+    works(check, store.flush())?;
+    env.leave_out(without);
+    env.take_images(seed, 1);
+    works(check, store.trim(TrimTo::Offset(6 * GEOMETRY.segment as i64), i64::MAX))?;
+    for image in env.taken() {
+        let store = works(check, open(&image.env, GEOMETRY.recorded()))?;
+        let reader = store.reader();
+        let first = works(check, reader.message_at(reader.physical_bounds().start))?;
+        let (offset, bounds) = (first.view().queue_offset(), works(check, reader.queue_bounds("t", 0))?);
+        ensure(
+            bounds == (offset..16),
+            "a trimmed log and its queue start at the same message",
+            || format!("the log starts at queue offset {offset}, the queue has {bounds:?}"),
+        )?;
     }
     Ok(())
 }
@@ -219,6 +246,15 @@ fn a_store_that_looks_closed_has_the_stamp_of_its_close() {
     for seed in 0..50 {
         cut_before_the_close_ends(None, seed).unwrap();
     }
+}
+
+#[test]
+fn a_log_that_is_being_trimmed_has_no_hole_after_a_power_cut() {
+    for seed in 0..20 {
+        cut_while_it_trims(None, seed).unwrap();
+    }
+    let mut without = (0..20).map(|seed| cut_while_it_trims(Some(Step::LogExpired), seed));
+    assert!(without.any(|checked| checked.is_err()));
 }
 
 #[test]

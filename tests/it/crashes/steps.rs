@@ -10,7 +10,10 @@ use super::examine::{Care, Counts};
 use super::history::History;
 use super::model::{Checked, Violation};
 use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
-use super::scenes::{closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, salvaged_below_the_mark, salvaged_twice};
+use super::scenes::{
+    closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, cut_while_it_trims, salvaged_below_the_mark,
+    salvaged_twice,
+};
 
 /// Histories that are tried without a step before the step counts as superfluous.
 const HISTORIES: u64 = 120;
@@ -96,6 +99,7 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             closed_while_it_rolls,
             cut_by_segments,
             cut_before_the_close_ends,
+            cut_while_it_trims,
             salvaged_with_a_backup,
             salvaged_with_an_older_record,
         ];

@@ -1,0 +1,83 @@
+"""`Writer.trim`: the oldest segments go, and nothing that somebody still needs."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import mqstore
+
+SEGMENT = 1 << 20
+
+
+def filled(path: Path, segments: int = 6) -> mqstore.Writer:
+    """Returns a store with this many segments of messages of 1 KiB."""
+    store = mqstore.open(path, "x", mapped_file_size_commit_log=SEGMENT)
+    store.append_batch([b"x" * 1024] * (segments * SEGMENT // 1200), topic="orders")
+    return store
+
+
+def test_trimmed_messages_have_expired_and_offsets_stay(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as store:
+        queue = store.topics["orders"].queues[0]
+        end = queue.max_offset
+        report = store.trim(2 * SEGMENT)
+        assert report.segments == ((0, SEGMENT), (SEGMENT, 2 * SEGMENT))
+        assert (report.bytes, report.refusal, report.unread, report.kept_for) == (2 * SEGMENT, None, (), ())
+        queue = store.topics["orders"].queues[0]
+        assert 0 < queue.min_offset < queue.max_offset == end
+        got = store.get("orders", 0, 0)
+        assert (got.status, got.next_begin_offset) == ("OFFSET_TOO_SMALL", queue.min_offset)
+    assert sorted(file.name for file in (tmp_path / "store" / "commitlog").iterdir())[0] == f"{2 * SEGMENT:020}"
+    with mqstore.open(tmp_path / "store") as store:
+        assert store.verify().ok
+        assert len(store.topics["orders"].queues[0]) == end - store.topics["orders"].queues[0].min_offset
+
+
+def test_dry_run_removes_nothing_and_names_the_same_segments(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as store:
+        dry = store.trim(max_bytes=3 * SEGMENT, dry_run=True)
+        assert dry.dry_run
+        assert store.topics["orders"].queues[0].min_offset == 0
+        assert store.trim(max_bytes=3 * SEGMENT).segments == dry.segments != ()
+        assert "segments would be removed" in repr(dry)
+
+
+def test_trim_keeps_what_a_group_has_not_consumed_unless_forced(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as store:
+        with store.consumer("billing", "orders") as consumer:
+            consumer.ack(consumer.poll(100))
+        report = store.trim(3 * SEGMENT)
+        assert report.segments == ()
+        ((group, topic, queue_id, messages),) = report.kept_for
+        assert (group, topic, queue_id) == ("billing", "orders", 0)
+        assert messages == store.topics["orders"].queues[0].max_offset - 100
+        forced = store.trim(3 * SEGMENT, force=True)
+        assert (len(forced.segments), forced.unread) == (3, report.kept_for)
+        with store.consumer("billing", "orders") as consumer, pytest.raises(mqstore.OffsetOutOfRangeError) as refused:
+            consumer.poll()
+        assert refused.value.offset == 100
+
+
+def test_delayed_messages_stay_also_when_forced(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=SEGMENT) as store:
+        store.append("orders", b"later", delay_level=18)
+        store.append_batch([b"x" * 1024] * 4000, topic="orders")
+        report = store.trim(3 * SEGMENT, force=True)
+        assert report.segments == ()
+        assert report.kept_for == (("delayed messages", "SCHEDULE_TOPIC_XXXX", 17, 1),)
+
+
+def test_before_is_an_offset_a_time_or_an_age(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as store:
+        assert store.trim(timedelta(hours=1)).segments == ()
+        assert store.trim(datetime(2001, 1, 1, tzinfo=UTC)).segments == ()
+        assert store.trim(datetime(2099, 1, 1, tzinfo=UTC), dry_run=True).segments != ()
+        with pytest.raises(TypeError, match="before or max_bytes"):
+            store.trim()
+        with pytest.raises(TypeError, match="before or max_bytes"):
+            store.trim(1, max_bytes=2)
+        with pytest.raises(ValueError, match="timezone"):
+            store.trim(datetime(2099, 1, 1))  # noqa: DTZ001
+    with pytest.raises(mqstore.ClosedError):
+        store.trim(1)
