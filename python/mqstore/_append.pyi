@@ -1,13 +1,14 @@
 import os
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import Any, Literal, final, overload
 
 from typing_extensions import Buffer, CapsuleType
 
+from mqstore._consumer import Consumer
 from mqstore._reports import StoreStats, TrimReport
 from mqstore._scan import Batches
 from mqstore._store import Store
@@ -327,6 +328,59 @@ class Writer(Store):
         """Waits until the message at a physical offset is in its queue and in the index, by default until everything appended
         so far is. Reads of this store wait for that themselves. The arguments and what is raised are those of
         `wait_durable`.
+        """
+    def consumer(
+        self,
+        group: str | None,
+        topics: str | Iterable[str],
+        *,
+        tags: str | None = None,
+        start: Literal["earliest", "latest"] | Mapping[tuple[str, int], int] = "earliest",
+        since: _Time | None = None,
+        on_missing: Literal["earliest", "latest"] | None = None,
+        ordered: bool | None = None,
+        max_reconsume_times: int | None = None,
+        consume_timeout: float | timedelta = 900,
+        timeout: float | timedelta | None = None,
+    ) -> Consumer:
+        """Returns a `Consumer` of a group, which remembers what the group has consumed.
+
+        Parameters
+        ----------
+        group : str or None
+            Name of the group. None reads every message for itself and keeps no progress (broadcast).
+        topics : str or iterable of str
+            A topic, or several. All consumers of a group have the same topics and options.
+        tags : str, optional
+            Wanted tags, such as "paid || refund". All by default.
+        start : {"earliest", "latest"} or mapping, default "earliest"
+            Where a group begins that has no progress in a queue: "earliest" (the default), "latest",
+            or a mapping of (topic, queue id) to a queue offset.
+        since : datetime or int, optional
+            Begins with the messages stored then or later instead: a datetime with a timezone, or an
+            int of ms since 1970.
+        on_missing : {"earliest", "latest"}, optional
+            What happens where the progress lies outside of the queue, because messages expired or
+            were lost: by default `OffsetOutOfRangeError`; "earliest" and "latest" continue at that
+            end of the queue.
+        ordered : bool, optional
+            True keeps the order of each queue: a message that fails is given again after 1 s, and its
+            queue waits. By default as the topic was created.
+        max_reconsume_times : int, optional
+            Retries before a message becomes a dead letter: 16 by default, no limit if ordered.
+        consume_timeout : float or timedelta, default 900
+            Seconds, or a timedelta (15 min by default): a message that was neither acknowledged nor
+            sent back by then is given again.
+        timeout : float or timedelta, optional
+            Seconds, or a timedelta, after which an iteration ends without a message. None waits for
+            ever.
+
+        Raises
+        ------
+        ValueError
+            Another consumer of the group has other topics or options; a name that no broker accepts.
+        CorruptError
+            `config/consumerOffset.json` cannot be read, and has no usable previous version.
         """
     def import_from(
         self,

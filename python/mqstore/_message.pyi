@@ -57,7 +57,7 @@ class Message:
     ) -> Message: ...
     @property
     def topic(self) -> str:
-        """The topic it was written to."""
+        """The topic it was written to. For a message that a `Consumer` returned after a retry, that of its first record."""
     @property
     def queue_id(self) -> int:
         """The queue of that topic."""

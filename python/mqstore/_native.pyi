@@ -1,6 +1,7 @@
 import os
 
 from mqstore._append import AppendResult, Offsets, Writer, _append_result, _Flushed, _offsets, new_unique_key
+from mqstore._consumer import Consumer
 from mqstore._inspect import BrokerState, Inspect
 from mqstore._message import Message, MessageIterator, _message
 from mqstore._open import Recipe, _check_options, _open_after, _reopen, _rocketmq_options, open, rebuild, repair
@@ -14,6 +15,7 @@ __all__ = [
     "AppendResult",
     "Batches",
     "BrokerState",
+    "Consumer",
     "GetResult",
     "Inspect",
     "Message",

@@ -73,6 +73,7 @@ APPENDS: dict[str, tuple[int, Call]] = {
 WRITES: dict[str, Call] = {
     "close": lambda store, _: store.close(),
     "commit": lambda store, _: store.commit(),
+    "consumer": lambda store, _: store.consumer("group", "t", timeout=0).topics,
     "committed_offset": lambda store, _: store.committed_offset,
     "dispatched_offset": lambda store, _: store.dispatched_offset,
     "flush": lambda store, _: store.flush(),

@@ -1,0 +1,85 @@
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, final
+
+from mqstore._message import Message
+
+@final
+class Consumer(Iterator[Message]):
+    """A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` makes one. A context manager, and an
+    iterator over the messages as they come.
+
+    Each message comes at least once. The consumers of a group in this process share its queues, by RocketMQ's rule for
+    averages, and continue where the group was. The progress of a group is the first message of a queue that is not
+    acknowledged; it is written to `config/consumerOffset.json` every 5 s, by `commit(durable=True)` and by `close`, and
+    never passes a message that is not durable. After a crash the group gets the messages after it again.
+
+    Any number of threads may use a consumer. It does not pickle, and raises `ClosedError` in a fork.
+    """
+    def __new__(cls, *_arguments: object, **_options: object) -> Consumer: ...
+    @property
+    def group(self) -> str | None:
+        """Name of the group; None for a consumer that reads every message for itself."""
+    @property
+    def topics(self) -> list[str]:
+        """The topics, ascending."""
+    @property
+    def skipped(self) -> int:
+        """Number of lost or damaged messages that the group has skipped, with errors="skip"."""
+    def poll(self, max_messages: int = 32, timeout: float | timedelta | None = None) -> list[Message]:
+        """Returns up to `max_messages` messages as a list, as soon as one is there; an empty list when none has come for
+        `timeout` (seconds, or a timedelta; None waits for ever). It is woken by an append.
+
+        Raises `OffsetOutOfRangeError` where the group's progress lies outside of a queue, `CorruptError` for a damaged
+        message (a store that was opened with errors="skip" skips and counts it), `ClosedError`, `PoisonedError`.
+        """
+    def ack(self, messages: Message | Iterable[Message]) -> int:
+        """Acknowledges a message, or several. Returns how many of them were in flight: a message that took longer than
+        `consume_timeout` is not, and neither is an acknowledged message.
+        """
+    def nack(self, message: Message, delay_level: int | None = None) -> bool:
+        """Sends a message back. The group gets it again: after `delay_level`, by default after 10 s, 30 s, 1 min and so on up
+        to 2 h; after `max_reconsume_times` retries, and with a negative level, it becomes a dead letter in `%DLQ%` and the
+        name of the group. In an ordered topic it comes again after 1 s, and its queue waits. Returns False if it was not in
+        flight.
+
+        Raises the errors of `append`: the message stays in flight.
+        """
+    def commit(self, durable: bool = False) -> None:
+        """Writes the progress of the store's groups to disk if `durable`. Without it the progress is written every 5 s, and by
+        `close`.
+        """
+    def seek(self, queue_id: int, offset: int, topic: str | None = None) -> None:
+        """Continues at a queue offset of a queue of the topic, which may be left out if there is one. What is in flight in the
+        queue is forgotten.
+
+        Raises `OffsetOutOfRangeError`.
+        """
+    def position(self) -> dict[tuple[str, int], int]:
+        """Returns the position in each queue that this consumer reads now, as a dict of (topic, queue id) to the queue offset
+        that is handed out next.
+        """
+    def committed(self) -> dict[tuple[str, int], int]:
+        """Returns the progress of the group in each queue that this consumer reads now, as a dict of (topic, queue id) to the
+        first queue offset that is not acknowledged.
+        """
+    def lag(self) -> int:
+        """Returns the number of messages in the queues of this consumer that are not acknowledged, also of those with other
+        tags.
+        """
+    def pause(self, queues: Iterable[tuple[str, int]] | None = None) -> None:
+        """Stops new messages of these queues, pairs of (topic, queue id); by default of all that this consumer reads now. They
+        stay with this consumer.
+        """
+    def resume(self, queues: Iterable[tuple[str, int]] | None = None) -> None:
+        """Continues these queues, by default all that are paused."""
+    def close(self) -> None:
+        """Leaves the group, and makes its progress durable. The other consumers of the group get what this one has in flight.
+        A second call does nothing.
+        """
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None, /
+    ) -> None: ...
+    def __next__(self) -> Message: ...
