@@ -24,6 +24,9 @@ same iterator yields the messages that have come since. With `start="latest"`, t
 call of `follow` itself determines the position, and blocks the event loop while it reads what another process has appended since
 the store was opened or refreshed: after many appends, `await store.refresh()` first.
 
+A consumer of a group waits without a thread, too: `async with await store.consumer("billing", "orders") as consumer`, then
+`await consumer.poll()` or `async for message in consumer`. A poll that is cancelled loses no message: the next one returns it.
+
 The plain `mqstore.Store` is `store.store`. A read of one message that is in memory, such as `queue[-1]`, takes microseconds and
 can be called directly; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
 """
@@ -49,6 +52,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    Self,
     TypeAlias,
     TypedDict,
     TypeVar,
@@ -65,7 +69,7 @@ if TYPE_CHECKING:
     from mqstore._config import Options
     from mqstore._types import _Properties, _Time  # pyright: ignore[reportMissingModuleSource]
 
-__all__ = ["BrokerState", "Inspect", "Store", "Writer", "open"]
+__all__ = ["BrokerState", "Consumer", "Inspect", "Store", "Writer", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -186,6 +190,19 @@ def _follows(
     return run
 
 
+def _joins(
+    call: Callable[Concatenate[mqstore.Writer, _P], mqstore.Consumer],
+) -> Callable[Concatenate[Writer, _P], Coroutine[Any, Any, Consumer]]:
+    """Returns a method that makes a consumer in a thread. If the task is cancelled, the consumer leaves its group at once."""
+
+    @wraps(call)
+    async def run(self: Writer, /, *args: _P.args, **options: _P.kwargs) -> Consumer:
+        plain = await asyncio.to_thread(call, self.store, *args, **options)
+        return Consumer(self.store, plain, options.get("timeout"))
+
+    return run
+
+
 class _Fields(TypedDict, total=False):
     """The keyword arguments of `mqstore.Writer.append`."""
 
@@ -283,6 +300,111 @@ class Store:
         return self.store.topics
 
 
+class Consumer(AsyncIterator[mqstore.Message]):
+    """A consumer of a group for the tasks of an event loop; `Writer.consumer` returns one. An async context manager.
+
+    The methods are those of `mqstore.Consumer`. `async for` yields the messages as they come, and takes up to 32 of them at a
+    time; what it has taken and not yielded is returned by the next poll, or given to the other consumers at `close`.
+    """
+
+    consumer: mqstore.Consumer
+    """The plain consumer."""
+
+    def __init__(self, store: mqstore.Writer, consumer: mqstore.Consumer, timeout: Any) -> None:
+        self.consumer = self._plain = consumer
+        self._store = store
+        self._timeout = timeout
+        #: Taken by polls that were cancelled, and by iterations that ended.
+        self._kept: list[mqstore.Message] = []
+
+    ack = _in_a_thread(mqstore.Consumer.ack)
+    nack = _in_a_thread(mqstore.Consumer.nack)
+    commit = _in_a_thread(mqstore.Consumer.commit)
+    position = _in_a_thread(mqstore.Consumer.position)
+    committed = _in_a_thread(mqstore.Consumer.committed)
+    lag = _in_a_thread(mqstore.Consumer.lag)
+    pause = _in_a_thread(mqstore.Consumer.pause)
+    resume = _in_a_thread(mqstore.Consumer.resume)
+    close = _in_a_thread(mqstore.Consumer.close)
+
+    @property
+    def group(self) -> str | None:
+        """Name of the group; None for a consumer that reads every message for itself."""
+        return self.consumer.group
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics, ascending."""
+        return self.consumer.topics
+
+    @property
+    def skipped(self) -> int:
+        """Number of lost or damaged messages that the group has skipped, with errors="skip"."""
+        return self.consumer.skipped
+
+    async def poll(self, max_messages: int = 32, timeout: float | timedelta | None = None) -> list[mqstore.Message]:
+        """Returns up to `max_messages` messages as soon as one is there, as `mqstore.Consumer.poll`.
+
+        The task itself waits: no thread is occupied. After a cancellation the next poll returns what this one has taken.
+        """
+        seconds = _seconds(timeout)
+        begun = monotonic()
+        while True:
+            seen = self._store.dispatched_offset
+            if messages := await self._take(max_messages):
+                return messages
+            looked = monotonic()
+            while self._store.dispatched_offset == seen and (waited := monotonic() - looked) < _REBALANCE:
+                if seconds is not None and monotonic() - begun >= seconds:
+                    return []
+                await asyncio.sleep(min(max(waited / _PATIENCE, _SHORTEST), _LONGEST))
+
+    async def _take(self, most: int) -> list[mqstore.Message]:
+        """Returns what is there now."""
+        if not self._kept or most < 1:
+            taking = asyncio.ensure_future(asyncio.to_thread(self._plain.poll, most, 0))
+            try:
+                return await asyncio.shield(taking)
+            except asyncio.CancelledError:
+                taking.add_done_callback(self._keep)
+                raise
+        messages, self._kept = self._kept[:most], self._kept[most:]
+        return messages
+
+    def _keep(self, taking: asyncio.Future[list[mqstore.Message]]) -> None:
+        """Keeps the messages of a poll that was cancelled. An error comes again in the next poll."""
+        if not taking.cancelled() and taking.exception() is None:
+            self._kept.extend(taking.result())
+
+    async def seek(self, queue_id: int, offset: int, topic: str | None = None) -> None:
+        """Continues at a queue offset of a queue, as `mqstore.Consumer.seek`."""
+        await asyncio.to_thread(self.consumer.seek, queue_id, offset, topic)
+        name = topic or self.topics[0]
+        self._kept = [kept for kept in self._kept if (kept.topic, kept.queue_id) != (name, queue_id) or kept.reconsume_times > 0]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        closing = asyncio.ensure_future(self.close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([closing])
+            raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> mqstore.Message:
+        if not self._kept:
+            polled = await self.poll(timeout=self._timeout)
+            self._kept.extend(polled)
+        if not self._kept:
+            raise StopAsyncIteration
+        return self._kept.pop(0)
+
+
 class Writer(Store):
     """A store that is open for writing, for the tasks of an event loop.
 
@@ -315,9 +437,7 @@ class Writer(Store):
 
         Arguments and exceptions are those of `mqstore.Writer.wait_durable`.
         """
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        if seconds is not None and not seconds >= 0:
-            raise ValueError(f"timeout is {timeout}: expected 0 or more seconds")
+        seconds = _seconds(timeout)
         offset, future = self._in_loops._durable(offset)
         try:
             async with asyncio.timeout(seconds):
@@ -336,6 +456,15 @@ class Writer(Store):
     wait_dispatched = _in_a_thread(mqstore.Writer.wait_dispatched)
     trim = _in_a_thread(mqstore.Writer.trim)
     import_from = _in_a_thread(mqstore.Writer.import_from)
+    consumer = _joins(mqstore.Writer.consumer)
+
+
+def _seconds(timeout: float | timedelta | None) -> float | None:
+    """Returns a timeout in seconds."""
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if seconds is not None and not seconds >= 0:
+        raise ValueError(f"timeout is {timeout}: expected 0 or more seconds")
+    return seconds
 
 
 #: The most bytes that a thread reads before it hands over messages, and the least that a message counts as.
@@ -359,6 +488,8 @@ async def _each(items: Iterable[_T]) -> AsyncIterator[_T]:
 #: The shortest and the longest interval between two polls, in seconds. An interval is the time without a message divided by the
 #: third value, within these bounds.
 _SHORTEST, _LONGEST, _PATIENCE = 0.0005, 0.02, 128
+#: The longest interval in seconds between two polls of a consumer, which may get the queues of another one or a message again.
+_REBALANCE = 0.1
 
 
 async def _as_they_come(messages: mqstore.MessageIterator) -> AsyncIterator[mqstore.Message]:

@@ -47,6 +47,7 @@ async def each(items: AsyncIterable[_T]) -> list[_T]:
         (mqstore.Writer, mqstore.aio.Writer, {"append_nowait", "stats"}),
         (mqstore.Inspect, mqstore.aio.Inspect, set()),
         (mqstore.BrokerState, mqstore.aio.BrokerState, set()),
+        (mqstore.Consumer, mqstore.aio.Consumer, set()),
     ],
 )
 def test_every_call_of_the_plain_store_has_a_twin_with_the_same_arguments(
