@@ -109,7 +109,7 @@ impl FlushedMarkFile {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn sync(&self) -> Result<()> {
+    fn sync(&self) -> Result<()> {
         self.file
             .sync(Step::FlushedMark)
             .map_err(|error| Error::io("sync", &self.path, error))

@@ -80,10 +80,9 @@ impl MessageStore {
         let Some(until) = self.segments_to_trim(to, floor)?.last().map(|segment| segment.end) else {
             return Ok(Trimmed::default());
         };
-        // Recovery then starts after the removed segments, and no sync meets a removed queue file.
+        // Recovery then starts after the removed segments, no sync meets a removed queue file, and the mark of the flushed offset is past
+        // them: a log that starts after the mark counts as damaged.
         self.stamp()?;
-        // A log that starts after the mark counts as damaged: acknowledged messages are missing.
-        self.log.write_mark()?;
         let reader = self.reader();
         let expired = reader.log().expire(reader.env().as_ref(), until)?;
         let mut trimmed = Trimmed::default();

@@ -45,7 +45,7 @@ def test_poll_returns_messages_in_order_and_ack_moves_the_progress(store: mqstor
         assert (consumer.group, consumer.topics, consumer.skipped) == ("billing", ["orders"], 0)
 
 
-def test_group_continues_after_a_reopen_at_the_first_unacknowledged_message(tmp_path: Path) -> None:
+def test_group_continues_at_the_first_unacknowledged_message(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "a") as store:
         fill(store, 5)
         with store.consumer("billing", "orders") as consumer:
@@ -172,7 +172,7 @@ def test_pause_seek_and_resume(store: mqstore.Writer) -> None:
         consumer.seek(1, 3)
 
 
-def test_progress_outside_of_the_queue_raises_and_on_missing_chooses_a_bound(tmp_path: Path) -> None:
+def test_progress_outside_the_queue_raises_or_moves_by_on_missing(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with mqstore.open(path, "a") as store:
         fill(store, 3)

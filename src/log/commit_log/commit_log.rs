@@ -106,15 +106,6 @@ impl CommitLog {
         }
     }
 
-    /// Stores the flushed offset in the mark, durably.
-    ///
-    /// # Errors
-    /// Those of [`FlushedMarkFile::write_durably`].
-    pub(crate) fn write_mark(&self) -> Result<()> {
-        let flushed = self.watermarks.flushed.get();
-        self.mark.as_ref().map_or(Ok(()), |mark| mark.write_durably(flushed))
-    }
-
     /// Writes `mark` after each sync from now on.
     pub(crate) fn keep_mark(&mut self, mark: FlushedMarkFile) {
         self.mark = Some(mark);
@@ -525,12 +516,13 @@ impl CommitLog {
         flushed
     }
 
-    /// Syncs the mark of the flushed offset.
+    /// Stores the flushed offset in the mark, durably.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`Error::DiskFull`], [`Error::Io`].
     pub fn sync_mark(&self) -> Result<()> {
-        self.mark.as_ref().map_or(Ok(()), FlushedMarkFile::sync)
+        let flushed = self.watermarks.flushed.get();
+        self.mark.as_ref().map_or(Ok(()), |mark| mark.write_durably(flushed))
     }
 
     /// Returns the number of pages started since the last sync, as `RocketMQ` counts them.

@@ -37,7 +37,9 @@ fn a_rebuild_fixes_every_damage_of_queues_index_and_checkpoint() {
         }
         let outcome = rebuilt(root, false);
         let report = verified(root);
-        if outcome.is_err() || !report.findings.is_empty() {
+        // The entry of a message that the log does not have stays, and says so.
+        let is_fixed = |id: FindingId| id == FindingId::QueueMessageLost;
+        if outcome.is_err() || !report.findings.iter().all(|finding| is_fixed(finding.id)) {
             let _ = write!(wrong, "--- {row}: {outcome:?}\n{}\n", told(&report));
         }
     });
