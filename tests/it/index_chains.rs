@@ -216,3 +216,47 @@ fn two_items_that_link_to_each_other_end_and_cost_no_answer() {
     fs::write(&path, image).unwrap();
     assert_answers_stay(dir.path(), "a circle", &hot);
 }
+
+#[test]
+fn a_zeroed_item_does_not_end_a_chain_of_the_slot_of_hash_0() {
+    let key = (0..1000)
+        .map(|n| format!("k{n}"))
+        .find(|key| SMALL.slot_of(index_key_hash("orders", key)) == 0)
+        .unwrap();
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    let offsets: Vec<i64> = (0..10).map(|_| writer.put("orders", 0, b"x", &[("KEYS", &key)])).collect();
+    writer.finish(true);
+    let path = only_index_file(dir.path());
+    let mut image = fs::read(&path).unwrap();
+    set_item(&mut image, 5, IndexItem::decode(&[0; ITEM_SIZE]));
+    fs::write(path, image).unwrap();
+    assert_eq!(query(&open(dir.path()), &key, None), offsets);
+}
+
+#[test]
+fn a_file_zeroed_or_cut_under_a_reader_that_has_used_it_hides_no_key() {
+    for is_cut in [false, true] {
+        let dir = tempdir().unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        let offsets: Vec<i64> = (0..300)
+            .map(|n| writer.put("orders", 0, b"x", &[("KEYS", &format!("k{n}"))]))
+            .collect();
+        writer.finish(true);
+        let reader = open(dir.path());
+        assert_eq!(query(&reader, "k7", None), [offsets[7]]);
+        let path = only_index_file(dir.path());
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let len = file.metadata().unwrap().len();
+        file.set_len(0).unwrap();
+        if !is_cut {
+            file.set_len(len).unwrap();
+        }
+        for n in [7, 8, 299] {
+            assert_eq!(query(&reader, &format!("k{n}"), None), [offsets[n]], "k{n}, cut: {is_cut}");
+        }
+        let wanted: Vec<(&str, &str)> = vec![("orders", "k9"), ("orders", "k10")];
+        let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise).unwrap();
+        assert_eq!((hits.of(0).len(), hits.of(1).len()), (1, 1), "cut: {is_cut}");
+    }
+}

@@ -17,6 +17,14 @@ const MAX_WINDOW: u32 = 1 << 24;
 /// The least slots of one window, which take little memory.
 const MIN_WINDOW: u32 = 1 << 16;
 
+/// The bytes of an item that was never put, or that was zeroed.
+pub(super) const UNUSED: IndexItem = IndexItem {
+    key_hash: 0,
+    physical_offset: 0,
+    time_diff: 0,
+    previous: 0,
+};
+
 /// A record that may have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Candidate {
@@ -123,7 +131,8 @@ impl Chain {
         let number = self.number;
         // Links lead to older items of the same slot, so numbers must fall: this detects cycles and stray links.
         let in_order = number > 0 && number < self.before;
-        let Some(item) = item.filter(|item| in_order && geometry.slot_of(item.key_hash) == self.slot) else {
+        let is_of_slot = |item: &IndexItem| geometry.slot_of(item.key_hash) == self.slot && *item != UNUSED;
+        let Some(item) = item.filter(|item| in_order && is_of_slot(item)) else {
             return Link::Broken;
         };
         self.before = number;

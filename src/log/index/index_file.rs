@@ -20,7 +20,7 @@ use crate::format::{
     index_admits, parse_index_name,
 };
 use crate::interrupt;
-use crate::log::index::chain::{Chain, Link, NewestItems, add_items, item, slot_value, windows};
+use crate::log::index::chain::{Chain, Link, NewestItems, UNUSED, add_items, item, slot_value, windows};
 use crate::log::index::hash_filter::{FilterSlot, HashFilter};
 use crate::storage::{Access, DirEntry, EntryKind, Env, File, MappedFile, MappingPool, OpenFile, PooledFile};
 
@@ -28,14 +28,6 @@ use crate::storage::{Access, DirEntry, EntryKind, Env, File, MappedFile, Mapping
 const PIECE: usize = 64 * 1024;
 /// The items that are copied at once.
 const AT_ONCE: i32 = 4096;
-/// The bytes of an item that was never put.
-const UNUSED: IndexItem = IndexItem {
-    key_hash: 0,
-    physical_offset: 0,
-    time_diff: 0,
-    previous: 0,
-};
-
 /// An index file on disk.
 #[derive(Debug)]
 pub struct IndexFile {
@@ -155,6 +147,15 @@ impl IndexFile {
         }
         let before = std::mem::replace(&mut *header, IndexHeader::decode(&bytes));
         Ok(before != *header)
+    }
+
+    /// Returns true if the file in this mapping still begins as it did when its header was read: another process may have cut or zeroed
+    /// it since. A writer only adds items.
+    pub(super) fn begins_with(mapped: &MappedFile, header: &IndexHeader) -> bool {
+        let mut bytes = [0; INDEX_HEADER_SIZE];
+        let is_read = mapped.read(0, &mut bytes);
+        let now = IndexHeader::decode(&bytes);
+        is_read && now.begin_physical_offset == header.begin_physical_offset && now.index_count >= header.index_count
     }
 
     /// Returns the geometry that the file's own bytes admit.

@@ -82,7 +82,7 @@ impl Indexed {
         if has_some { find() } else { Ok(Vec::new()) }
     }
 
-    /// Returns the records that can have these keys; `None` if a chain is broken. `budget` is the rest of the memory budget of
+    /// Returns the records that can have these keys; `None` if a chain is broken, or the file was cut or zeroed. `budget` is the rest of the memory budget of
     /// filters, in bytes.
     pub(super) fn find_all(&self, lookup: KeyLookup<'_>, budget: Option<&AtomicU64>) -> Result<Option<Candidates>> {
         let Some(mapped) = self.file.mapped()? else { return Ok(None) };
@@ -95,7 +95,13 @@ impl Indexed {
             if !may_hold(only.1) {
                 return Ok(Some(Candidates::default()));
             }
+            if !IndexFile::begins_with(&mapped, &self.header) {
+                return Ok(None);
+            }
             return find_one(&mapped, self.geometry, &self.header, lookup, only);
+        }
+        if !IndexFile::begins_with(&mapped, &self.header) {
+            return Ok(None);
         }
         find_many(&mapped, self.geometry, &self.header, lookup, may_hold)
     }
