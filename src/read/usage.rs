@@ -7,9 +7,10 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use crate::config::Errors;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Check, MessageView, is_salvage_record};
 use crate::log::SequentialRead;
+use crate::read::asked_queues::AskedQueues;
 use crate::read::message_reader::MessageReader;
 use crate::read::walk::{LogWalk, Walked};
 
@@ -78,7 +79,12 @@ impl MessageReader {
         read.advance_to(log, covers.start, covers.end);
         while let Some(walked) = walk.advance()? {
             match walked {
-                Walked::Record => counts.add(&walk, &mut unread)?,
+                Walked::Record => {
+                    let damage = counts.add(&walk, &mut unread)?;
+                    if let (Some(damage), Errors::Raise) = (damage, errors) {
+                        return Err(damage);
+                    }
+                }
                 Walked::Stop => {
                     let (damage, stretch) = walk.pass_damage()?;
                     if let (Some(damage), Errors::Raise) = (damage, errors) {
@@ -112,6 +118,8 @@ struct Counts<'a> {
     reader: &'a MessageReader,
     key: Vec<u8>,
     groups: HashMap<Box<[u8]>, (Vec<Shared>, UsageCount), RandomState>,
+    /// Asked for the first record of a group whose queue is unknown: no checksum covers topic and queue id.
+    asked: AskedQueues,
 }
 
 impl<'a> Counts<'a> {
@@ -121,15 +129,16 @@ impl<'a> Counts<'a> {
             reader,
             key: Vec::new(),
             groups: HashMap::default(),
+            asked: AskedQueues::new(None, None, false),
         }
     }
 
-    /// Counts the message that the walk shows, or notes that it was lost.
-    fn add(&mut self, walk: &LogWalk<'_>, unread: &mut Vec<Range<i64>>) -> Result<()> {
-        let Some(view) = walk.view() else { return Ok(()) };
+    /// Counts the message that the walk shows, or notes that it was lost or is damaged, and returns the damage.
+    fn add(&mut self, walk: &LogWalk<'_>, unread: &mut Vec<Range<i64>>) -> Result<Option<Error>> {
+        let Some(view) = walk.view() else { return Ok(None) };
         if is_salvage_record(&view) {
             add_unread(unread, view.physical_offset()..view.end());
-            return Ok(());
+            return Ok(None);
         }
         let mut key = mem::take(&mut self.key);
         key.clear();
@@ -147,12 +156,29 @@ impl<'a> Counts<'a> {
         if let Some((_, count)) = self.groups.get_mut(&key[..]) {
             count.add(one);
         } else {
+            if let Some(damage) = self.find_wrong_place(&view)? {
+                add_unread(unread, view.physical_offset()..view.end());
+                return Ok(Some(damage));
+            }
             let shared = self.by.iter().map(|by| self.shared(*by, &view)).collect();
             walk.check_intact()?;
             self.groups.insert(key.as_slice().into(), (shared, one));
         }
         self.key = key;
-        Ok(())
+        Ok(None)
+    }
+
+    /// Returns the damage if the record names a queue that is unknown, and another queue leads to it.
+    fn find_wrong_place(&mut self, view: &MessageView<'_>) -> Result<Option<Error>> {
+        let is_counted_by_place = self.by.iter().any(|by| matches!(by, UsageBy::Topic | UsageBy::QueueId));
+        let is_known = |queue: Result<Option<_>>| !matches!(queue, Ok(None));
+        if !is_counted_by_place || is_known(self.reader.queue(&view.topic(), view.queue_id())) {
+            return Ok(None);
+        }
+        match self.asked.lead_to(view.physical_offset(), self.reader) {
+            Err(damage @ Error::Corrupt { .. }) => Ok(Some(damage)),
+            is_led => is_led.map(|_| None),
+        }
     }
 
     /// Appends the value that distinguishes the group of this message from others.

@@ -226,3 +226,31 @@ fn an_empty_log_has_no_groups() {
     assert_eq!(reader.segments().unwrap(), []);
     assert!(reader.index_files().unwrap().is_empty());
 }
+
+#[test]
+fn a_record_of_an_unknown_queue_to_which_another_one_leads_is_unread() {
+    for (by, at) in [(UsageBy::Topic, 189), (UsageBy::QueueId, 12)] {
+        let root = tempdir().unwrap();
+        let starts = three_segments(root.path());
+        let whole = open(root.path()).usage(&[by], Errors::Raise).unwrap();
+        overwrite(root.path(), starts[7] + at, b"z");
+        let reader = open(root.path());
+        assert!(
+            matches!(reader.usage(&[by], Errors::Raise), Err(Error::Corrupt { .. })),
+            "{by:?}"
+        );
+        let usage = reader.usage(&[by], Errors::Skip).unwrap();
+        assert_eq!(usage.unread.iter().collect::<Vec<_>>(), [&(starts[7]..starts[8])], "{by:?}");
+        assert_eq!(
+            (usage.groups.len(), messages(&usage)),
+            (whole.groups.len(), messages(&whole) - 1),
+            "{by:?}"
+        );
+        // Of the tags of a message its place does not decide.
+        assert_eq!(
+            messages(&reader.usage(&[UsageBy::Tags], Errors::Raise).unwrap()),
+            messages(&whole),
+            "{by:?}"
+        );
+    }
+}
