@@ -42,9 +42,13 @@ impl MessageReader {
         };
         let mut search = KeySearch::new(self, Wanted::Query(request), &hit_bounds, request.errors, true)?;
         let mut covers = bounds.end..bounds.end;
-        let mut is_cut = false;
+        let (mut is_cut, mut oldest) = (false, None);
         for mut source in self.sources(bounds)?.into_iter().rev() {
             if search.found.len() >= limit {
+                // An older index file may have some keys of the first record that was searched.
+                if oldest != Some(covers.start) {
+                    covers.start = covers.start.max(source.range().end);
+                }
                 is_cut = true;
                 break;
             }
@@ -57,6 +61,7 @@ impl MessageReader {
             search.look_into(&source)?;
             let unread = search.unread.get_or_insert_default();
             if let Some((start, has_more)) = search.found.cut(limit) {
+                oldest = Some(start);
                 if has_more || unread.first_key_value().is_some_and(|(offset, _)| *offset < start) {
                     (covers.start, is_cut) = (start, true);
                 }

@@ -11,10 +11,12 @@ use mqstore::read::{HitBounds, MessageReader, QueryBy, QueryHits, QueryRequest, 
 use mqstore::remedy::Remedy;
 use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode};
+use tempfile::tempdir;
 
 use crate::queries::by_key;
 use crate::reading::open;
 use crate::skipping::{DAMAGED, Damaged, MESSAGES, SEGMENT};
+use crate::store_writer::StoreWriter;
 
 fn asked(reader: &MessageReader, key: &str, errors: Errors) -> Result<QueryResult, Error> {
     let request = QueryRequest {
@@ -271,6 +273,39 @@ fn a_query_raises_at_a_message_that_names_another_place_than_its_entry() {
             let result = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
             assert_eq!((result.hits.len(), result.complete), (1, true), "{field}, k{n}");
         }
+    }
+}
+
+#[test]
+fn a_limit_does_not_cover_a_record_whose_keys_two_index_files_share() {
+    let dir = tempdir().unwrap();
+    // Eight keys fill an index file.
+    let mut writer = StoreWriter::new(dir.path(), 16384, 50, 4, 9);
+    for n in 0..7 {
+        writer.put("orders", 0, b"x", &[("KEYS", &format!("k{n}"))]);
+    }
+    let shared = writer.put("orders", 0, b"x", &[("KEYS", "old new")]);
+    let last = writer.put("orders", 0, b"x", &[("KEYS", "old")]);
+    writer.finish(true);
+    let reader = open(dir.path());
+    for (key, limit, found) in [
+        ("old", 1, vec![last]),
+        ("old", 2, vec![shared, last]),
+        ("new", 1, vec![shared]),
+    ] {
+        let request = QueryRequest {
+            limit: Some(limit),
+            ..by_key("orders", key)
+        };
+        let result = reader.query(&request).unwrap();
+        let offsets: Vec<i64> = result.hits.iter().map(|hit| hit.physical_offset).collect();
+        assert_eq!(offsets, found, "{key}");
+        assert_eq!(
+            result.covers.contains(&shared),
+            found.contains(&shared),
+            "{key}: {:?}",
+            result.covers
+        );
     }
 }
 
