@@ -289,7 +289,7 @@ class Writer(Store):
         """
     @property
     def flushed_offset(self) -> int:
-        """Physical offset below which the log survives a power failure."""
+        """Physical offset below which the log survives a power cut."""
     @property
     def committed_offset(self) -> int:
         """Physical offset below which the log survives the death of the process: what is appended after it waits in the
