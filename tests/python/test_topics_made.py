@@ -63,7 +63,7 @@ def test_settings_that_no_broker_takes_are_refused(store: mqstore.Writer) -> Non
         ({"message_type": "fifo"}, 'message_type is "fifo": expected one of UNSPECIFIED, NORMAL'),
     ):
         with pytest.raises(ValueError, match=error):
-            store.create_topic("orders", **wrong)  # type: ignore[arg-type]
+            store.create_topic("orders", **wrong)
     with pytest.raises(TypeError, match="order is True or False, not 1"):
         store.create_topic("orders", order=1)  # type: ignore[arg-type]
     for name in ("", "a b", "TBW102"):
@@ -91,7 +91,7 @@ def test_a_sharding_key_chooses_the_queue_in_every_way_to_append(store: mqstore.
             await tasks.append("orders", key.encode(), sharding_key=key)
 
     asyncio.run(in_a_loop())
-    found = Counter()
+    found: Counter[tuple[str, int]] = Counter()
     for message in store.topics["orders"]:
         key = bytes(message.body).decode()
         assert message.properties == {"__SHARDINGKEY": key}
@@ -164,12 +164,10 @@ def test_a_close_writes_the_topics_of_a_plain_writer(tmp_path: Path) -> None:
         store.append("payments", b"x", delay_level=2)
         with pytest.raises(mqstore.NotFoundError):
             store.broker.topic_configs()
-    with mqstore.open(tmp_path) as store:
-        assert {row.topic: row.read_queue_nums for row in store.broker.topic_configs()} == {
-            "SCHEDULE_TOPIC_XXXX": 18,
-            "orders": 4,
-        }
-        assert written(store, "orders")["mqstoreGrows"] is True
+    with mqstore.open(tmp_path) as reader:
+        queues = {row.topic: row.read_queue_nums for row in reader.broker.topic_configs()}
+        assert queues == {"SCHEDULE_TOPIC_XXXX": 18, "orders": 4}
+        assert written(reader, "orders")["mqstoreGrows"] is True
     with mqstore.open(tmp_path, "r+") as store:
         store.append("orders", b"x", queue_id=9)
         store.create_topic("orders", queues=4)
@@ -199,11 +197,11 @@ def test_groups_are_listed(tmp_path: Path) -> None:
             store.broker.groups()
     settings = {"subscriptionGroupTable": {"g": {"groupName": "g", "retryMaxTimes": 3, "consumeEnable": True}}}
     (tmp_path / "config" / "subscriptionGroup.json").write_text(json.dumps(settings))
-    with mqstore.open(tmp_path) as store:
-        (group,) = store.broker.groups()
+    with mqstore.open(tmp_path) as reader:
+        (group,) = reader.broker.groups()
         assert (group.group, group.retry_max_times, group.consume_enable, group.retry_queue_nums) == ("g", 3, True, None)
 
         async def in_a_loop() -> int:
-            return len(await mqstore.aio.Store(store).broker.groups())
+            return len(await mqstore.aio.Store(reader).broker.groups())
 
         assert asyncio.run(in_a_loop()) == 1
