@@ -149,6 +149,8 @@ pub enum OptionField<'a> {
     Usize(&'a mut usize),
     /// A size of files, or none.
     Size(&'a mut Option<u64>),
+    /// An option that is on, off, or decided by the store.
+    Choice(&'a mut Option<bool>),
     /// The longest time of a wait.
     Wait(&'a mut Duration),
     /// The acknowledgement of an append.
@@ -207,6 +209,11 @@ option_types! {
     u64 => U64, "an int from 0 to 2**64 - 1", |value| value.to_string();
     usize => Usize, "an int from 0 to 2**64 - 1", |value| value.to_string();
     Option<u64> => Size, "an int from 0 to 2**64 - 1, or None", |value| value.map_or_else(|| "None".to_owned(), |size| size.to_string());
+    Option<bool> => Choice, "True, False or None", |value| match value {
+        None => "None",
+        Some(true) => "True",
+        Some(false) => "False",
+    }.to_owned();
     Duration => Wait, "a number of 0 or more, a timedelta, or None for no limit", |value| value.as_secs().to_string();
     FlushDiskType => FlushDiskType, "\"ASYNC_FLUSH\" or \"SYNC_FLUSH\"", |value| name_of(&FlushDiskType::NAMES, *value);
     Geometry => Geometry, "\"broker\" or None", |value| if *value == Geometry::Broker { "\"broker\"" } else { "None" }.to_owned();
@@ -375,6 +382,9 @@ options! {
     /// Dispatched bytes after which the checkpoint is stamped again: about the amount that recovery reads. Stamps that take 100 ms or
     /// longer come later.
     checkpoint_interval: u64 = 64 << 20, "", "bytes", "1 or more (bytes)" if |interval| *interval > 0;
+    /// A writer does the work of a broker: it delivers delayed messages. None: True for a store that mqstore has made, False for one
+    /// that a broker has written. With False delayed messages wait for a broker.
+    services: Option<bool> = None, "", "";
     /// The longest wait of a writer for another one to release the lock. 0: it fails at once.
     lock_timeout: Duration = Duration::ZERO, "", "seconds";
     /// The treatment of damage inside the log at an open. "heal": a writer refuses damage of messages that were on disk, and cuts a

@@ -62,6 +62,7 @@ class Options(RepairOptions, total=False):
     """The options of `open`."""
 
     recovery: Literal["heal", "salvage"]
+    services: bool | None
 
 
 #: The index of a broker that states one of its sizes and not the other.
@@ -180,6 +181,10 @@ class StoreConfig(_Shown):
     checkpoint_interval : int, default 67108864
         Dispatched bytes after which the checkpoint is stamped again: about the amount that
         recovery reads. Stamps that take 100 ms or longer come later. In bytes.
+    services : bool | None, default None
+        A writer does the work of a broker: it delivers delayed messages. None: True for a store
+        that mqstore has made, False for one that a broker has written. With False delayed
+        messages wait for a broker.
     lock_timeout : float | timedelta | None, default 0
         The longest wait of a writer for another one to release the lock. 0: it fails at once.
         In seconds.
@@ -229,6 +234,7 @@ class StoreConfig(_Shown):
     wait_time_out: int | timedelta = 5000
     os_page_cache_busy_time_out_mills: int | timedelta = 1000
     checkpoint_interval: int = 67108864
+    services: bool | None = None
     lock_timeout: float | timedelta | None = 0
     recovery: Literal["heal", "salvage"] = "heal"
     errors: Literal["raise", "skip"] = "raise"

@@ -245,6 +245,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         },
         OptionField::Usize(field) => assign(field, value),
         OptionField::Size(field) => assign(field, value),
+        OptionField::Choice(field) => assign(field, value),
         // Its error has the name.
         OptionField::Wait(field) => return lock_timeout(value).map(|timeout| *field = timeout),
         OptionField::FlushDiskType(field) => one_of(value, FlushDiskType::NAMES).map(|named| *field = named),

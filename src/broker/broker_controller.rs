@@ -7,9 +7,12 @@ use std::time::Instant;
 use super::consumer::Consumer;
 use super::consumer_group::{Start, Subscription};
 use super::consumer_groups::{ConsumerGroups, GroupKeeper};
+use super::delay_offset::DelayStats;
+use super::delay_schedule::DelaySchedule;
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
+use crate::format::DelayOffset;
 use crate::read::MessageReader;
 use crate::services::{Next, Stepped, spawn, step};
 use crate::store::MessageStore;
@@ -27,6 +30,10 @@ pub struct BrokerController {
     open: Arc<Watermark>,
     keeper: Arc<Mutex<dyn Stepped>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The delivery of delayed messages: `None` where it does not run, or the reason why it cannot.
+    delays: Result<Option<DelaySchedule>>,
+    /// The threads that deliver delayed messages, once they are needed.
+    delay_threads: Mutex<Vec<JoinHandle<()>>>,
     /// False where only [`BrokerController::step`] runs services.
     has_threads: bool,
 }
@@ -36,12 +43,18 @@ pub struct BrokerController {
 pub enum BrokerService {
     /// Persists the progress of groups and the topics, and gives back what consumers have held for too long.
     Keep,
+    /// Delivers delayed messages.
+    Deliver,
+    /// Persists the progress of the delivery.
+    PersistDelays,
 }
 
 impl BrokerService {
     fn name(self) -> &'static str {
         match self {
             Self::Keep => "keeper",
+            Self::Deliver => "deliverer",
+            Self::PersistDelays => "delay-persister",
         }
     }
 }
@@ -70,6 +83,8 @@ impl BrokerController {
             open,
             keeper: Arc::new(Mutex::new(keeper)),
             threads: Mutex::default(),
+            delays: DelaySchedule::new(store),
+            delay_threads: Mutex::default(),
             has_threads: false,
         }
     }
@@ -99,6 +114,9 @@ impl BrokerController {
             let is_over = move || open.poisoned().is_some();
             threads.push(spawn(BrokerService::Keep.name(), self.keeper.clone(), false, is_over)?);
         }
+        drop(threads);
+        // A consumer sends messages back, which are delayed. It works without their delivery, which a later call refuses.
+        let _ = self.serve_delayed();
         self.groups.consumer(group, subscription, start)
     }
 
@@ -115,27 +133,91 @@ impl BrokerController {
         self.groups.persist()
     }
 
+    /// Starts the delivery of delayed messages if some wait.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a thread cannot be started.
+    pub fn start(&self) -> Result<()> {
+        match self.delay_stats() {
+            Ok(Some(stats)) if stats.waiting > 0 => self.serve_delayed().map(drop),
+            // A later call returns why it cannot run.
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts the threads that deliver delayed messages, once. Returns false if this store does not deliver them.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; the damage of `delayOffset.json`; [`Error::Io`] if a thread cannot be started.
+    pub fn serve_delayed(&self) -> Result<bool> {
+        let Some(delays) = self.delays.as_ref().map_err(Error::clone)? else {
+            return Ok(false);
+        };
+        let mut threads = lock(&self.delay_threads);
+        if let Some(cause) = self.open.poisoned() {
+            return Err(cause);
+        }
+        if threads.is_empty() && self.has_threads {
+            for (service, stepped) in [
+                (BrokerService::Deliver, &delays.deliverer),
+                (BrokerService::PersistDelays, &delays.persister),
+            ] {
+                let open = self.open.clone();
+                let is_over = move || open.poisoned().is_some();
+                threads.push(spawn(service.name(), stepped.clone(), false, is_over)?);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the number of delayed messages that wait, and of those that could not be delivered; `None` if this store does not deliver
+    /// them.
+    ///
+    /// # Errors
+    /// The damage of `delayOffset.json`; those of reading the queues.
+    pub fn delay_stats(&self) -> Result<Option<DelayStats>> {
+        let delays = self.delays.as_ref().map_err(Error::clone)?;
+        delays.as_ref().map(|delays| delays.offsets.stats()).transpose()
+    }
+
+    /// Returns the progress of the delivery of delayed messages, by level; `None` if this store does not deliver them.
+    ///
+    /// # Errors
+    /// The damage of `delayOffset.json`.
+    pub fn delay_offsets(&self) -> Result<Option<Vec<DelayOffset>>> {
+        let delays = self.delays.as_ref().map_err(Error::clone)?;
+        Ok(delays.as_ref().map(|delays| delays.offsets.all()))
+    }
+
     /// Runs one step of a service, at the time `now`.
     ///
     /// # Errors
     /// The failure that ends the service.
     pub fn step(&self, service: BrokerService, now: Instant) -> Result<Next> {
+        let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
         match service {
             BrokerService::Keep => step(service.name(), &self.keeper, now),
+            BrokerService::Deliver => delays.map_or(Ok(Next::Done), |delays| step(service.name(), &delays.deliverer, now)),
+            BrokerService::PersistDelays => delays.map_or(Ok(Next::Done), |delays| step(service.name(), &delays.persister, now)),
         }
     }
 
-    /// Ends the services, and persists the progress of all groups and the topics. A second call does nothing.
+    /// Ends the services, and persists the progress of all groups and of the delivery, and the topics. A second call does nothing.
     ///
     /// # Errors
     /// What could not be persisted.
     pub fn close(&self) -> Result<()> {
         self.open.poison(Error::Closed);
-        for thread in std::mem::take(&mut *lock(&self.threads)) {
-            // A service that panicked has reported it.
-            let _ = thread.join();
+        let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
+        delays.into_iter().for_each(DelaySchedule::stop);
+        for threads in [&self.threads, &self.delay_threads] {
+            for thread in std::mem::take(&mut *lock(threads)) {
+                // A service that panicked has reported it.
+                let _ = thread.join();
+            }
         }
+        let delivery = delays.map_or(Ok(()), |delays| delays.offsets.persist_last());
         let persisted = self.groups.persist();
-        persisted.and(self.topics.persist())
+        persisted.and(self.topics.persist()).and(delivery)
     }
 }

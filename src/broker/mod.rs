@@ -20,6 +20,16 @@ mod consumer_group;
 mod consumer;
 /// The groups that have consumers, and the service that keeps them.
 mod consumer_groups;
+/// The progress of the delivery of delayed messages.
+mod delay_offset;
+/// The queue of a delay level.
+mod delay_queue;
+/// Delayed messages that were delivered after the last snapshot of the progress.
+mod delivered;
+/// The delivery of delayed messages.
+mod delay;
+/// The progress of the delivery, and its services.
+mod delay_schedule;
 /// The services and settings of one store.
 mod broker_controller;
 /// Retention: what is still needed, and the removal of the rest.
@@ -28,5 +38,6 @@ mod retention;
 pub use broker_controller::{BrokerController, BrokerService};
 pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
+pub use delay_offset::DelayStats;
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use topic_config::TopicSettings;

@@ -2,6 +2,8 @@ use super::delay_level::SCHEDULE_TOPIC;
 use super::malformed::Malformed;
 use super::record_layout::Version;
 
+/// The topic of half messages: those of transactions that are not ended.
+pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 /// The limit of a broker for a V2 record, and of a directory name.
 const MAX_V2_TOPIC_SIZE: usize = 255;
 
@@ -80,7 +82,7 @@ pub fn is_system_topic(topic: &str) -> bool {
         "BenchmarkTest",
         "OFFSET_MOVED_EVENT",
         "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
+        HALF_TOPIC,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "SELF_TEST_TOPIC",
         "TBW102",

@@ -138,32 +138,59 @@ impl QueueScan {
         Self { on_damage, ..self }
     }
 
-    /// Reads the next message from one end.
-    fn read_next(&mut self, reverse: bool) -> Result<Option<StoredMessage>> {
+    /// Returns the queue offsets to which the scan has not come.
+    pub(crate) fn left(&self) -> Range<i64> {
+        self.walk.as_ref().map_or(0..0, |walk| walk.offsets.clone())
+    }
+
+    /// Takes the next entry from one end, with its queue offset. [`QueueScan::message`] reads its message.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a damaged entry and for a missing file, unless that is skipped; [`Error::Io`].
+    pub(crate) fn next_entry(&mut self, reverse: bool) -> Result<Option<(i64, CqUnit)>> {
         let (reader, Some(walk)) = (&self.reader, &mut self.walk) else {
             return Ok(None);
         };
-        loop {
-            if self.removals != reader.log().removals() {
-                self.removals = reader.log().removals();
-                reader.follow_removals(&walk.queue.queue)?;
-                walk.entries.forget();
-                self.cursor = RecordCursor::default();
-            }
-            let Some((offset, unit)) = walk.next(reader, reverse, &self.on_damage)? else {
-                return Ok(None);
-            };
-            match read_entry(reader, &mut self.cursor, &walk.queue, offset, unit) {
+        if self.removals != reader.log().removals() {
+            self.removals = reader.log().removals();
+            reader.follow_removals(&walk.queue.queue)?;
+            walk.entries.forget();
+            self.cursor = RecordCursor::default();
+        }
+        walk.next(reader, reverse, &self.on_damage)
+    }
+
+    /// Reads the message of an entry that was taken.
+    ///
+    /// # Errors
+    /// As [`MessageReader::message_in_queue`].
+    pub(crate) fn message(&mut self, offset: i64, unit: CqUnit) -> Result<StoredMessage> {
+        let Some(walk) = &self.walk else {
+            return Err(Error::not_found("the queue is absent".to_owned()));
+        };
+        read_entry(&self.reader, &mut self.cursor, &walk.queue, offset, unit)
+    }
+
+    /// Reads the next message from one end.
+    fn read_next(&mut self, reverse: bool) -> Result<Option<StoredMessage>> {
+        while let Some((offset, unit)) = self.next_entry(reverse)? {
+            match self.message(offset, unit) {
                 Ok(message) => return Ok(Some(message)),
                 Err(Error::NotFound { .. }) => {
-                    walk.pass_over(offset, reader, reverse)?;
+                    self.pass_over(offset, reverse)?;
                 }
                 Err(error) => {
-                    let count = walk.pass_over(offset, reader, reverse)?;
+                    let count = self.pass_over(offset, reverse)?;
                     self.on_damage.pass_over(error, count)?;
                 }
             }
         }
+        Ok(None)
+    }
+
+    fn pass_over(&mut self, offset: i64, reverse: bool) -> Result<i64> {
+        let walk = self.walk.as_mut();
+        walk.map_or(Ok(0), |walk| walk.pass_over(offset, &self.reader, reverse))
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Writable {
     pub(crate) index_from: i64,
     /// The geometry of the index files.
     pub(crate) index_geometry: IndexGeometry,
+    /// The physical offset from which on every record was ours before this open; `None` if a broker has started since.
+    pub(crate) was_own_from: Option<i64>,
 }
 
 impl Unrecovered {
@@ -89,6 +91,7 @@ impl Unrecovered {
             log,
             index_from: plan.index.from,
             index_geometry: sizes.index,
+            was_own_from: plan.records.was_own_from,
         })
     }
 }

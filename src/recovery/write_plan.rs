@@ -117,6 +117,8 @@ pub struct IndexPlan {
 pub struct RecordsPlan {
     /// The new mark of what was flushed, with the claim.
     pub mark: FlushedMark,
+    /// The physical offset from which on every record is ours before this open; `None` if a broker has started since.
+    pub was_own_from: Option<i64>,
     /// True if the claim is written into the lock file.
     pub is_claimed: bool,
     /// The stamps that replace those on disk; `None` if those stay. A stamp in the future is replaced, because it would one day cover
@@ -140,10 +142,11 @@ impl WritePlan {
         let is_changed = rewrite_from.is_some() || facts.written_until > log_end || facts.is_index_cut;
         let stamps = stamps(facts);
         let own_from = records.claim.filter(|from| *from <= log_end);
+        // A store without a record may be one whose first writer died while it made the store.
+        let is_begun = found.exit == Exit::New || log_end <= segments.start;
         Self {
             directory: DirectoryPlan {
-                // A store without a record may be one whose first writer died while it made the store.
-                is_begun: found.exit == Exit::New || log_end <= segments.start,
+                is_begun,
                 has_unfinished_files: (found.exit != Exit::New && log_end <= segments.start) || rewrite_from.is_some(),
                 note: is_changed.then_some(RecoveryNote {
                     rewrite_from: rewrite_from.unwrap_or(log_end),
@@ -181,6 +184,7 @@ impl WritePlan {
                     own_from: own_from.unwrap_or(log_end),
                     is_sync: facts.is_sync,
                 },
+                was_own_from: if is_begun { Some(log_end) } else { own_from },
                 is_claimed: own_from.is_none() || rewrite_from.is_some(),
                 checkpoint: Some(stamps).filter(|stamps| *stamps != facts.stamps),
             },

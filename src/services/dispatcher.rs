@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, DelayLevels, DispatchRequest, IndexGeometry, MessageView};
+use crate::format::{Check, DelayLevels, DispatchRequest, IndexGeometry, MessageView, SCHEDULE_TOPIC};
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexPut, IndexService, LogRecord, LogScan, QueueTable};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
 use crate::services::read_barrier::ReadBarrier;
@@ -120,6 +120,8 @@ pub struct Dispatcher {
     index: Arc<IndexService>,
     checkpointer: Checkpointer,
     dispatched: Arc<Watermark>,
+    /// The end of the last delayed message that is in the queue of its level.
+    scheduled: Arc<Watermark>,
     barrier: Arc<ReadBarrier>,
     delay_levels: DelayLevels,
     geometry: IndexGeometry,
@@ -144,15 +146,16 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Creates a dispatcher that starts at the value of `dispatched`, and raises it. It reports to `barrier` when it cannot
-    /// continue for now. `last` is the last message that already has its queue entry. The checkpoint covers the log up to
-    /// `covered_until`.
+    /// Creates a dispatcher that starts at the value of `dispatched`, and raises it. It raises `scheduled` to the end of each delayed
+    /// message. It reports to `barrier` when it cannot continue for now. `last` is the last message that already has its queue entry.
+    /// The checkpoint covers the log up to `covered_until`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for invalid delay levels.
     pub fn new(
         checkpointer: Checkpointer,
         dispatched: Arc<Watermark>,
+        scheduled: Arc<Watermark>,
         barrier: Arc<ReadBarrier>,
         last: LastDispatched,
         covered_until: i64,
@@ -169,6 +172,7 @@ impl Dispatcher {
             queued_until: log.watermarks.readable.get(),
             indexed_until: dispatched.get() - 1,
             dispatched,
+            scheduled,
             barrier,
             last,
             covered_until,
@@ -369,6 +373,9 @@ impl Dispatcher {
             if entries == 1 {
                 self.waiting.push(queue.clone());
                 self.schedule.queue_waits(now);
+            }
+            if view.topic_bytes() == SCHEDULE_TOPIC.as_bytes() {
+                self.scheduled.advance(view.end());
             }
         }
         if is_unindexed {

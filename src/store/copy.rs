@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::error::{Error, Result};
-use crate::format::MessageView;
+use crate::format::{HALF_TOPIC, MessageView};
 use crate::store::append::Appender;
 use crate::store::message_checker::Incoming;
 
 /// Topics in which a broker keeps the state of transactions. Bodies in the second one name queue offsets of the first one: in a
 /// copy, whose queues begin at 0, there are other half messages. The broker would take an open transaction for an ended one, or
 /// ask about an ended one again.
-const OF_TRANSACTIONS: [&str; 2] = ["RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"];
+const OF_TRANSACTIONS: [&str; 2] = [HALF_TOPIC, "RMQ_SYS_TRANS_OP_HALF_TOPIC"];
 
 /// Bytes of messages that wait in memory until they are appended.
 const WAITING: usize = 1 << 20;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -56,6 +57,8 @@ pub(super) struct MessageChecker {
     max_message_size: usize,
     max_record_size: u64,
     delay_levels: DelayLevels,
+    /// Set at the first delayed message.
+    has_delayed: AtomicBool,
     /// True if each record gets a checksum of the whole record.
     append_prop_crc: bool,
     /// Topics whose queues are batch consume queues, which are not built here.
@@ -68,9 +71,15 @@ impl MessageChecker {
             max_message_size: config.max_message_size,
             max_record_size,
             delay_levels: config.delay_levels()?,
+            has_delayed: AtomicBool::default(),
             append_prop_crc: config.enabled_append_prop_crc,
             batch_topics,
         })
+    }
+
+    /// Returns true after the first delayed message.
+    pub(super) fn has_delayed(&self) -> bool {
+        self.has_delayed.load(Ordering::Relaxed)
     }
 
     /// [`check`](Self::check), of a message on its way into the log.
@@ -105,6 +114,7 @@ impl MessageChecker {
             && is_sent
         {
             delay(message, level.min(self.delay_levels.max_level()))?;
+            self.has_delayed.store(true, Ordering::Relaxed);
         }
         // Recovery takes properties that end otherwise for torn.
         end_properties(&mut message.properties);

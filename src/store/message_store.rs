@@ -33,6 +33,8 @@ pub struct MessageStore {
     reader: Arc<MessageReader>,
     pub(super) log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
+    scheduled: Arc<Watermark>,
+    was_own_from: Option<i64>,
     barrier: Arc<ReadBarrier>,
     /// The physical offset up to which a durable log is requested.
     pub(super) flush_wanted: Arc<Watermark>,
@@ -104,7 +106,7 @@ impl MessageStore {
         let recovered = writable.found;
         let log = Arc::new(writable.log.with_mode(&config, pool));
         let dispatched = Arc::new(Watermark::new(writable.index_from));
-        let flush_wanted: Arc<Watermark> = Arc::default();
+        let (flush_wanted, scheduled) = (Arc::<Watermark>::default(), Arc::<Watermark>::default());
         let report = &recovered.report;
         let last = LastDispatched {
             physical_offset: report.last_offset,
@@ -122,6 +124,7 @@ impl MessageStore {
         let dispatcher = Dispatcher::new(
             checkpointer,
             dispatched.clone(),
+            scheduled.clone(),
             barrier.clone(),
             last,
             report.scan_start,
@@ -136,6 +139,8 @@ impl MessageStore {
             topics: Arc::default(),
             barrier,
             flush_wanted,
+            scheduled,
+            was_own_from: writable.was_own_from,
             services: Services::new(dispatcher, flusher, &log, &config),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
@@ -298,6 +303,22 @@ impl MessageStore {
     /// Returns the physical offset up to which messages are in their queues and in the index.
     pub fn dispatched_offset(&self) -> i64 {
         self.dispatched.get()
+    }
+
+    /// Returns the watermark that rises to the end of each delayed message of this open, once it is in the queue of its level.
+    pub(crate) fn scheduled(&self) -> &Arc<Watermark> {
+        &self.scheduled
+    }
+
+    /// Returns true if a delayed message was appended since the open, or is about to be.
+    pub fn has_delayed(&self) -> bool {
+        self.checker.has_delayed()
+    }
+
+    /// Returns the physical offset from which on every record was of this crate when the store was opened. `None` if a broker has
+    /// started since the last writer of this crate.
+    pub(crate) fn was_own_from(&self) -> Option<i64> {
+        self.was_own_from
     }
 
     /// Refuses a physical offset at which nothing is appended: a wait for it may never end.

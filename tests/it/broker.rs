@@ -2,6 +2,8 @@
 
 mod consumers;
 mod damaged_settings;
+mod delay;
+mod delay_histories;
 mod progress;
 mod subscription_groups;
 mod topics;

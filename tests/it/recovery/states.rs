@@ -179,6 +179,7 @@ fn a_claim_past_the_end_of_the_log_is_replaced_by_the_end() {
                 own_from,
                 is_sync: false,
             },
+            was_own_from: claim.filter(|claim| *claim <= END),
             is_claimed: claim.is_none_or(|claim| claim > END),
             checkpoint: None,
         };

@@ -196,6 +196,7 @@ fn a_clean_close_syncs_log_queues_index_checkpoint_before_removing_abort() {
         "sync everything QueueFiles store".to_owned(),
         format!("sync IndexFile store/index/{index}"),
         "sync directory IndexDirectory store/index".to_owned(),
+        "write store/config/mqstore.flushed".to_owned(),
         "sync FlushedMark store/config/mqstore.flushed".to_owned(),
         "unlink store/mqstore-new-checkpoint".to_owned(),
         "create store/mqstore-new-checkpoint".to_owned(),

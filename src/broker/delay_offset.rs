@@ -1,0 +1,267 @@
+//! `config/delayOffset.json`: the progress of the delivery of delayed messages.
+//!
+//! A persist takes a snapshot of the progress and of the end of the log, makes the log durable up to its end, and only then replaces the
+//! file. So the progress never passes a delayed message whose copy a power failure can take. The end of the log in the snapshot lies after
+//! every copy of a message that the progress has passed, and before every other copy: after a crash those copies show what was delivered
+//! since. Brokers ignore the field with the end of the log, and drop it when they write the file.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::settings_file::SettingsFile;
+use crate::error::{Error, Result};
+use crate::format::{DELAY_OFFSET_FILE, DelayOffset, SCHEDULE_TOPIC};
+use crate::services::{Next, Stepped};
+use crate::store::MessageStore;
+use crate::sync::{Mutex, lock};
+use crate::watermark::Watermark;
+
+/// The interval at which progress is persisted: RocketMQ's `flushDelayOffsetInterval`.
+const PERSIST_INTERVAL: Duration = Duration::from_secs(10);
+/// The growth of the log after which a new snapshot is due while messages wait, since a crash makes the next open read that much.
+const SNAPSHOT_AFTER: i64 = 64 << 20;
+const OFFSET_TABLE: &str = "offsetTable";
+const OWN_FIELD: &str = "mqstore";
+const LOG_END: &str = "logEnd";
+
+/// The progress of the delivery of delayed messages, in a store that is open for writing.
+#[derive(Debug)]
+pub(super) struct DelayOffsets {
+    store: Arc<MessageStore>,
+    file: Mutex<SettingsFile>,
+    progress: Mutex<Progress>,
+    /// Counts changes of the progress.
+    changes: Arc<Watermark>,
+    /// The changes that are in the file.
+    persisted: AtomicI64,
+    /// The end of the log in the last snapshot that is in the file.
+    snapshot_end: AtomicI64,
+}
+
+/// The progress as it changes.
+#[derive(Debug, Default)]
+struct Progress {
+    /// By level, the queue offset of the next message to deliver.
+    next: BTreeMap<i32, i64>,
+    /// The end of the log before the copies that are being appended. `None` while none are.
+    before_copies: Option<i64>,
+    /// True once the file may be written: the messages whose copies the open has found are passed.
+    is_settled: bool,
+    /// Messages that could not be delivered.
+    passed_over: u64,
+}
+
+/// The delivery of delayed messages in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DelayStats {
+    /// Messages that wait for their delivery.
+    pub waiting: u64,
+    /// Messages since the open that could not be delivered: lost, damaged, or without a topic.
+    pub passed_over: u64,
+}
+
+impl DelayOffsets {
+    /// Reads the progress. An offset outside of its queue is moved to the nearest end, as by a broker.
+    ///
+    /// # Errors
+    /// The damage of the file; those of reading the queues.
+    pub(super) fn load(store: &Arc<MessageStore>, file: SettingsFile) -> Result<Self> {
+        let fields = file.fields()?;
+        let stored = |level: i32| fields.get(OFFSET_TABLE)?.get(level.to_string())?.as_i64();
+        let mut progress = Progress::default();
+        for level in 1..=store.config().delay_levels()?.max_level() {
+            let Range { start, end } = bounds(store, level)?;
+            progress.next.insert(level, stored(level).unwrap_or(0).min(end).max(start));
+        }
+        Ok(Self {
+            store: store.clone(),
+            file: Mutex::new(file),
+            progress: Mutex::new(progress),
+            changes: Arc::default(),
+            persisted: AtomicI64::new(0),
+            snapshot_end: AtomicI64::new(0),
+        })
+    }
+
+    /// Returns the queue offset of the next message of a level.
+    pub(super) fn next(&self, level: i32) -> i64 {
+        lock(&self.progress).next.get(&level).copied().unwrap_or(0)
+    }
+
+    /// Notes that copies are being appended.
+    pub(super) fn begin_copies(&self) {
+        let mut progress = lock(&self.progress);
+        progress.before_copies = Some(self.store.appended_offset());
+    }
+
+    /// Moves the progress of a level to `next`, after the copies of the messages before it were appended.
+    pub(super) fn move_to(&self, level: i32, next: i64, passed_over: u64) {
+        let mut progress = lock(&self.progress);
+        progress.before_copies = None;
+        progress.passed_over += passed_over;
+        if progress.next.insert(level, next) != Some(next) {
+            self.changes.advance(self.changes.get() + 1);
+        }
+    }
+
+    /// Permits persisting.
+    pub(super) fn settle(&self) {
+        lock(&self.progress).is_settled = true;
+    }
+
+    /// Asks for a new snapshot if the log has grown much since the last one.
+    pub(super) fn renew_snapshot(&self) {
+        if self.store.appended_offset() - self.snapshot_end.load(Ordering::Relaxed) >= SNAPSHOT_AFTER {
+            self.changes.advance(self.changes.get() + 1);
+        }
+    }
+
+    /// Returns the progress of every level that has messages.
+    pub(super) fn all(&self) -> Vec<DelayOffset> {
+        let progress = lock(&self.progress);
+        let of_level = |(level, offset): (&i32, &i64)| DelayOffset {
+            level: *level,
+            offset: *offset,
+        };
+        progress.next.iter().map(of_level).filter(|of| of.offset > 0).collect()
+    }
+
+    /// Counts the messages that wait, and those that were passed over.
+    ///
+    /// # Errors
+    /// Those of reading the queues.
+    pub(super) fn stats(&self) -> Result<DelayStats> {
+        let (next, passed_over) = {
+            let progress = lock(&self.progress);
+            (progress.next.clone(), progress.passed_over)
+        };
+        let mut waiting = 0;
+        for (level, next) in next {
+            let Range { start, end } = bounds(&self.store, level)?;
+            waiting += u64::try_from(end - next.max(start)).unwrap_or(0);
+        }
+        Ok(DelayStats { waiting, passed_over })
+    }
+
+    /// Persists the progress at the close, if the file is out of date.
+    ///
+    /// # Errors
+    /// As [`DelayOffsets::persist`].
+    pub(super) fn persist_last(&self) -> Result<()> {
+        let is_behind =
+            || Ok(self.store.appended_offset() > self.snapshot_end.load(Ordering::Relaxed) && self.stats()?.waiting > 0);
+        if self.is_changed() || is_behind()? {
+            return self.persist();
+        }
+        Ok(())
+    }
+
+    fn is_changed(&self) -> bool {
+        self.changes.get() > self.persisted.load(Ordering::Relaxed)
+    }
+
+    /// Writes the progress to the file, durably. Does nothing before [`DelayOffsets::settle`].
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; [`Error::DiskFull`], [`Error::Io`]: the file has older progress.
+    fn persist(&self) -> Result<()> {
+        let mut file = lock(&self.file);
+        let Some((changes, next, log_end)) = self.snapshot() else {
+            return Ok(());
+        };
+        let table = file.table(OFFSET_TABLE)?;
+        for (level, next) in next {
+            if next > 0 || table.contains_key(&level.to_string()) {
+                table.insert(level.to_string(), Value::from(next));
+            }
+        }
+        file.table(OWN_FIELD)?.insert(LOG_END.to_owned(), Value::from(log_end));
+        // After the snapshot: the copies of the messages before it are in the log by now.
+        self.store.flush()?;
+        file.persist()?;
+        self.persisted.store(changes, Ordering::Relaxed);
+        self.snapshot_end.store(log_end, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the number of changes, the progress, and the end of the log that belongs to it.
+    fn snapshot(&self) -> Option<(i64, BTreeMap<i32, i64>, i64)> {
+        let progress = lock(&self.progress);
+        let log_end = progress.before_copies.unwrap_or_else(|| self.store.appended_offset());
+        let snapshot = (self.changes.get(), progress.next.clone(), log_end);
+        progress.is_settled.then_some(snapshot)
+    }
+
+    /// Returns the watermark that counts changes. Poisoned at the close.
+    pub(super) fn changes(&self) -> &Arc<Watermark> {
+        &self.changes
+    }
+
+    /// Returns the end of the log in the snapshot of the file; `None` if a broker has written the file.
+    pub(super) fn stored_log_end(&self) -> Option<i64> {
+        stored_log_end(&lock(&self.file))
+    }
+}
+
+/// Reads the file of a store. The field with the end of the log shows that no broker has written it since.
+pub(super) fn load_file(store: &MessageStore) -> SettingsFile {
+    let reader = store.reader();
+    SettingsFile::load(reader.env(), reader.path(), DELAY_OFFSET_FILE)
+}
+
+/// Returns the end of the log in the snapshot of the file; `None` if a broker has written the file.
+pub(super) fn stored_log_end(file: &SettingsFile) -> Option<i64> {
+    file.fields().ok()?.get(OWN_FIELD)?.get(LOG_END)?.as_i64()
+}
+
+/// Returns the queue offsets of a level.
+///
+/// # Errors
+/// Those of reading the queues.
+pub(super) fn bounds(store: &MessageStore, level: i32) -> Result<Range<i64>> {
+    store.reader().queue_bounds(SCHEDULE_TOPIC, level - 1)
+}
+
+/// The service that persists the progress of the delivery, some time after it has changed.
+#[derive(Debug)]
+pub(super) struct DelayPersister {
+    offsets: Arc<DelayOffsets>,
+    /// The time of the next persist; `None` while nothing has changed.
+    due: Option<Instant>,
+}
+
+impl DelayPersister {
+    pub(super) fn new(offsets: Arc<DelayOffsets>) -> Self {
+        Self { offsets, due: None }
+    }
+}
+
+impl Stepped for DelayPersister {
+    /// Persists the progress, when it is due. A failure is tried again at the next interval: the close raises it.
+    fn step(&mut self, now: Instant) -> Result<Next> {
+        if self.offsets.changes.poisoned().is_some() {
+            return Ok(Next::Done);
+        }
+        if self.due.is_some_and(|due| now >= due) {
+            let _ = self.offsets.persist();
+            self.due = None;
+        }
+        if self.offsets.is_changed() {
+            self.due.get_or_insert(now + PERSIST_INTERVAL);
+        }
+        Ok(Next::Idle { until: self.due })
+    }
+
+    fn awaited(&self) -> (Arc<Watermark>, i64) {
+        let persisted = self.offsets.persisted.load(Ordering::Relaxed);
+        let next = self.due.map_or(persisted + 1, |_| i64::MAX);
+        (self.offsets.changes.clone(), next)
+    }
+
+    fn fail(&self, _cause: Error) {}
+}
