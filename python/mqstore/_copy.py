@@ -36,7 +36,10 @@ def copy_to(
         # A message after a checkpoint gets a later store time than the checkpoint, so the copy writes none before its close.
         options["checkpoint_interval"] = 2**63 - 1
     batches = store.scan(**conditions)
-    with whole(target) as part, open(part, "x", **{name: value for name, value in options.items() if value is not None}) as new:
+    with (
+        whole(target) as part,
+        open(part, "x", services=False, **{name: value for name, value in options.items() if value is not None}) as new,
+    ):
         topics, size, left_out, raised = new._copy_from(batches, dict(rename or {}), keep_store_time)
     named, left = MappingProxyType(topics), MappingProxyType(left_out)
     rows = sum(topics.values())

@@ -96,7 +96,8 @@ class BrokerState:
     def delay_offsets(self) -> RecordBatch:
         """Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every 10 s), a row a level,
         ascending: `level` (int32), `offset` (int64: the queue offset of the message that is delivered next, in queue `level
-        - 1` of `SCHEDULE_TOPIC_XXXX`).
+        - 1` of `SCHEDULE_TOPIC_XXXX`). A writer that delivers them itself returns its own progress, which is newer than the
+        file.
 
         Warns and raises as `consumer_offsets`.
         """

@@ -160,6 +160,12 @@ class StoreStats(_Shown):
         written since the open: a file was cut short, or the device failed. A read of
         such a page raises `CorruptError`. With `sigbus_guard=False` such a page ends
         the process.
+    delayed_waiting : int | None
+        Delayed messages that wait for their delivery; None if this writer delivers none
+        (`services`).
+    delayed_passed_over : int | None
+        Delayed messages that could not be delivered since the open: lost, damaged, or
+        without a topic. None if this writer delivers none.
     available_buffer_nums : int | None
         Empty buffers of the transient store pool; None without a pool. A store with
         `SYNC_FLUSH` always has one.
@@ -188,6 +194,8 @@ class StoreStats(_Shown):
     segment_waits: int
     dispatch_behind_bytes: int
     mapping_faults: int
+    delayed_waiting: int | None
+    delayed_passed_over: int | None
     available_buffer_nums: int | None
     is_transient_store_pool_low: bool | None
     is_transient_store_pool_locked: bool | None

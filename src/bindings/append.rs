@@ -17,7 +17,6 @@ use super::handle::Handle;
 use super::nowait;
 use super::rows;
 use super::time::to_deadline;
-use super::warnings::warn_of_slow_puts;
 use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
@@ -78,7 +77,7 @@ fn told(
     appended: Result<store::AppendResult>,
 ) -> PyResult<store::AppendResult> {
     let is_stored = matches!(appended, Ok(_) | Err(Error::NotDurable { .. }));
-    let handled = warn_of_slow_puts(py, handle.path(), store).and_then(|()| py.check_signals());
+    let handled = handle.after_append(py, store).and_then(|()| py.check_signals());
     handled.inspect_err(|error| {
         // What a handler of a signal raises may be of a class that takes no attribute.
         let _ = error.value(py).setattr("stored", usize::from(is_stored));
@@ -194,9 +193,7 @@ pub(super) fn producer_batch(
 /// The offsets of a batch. What is raised says which rows were stored, also where none failed and they are not durable in time, or where
 /// a signal came during the call.
 fn stored(py: Python<'_>, handle: &Handle, outcome: PyResult<()>, done: &[store::AppendResult]) -> PyResult<Offsets> {
-    let warned = handle
-        .writer()
-        .map_or(Ok(()), |store| warn_of_slow_puts(py, handle.path(), &store));
+    let warned = handle.writer().map_or(Ok(()), |store| handle.after_append(py, &store));
     let outcome = outcome.and(warned).and_then(|()| py.check_signals());
     let late = done.last().filter(|last| last.status != PutStatus::PutOk);
     let error = match (outcome, late) {

@@ -96,10 +96,14 @@ impl BrokerState {
 
     /// Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every
     /// 10 s), a row a level, ascending: `level` (int32), `offset` (int64: the queue offset of the
-    /// message that is delivered next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`).
+    /// message that is delivered next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`). A writer
+    /// that delivers them itself returns its own progress, which is newer than the file.
     ///
     /// Warns and raises as `consumer_offsets`.
     fn delay_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        if let Some(offsets) = self.0.own_delay_offsets()? {
+            return Ok(RecordBatch(arrow::delay_offsets(&offsets)?));
+        }
         self.settings(py, MessageReader::delay_offsets, arrow::delay_offsets)
     }
 

@@ -197,9 +197,11 @@ impl Consumer {
             ));
         }
         let message = message.cast::<Message>()?.get();
-        Ok(self
+        let is_sent_back = self
             .handle
-            .detach(py, || self.member.nack(&message.bytes().view(), delay_level, Instant::now()))?)
+            .detach(py, || self.member.nack(&message.bytes().view(), delay_level, Instant::now()))?;
+        self.handle.after_append(py, self.handle.writer()?.as_ref())?;
+        Ok(is_sent_back)
     }
 
     /// Writes the progress of the store's groups to disk if `durable`. Without it the progress is

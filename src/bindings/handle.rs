@@ -13,10 +13,11 @@ use super::errors::ClosedError;
 use super::interpreter::{hang_at_exit, report_failed_close};
 use super::nowait::Completer;
 use super::recipe::Recipe;
-use super::warnings::warn;
+use super::warnings::{warn, warn_of_slow_puts};
 use crate::broker::BrokerController;
 use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
+use crate::format::DelayOffset;
 use crate::interrupt::interruptible;
 use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
@@ -93,6 +94,8 @@ pub(super) struct Handle {
     opened: Mutex<OpenStore>,
     /// Of a store that is open for writing.
     completer: Completer,
+    /// Set once the delivery of the first delayed message was seen to.
+    serves_delayed: AtomicBool,
 }
 
 struct OpenStore {
@@ -116,6 +119,7 @@ impl Handle {
                 let env: Arc<dyn Env> = Arc::new(RealEnv::new());
                 let store = Arc::new(MessageStore::open(&env, &path, config.clone(), how)?);
                 let broker = Arc::new(BrokerController::new(&store));
+                broker.start()?;
                 (store.reader().clone(), Some(store), Some(broker))
             }
         };
@@ -132,6 +136,7 @@ impl Handle {
                 broker,
             }),
             completer: Completer::default(),
+            serves_delayed: AtomicBool::new(false),
         })
     }
 
@@ -368,6 +373,41 @@ impl Handle {
         let opened = self.opened();
         self.expect_own(&opened)?;
         opened.broker.clone().ok_or_else(|| self.closed_error())
+    }
+
+    /// Returns the progress of the delivery of delayed messages, if this process delivers them.
+    ///
+    /// # Errors
+    /// `ClosedError`; the damage of `delayOffset.json`.
+    pub(super) fn own_delay_offsets(&self) -> PyResult<Option<Vec<DelayOffset>>> {
+        if self.mode == Mode::Read {
+            return Ok(None);
+        }
+        Ok(self.broker()?.delay_offsets()?)
+    }
+
+    /// Called after an append, when its message is stored: warns of slow appends, starts the delivery of delayed messages at the first
+    /// one, and warns once if this store does not deliver them.
+    ///
+    /// # Errors
+    /// A warning as an exception, where a filter asks for that.
+    pub(super) fn after_append(&self, py: Python<'_>, store: &MessageStore) -> PyResult<()> {
+        warn_of_slow_puts(py, &self.path, store)?;
+        if !store.has_delayed() || self.serves_delayed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let path = self.path.display();
+        match self.broker()?.serve_delayed() {
+            Ok(true) => Ok(()),
+            Ok(false) => warn(
+                py,
+                &format!(
+                    "{path} delivers no delayed messages, since a broker has written it or services is False: they wait for a broker, or \
+                     for a writer with services=True"
+                ),
+            ),
+            Err(error) => warn(py, &format!("{path} delivers no delayed messages: {error}")),
+        }
     }
 
     /// Returns the completer of the store's futures. It runs code in Python, which may close the store or fork.

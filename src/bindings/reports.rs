@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::imports;
+use crate::broker::DelayStats;
 use crate::check::Fix;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
@@ -25,7 +26,7 @@ macro_rules! report {
 }
 
 /// Returns the `StoreStats`.
-pub(super) fn store_stats<'py>(py: Python<'py>, stats: &store::StoreStats) -> Report<'py> {
+pub(super) fn store_stats<'py>(py: Python<'py>, stats: &store::StoreStats, delays: Option<DelayStats>) -> Report<'py> {
     let (log, topics) = (&stats.log, PyDict::new(py));
     for (name, puts) in &log.topics {
         topics.set_item(name, topic_stats(py, *puts)?)?;
@@ -48,6 +49,8 @@ pub(super) fn store_stats<'py>(py: Python<'py>, stats: &store::StoreStats) -> Re
             segment_waits: segments.waits,
             dispatch_behind_bytes: stats.dispatch_behind_bytes,
             mapping_faults: stats.mapping_faults,
+            delayed_waiting: delays.map(|delays| delays.waiting),
+            delayed_passed_over: delays.map(|delays| delays.passed_over),
             available_buffer_nums: pool.map(|pool| pool.available),
             is_transient_store_pool_low: pool.map(|pool| pool.is_low()),
             is_transient_store_pool_locked: pool.map(|pool| pool.is_locked),

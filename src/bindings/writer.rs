@@ -447,7 +447,10 @@ impl Writer {
     /// syncs, segments.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.handle.writer()?;
-        reports::store_stats(py, &py.detach(|| writer.stats()))
+        let broker = self.handle.broker()?;
+        // A damaged file of the progress does not hide the counters.
+        let delays = py.detach(|| broker.delay_stats().ok().flatten());
+        reports::store_stats(py, &py.detach(|| writer.stats()), delays)
     }
 
     /// Removes the oldest messages, by whole segments of the log, and the queue and index files that

@@ -78,6 +78,8 @@ def test_stats_are_a_frozen_value_that_says_all_in_a_line_and_as_a_dict(tmp_path
         "segment_waits": 1,
         "dispatch_behind_bytes": 0,
         "mapping_faults": 0,
+        "delayed_waiting": 0,
+        "delayed_passed_over": 0,
     }
     assert all(getattr(stats, name) == count for name, count in counts.items() if name != "topics")
     assert repr(stats) == (

@@ -90,7 +90,7 @@ def import_from(
     It writes to STORE, and creates it if it is missing: no broker may have the store open. Offsets and store times are new;
     copy keeps store times.
     """
-    with from_the_command_line(), opened(path, out, "a", **options) as store:
+    with from_the_command_line(), opened(path, out, "a", **options | {"services": False}) as store:
         try:
             done = store.import_from(files, format=format, topic=topic, body_as=body_as, progress=out.progress)
         except Exception as error:

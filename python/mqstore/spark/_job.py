@@ -241,7 +241,7 @@ def _open(job: Job) -> mqstore.Writer:
     """Opens the store of the job. The first run creates a missing store."""
     is_first = job.manifest() is None
     try:
-        store: mqstore.Writer = mqstore.open(job.target, "a" if is_first else "r+", **job.store_options)
+        store: mqstore.Writer = mqstore.open(job.target, "a" if is_first else "r+", **job.store_options | {"services": False})
         return store
     except mqstore.NotAStoreError as error:
         if not is_first:

@@ -29,7 +29,7 @@ def stage_stores(job: Job, batches: Iterator[pa.RecordBatch], partition: int, at
                 if broker not in stores:
                     path = job.folder / home / broker
                     path.parent.mkdir(exist_ok=True)
-                    stores[broker] = stack.enter_context(mqstore.open(path, "x", **job.store_options))
+                    stores[broker] = stack.enter_context(mqstore.open(path, "x", **job.store_options | {"services": False}))
                 stores[broker].append_batch(part, job.topic, durable=False)
                 rows[broker] += part.num_rows
     if rows:

@@ -206,7 +206,7 @@ def expect_columns(job: Job, schema: StructType) -> None:
     appended = StructType([field for field in schema if not (job.per_task and field.name == BROKER)])
     # An array: a record batch without rows would be passed as a stream without batches, whose types are not checked.
     empty = pa.array([], pa.struct(_arrow_schema(appended)))
-    options = job.store_options | {"geometry": None, "mapped_file_size_commit_log": _SCRATCH_BYTES}
+    options = job.store_options | {"geometry": None, "mapped_file_size_commit_log": _SCRATCH_BYTES, "services": False}
     with TemporaryDirectory() as scratch, mqstore.open(scratch, "x", **options) as store:
         store.append_batch(empty, job.topic)
 
