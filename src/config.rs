@@ -382,8 +382,8 @@ options! {
     /// Dispatched bytes after which the checkpoint is stamped again: about the amount that recovery reads. Stamps that take 100 ms or
     /// longer come later.
     checkpoint_interval: u64 = 64 << 20, "", "bytes", "1 or more (bytes)" if |interval| *interval > 0;
-    /// A writer does the work of a broker: it delivers delayed messages. None: True for a store that mqstore has made, False for one
-    /// that a broker has written. With False delayed messages wait for a broker.
+    /// A writer does the work of a broker: it delivers delayed messages. None: True for a store that mqstore has made, False once a
+    /// broker has written it. With False delayed messages wait for a broker.
     services: Option<bool> = None, "", "";
     /// The longest wait of a writer for another one to release the lock. 0: it fails at once.
     lock_timeout: Duration = Duration::ZERO, "", "seconds";

@@ -183,8 +183,8 @@ class StoreConfig(_Shown):
         recovery reads. Stamps that take 100 ms or longer come later. In bytes.
     services : bool | None, default None
         A writer does the work of a broker: it delivers delayed messages. None: True for a store
-        that mqstore has made, False for one that a broker has written. With False delayed
-        messages wait for a broker.
+        that mqstore has made, False once a broker has written it. With False delayed messages
+        wait for a broker.
     lock_timeout : float | timedelta | None, default 0
         The longest wait of a writer for another one to release the lock. 0: it fails at once.
         In seconds.
