@@ -1,7 +1,4 @@
-//! `Store.refresh`, `Store.follow`, `Queue.tail`: a store that grows.
-//!
-//! A mapped write raises no event for another process. So a follower polls the eight bytes at the end of the log through the mapping, every
-//! 0.5 ms at first and every 20 ms at last, and refreshes when they are not zero. In the writing process it waits for the watermark.
+//! `Store.refresh`, `Store.follow`, `Queue.tail`: a store that grows. A follower in the writing process waits for the watermark.
 #![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::sync::Arc;
@@ -24,16 +21,8 @@ use crate::config::Errors;
 use crate::error::Result;
 use crate::format::Round;
 use crate::interrupt;
-use crate::read::{Follow, FollowFrom, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter};
+use crate::read::{Follow, FollowFrom, GrowthPoll, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter};
 use crate::store::MessageStore;
-
-/// The shortest and the longest time between two looks at the end of the log.
-const SHORTEST: Duration = Duration::from_micros(500);
-const LONGEST: Duration = Duration::from_millis(20);
-/// A follower pauses for 1/128 of the time since the last message.
-const PATIENCE: u32 = 128;
-/// Interval after which the directories are listed, too: segments and topics may be gone, or the log may have been cut.
-const LOOK_AROUND: Duration = Duration::from_millis(250);
 
 /// Waits for the messages of a pass.
 struct Following {
@@ -47,9 +36,7 @@ struct Following {
     is_over: bool,
     /// Up to here everything was read.
     read_until: i64,
-    /// When something has come last.
-    came: Instant,
-    looked_around: Instant,
+    poll: GrowthPoll,
 }
 
 impl Source for Following {
@@ -66,7 +53,7 @@ impl Source for Following {
                 next.filter(|_| !self.is_over)
             });
             if !ready.is_empty() {
-                self.came = Instant::now();
+                self.poll.note_message();
                 return true;
             }
             if self.is_over {
@@ -94,9 +81,7 @@ impl Source for Following {
             return writer.may_go_past(self.read_until);
         }
         let reader = self.follow.reader();
-        self.looked_around.elapsed() >= LOOK_AROUND
-            || reader.queued_until() > self.read_until
-            || reader.may_have_grown().unwrap_or(true)
+        self.poll.is_due(reader) || reader.queued_until() > self.read_until
     }
 }
 
@@ -107,7 +92,7 @@ impl Following {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if let Some(writer) = &self.writer {
                 // A check waits a moment, too: only a waiting call gets the error of a poisoned store.
-                let longest = if waits { interrupt::INTERVAL } else { SHORTEST };
+                let longest = if waits { interrupt::INTERVAL } else { GrowthPoll::SHORTEST };
                 match writer.wait_past(end, left.map_or(longest, |left| left.min(longest)))? {
                     Some(false) => {}
                     grown_or_closed => return Ok(grown_or_closed),
@@ -122,7 +107,7 @@ impl Following {
                 return Ok(Some(false));
             }
             if self.writer.is_none() {
-                let pause = (self.came.elapsed() / PATIENCE).clamp(SHORTEST, LONGEST);
+                let pause = self.poll.pause();
                 thread::sleep(left.map_or(pause, |left| pause.min(left)));
             }
             interrupt::check_after_wait()?;
@@ -132,15 +117,7 @@ impl Following {
     /// Looks for what another process has appended.
     fn look(&mut self) -> Result<bool> {
         let reader = self.follow.reader();
-        let how = if self.looked_around.elapsed() >= LOOK_AROUND {
-            self.looked_around = Instant::now();
-            MessageReader::refresh
-        } else if reader.may_have_grown()? {
-            MessageReader::read_on
-        } else {
-            return Ok(false);
-        };
-        let (bytes, fresh) = self.handle.refresh(Arc::clone(reader), how)?;
+        let (bytes, fresh) = self.handle.refresh(Arc::clone(reader), |reader| self.poll.look(reader))?;
         if !Arc::ptr_eq(reader, &fresh) {
             self.follow.move_to(fresh);
             return Ok(true);
@@ -172,8 +149,7 @@ fn follow(
         until,
         is_over: false,
         read_until: -1,
-        came: Instant::now(),
-        looked_around: Instant::now(),
+        poll: GrowthPoll::new(Instant::now()),
     };
     Ok(MessageIterator::following(Arc::clone(handle), on_damage, following))
 }

@@ -312,15 +312,15 @@ impl Handle {
         Ok(fresh)
     }
 
-    /// Takes up what another process has changed, by [`MessageReader::refresh`] or [`MessageReader::read_on`]. Gives by how many
-    /// bytes the log has grown, and the reader to continue with.
+    /// Takes up what another process has changed, by `how`: a refresh of the reader. Returns by how many bytes the log has grown, and
+    /// the reader to continue with.
     ///
     /// # Errors
-    /// Theirs.
+    /// Those of `how`.
     pub(super) fn refresh(
         &self,
         reader: Arc<MessageReader>,
-        how: fn(&MessageReader) -> Result<Refreshed>,
+        how: impl FnOnce(&MessageReader) -> Result<Refreshed>,
     ) -> Result<(i64, Arc<MessageReader>)> {
         let refreshed = how(&reader)?;
         let Some(fresh) = refreshed.reopened else {

@@ -8,6 +8,8 @@ mod walked_keys;
 mod message_reader;
 /// Changes that another process has made since an open.
 mod refresh;
+/// Polling of a store that another process writes to.
+mod growth_poll;
 
 /// The order of the log among the messages of several queues.
 mod merge;
@@ -43,6 +45,7 @@ pub use consumer_progress::{GroupLag, GroupOffset};
 pub use damage::OnDamage;
 pub use dump::DumpRow;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
+pub use growth_poll::GrowthPoll;
 pub use inventory::Segment;
 pub use lookup_by_time::Side;
 pub use message_reader::{MessageReader, Position};
