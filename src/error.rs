@@ -68,6 +68,29 @@ pub enum Error {
         /// The offsets of the queue's messages.
         bounds: Range<i64>,
     },
+    /// The record before the stored position of a consumer is not that of the store: the store was replaced or cut.
+    PositionMismatch {
+        /// The positions file.
+        path: PathBuf,
+        /// The topic.
+        topic: String,
+        /// The queue of the topic.
+        queue_id: i32,
+        /// The position.
+        offset: i64,
+        /// The difference, in words.
+        reason: String,
+    },
+    /// Another consumer has the positions file.
+    PositionsLocked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The call changes the store, which is only read.
+    ReadOnly {
+        /// The call, and what to do instead.
+        what: String,
+    },
     /// An argument or option that cannot be right.
     Invalid {
         /// Its name, its value and what is accepted.
@@ -186,7 +209,7 @@ impl Error {
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
             Self::Corrupt { remedy, .. } | Self::Unsupported { remedy, .. } | Self::NotFound { remedy, .. } => *remedy,
-            Self::OffsetOutOfRange { .. } => Some(Remedy::StartAtBound),
+            Self::OffsetOutOfRange { .. } | Self::PositionMismatch { .. } => Some(Remedy::StartAtBound),
             Self::Locked { .. } => Some(Remedy::ReadOnly),
             Self::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => Some(Remedy::ReadOnly),
             _ => None,
@@ -389,17 +412,12 @@ impl fmt::Display for Text<'_> {
                 path, offset, reason, ..
             } => write!(f, "{} at byte {offset}: {reason}", path.display()),
             Error::Unsupported { path, what, .. } => write!(f, "{}: {what}", path.display()),
-            Error::OffsetOutOfRange {
-                topic,
-                queue_id,
-                offset,
-                bounds,
-            } => write!(
-                f,
-                "position {offset} is outside queue {topic}/{queue_id}, which spans {} to {} (exclusive)",
-                bounds.start, bounds.end
-            ),
-            Error::NotFound { what, .. } | Error::Invalid { what } | Error::TimedOut { what } => f.write_str(what),
+            Error::OffsetOutOfRange { .. } | Error::PositionMismatch { .. } | Error::PositionsLocked { .. } => {
+                write_of_position(self.0, f)
+            }
+            Error::NotFound { what, .. } | Error::Invalid { what } | Error::TimedOut { what } | Error::ReadOnly { what } => {
+                f.write_str(what)
+            }
             Error::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
             Error::Locked { path, waited } => write!(
                 f,
@@ -446,6 +464,39 @@ impl fmt::Display for Text<'_> {
                 write!(f, "cannot {action} {}: {source}", path.display())
             }
         }
+    }
+}
+
+/// Writes the text of an error of a consumer's position.
+fn write_of_position(error: &Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        Error::OffsetOutOfRange {
+            topic,
+            queue_id,
+            offset,
+            bounds,
+        } => write!(
+            f,
+            "position {offset} is outside queue {topic}/{queue_id}, which spans {} to {} (exclusive)",
+            bounds.start, bounds.end
+        ),
+        Error::PositionMismatch {
+            path,
+            topic,
+            queue_id,
+            offset,
+            reason,
+        } => write!(
+            f,
+            "{}: position {offset} of queue {topic}/{queue_id} is of another store, or of a log that was cut: {reason}",
+            path.display()
+        ),
+        Error::PositionsLocked { path } => write!(
+            f,
+            "{}: locked: another consumer keeps its positions in this file; close it first, or choose another file",
+            path.display()
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ An invalid argument raises a plain ValueError or TypeError.
 from __future__ import annotations
 
 import errno
+import io
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ __all__ = [
     "NotFoundError",
     "OffsetOutOfRangeError",
     "PoisonedError",
+    "PositionMismatchError",
+    "ReadOnlyError",
     "Remedy",
     "StoreError",
     "StoreExistsError",
@@ -170,6 +173,39 @@ class OffsetOutOfRangeError(StoreError, LookupError):
 
     def __str__(self) -> str:
         return self._advising(str(self.args[0]))
+
+
+class PositionMismatchError(StoreError, LookupError):
+    """The record before a stored position is another one in this store: the store was replaced, or its log was cut.
+
+    Raised by `Store.consumer` and its `Consumer`; `on_missing` of `Store.consumer` continues at a message that is there.
+    """
+
+    path: str
+    """The positions file."""
+    topic: str
+    """The topic."""
+    queue_id: int
+    """The queue of the topic."""
+    offset: int
+    """The position."""
+    reason: str
+    """The difference, in words."""
+
+    def __init__(self, text: str, path: str, topic: str, queue_id: int, offset: int, reason: str) -> None:
+        super().__init__(text, path, topic, queue_id, offset, reason)
+        self.path = path
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self._advising(str(self.args[0]))
+
+
+class ReadOnlyError(StoreError, io.UnsupportedOperation):
+    """The call would write to a store that is open for reading (mode "r")."""
 
 
 class ClosedError(StoreError, ValueError):

@@ -1,5 +1,6 @@
-//! `Consumer`: a member of a consumer group.
+//! `Consumer`: a member of a consumer group, or a reader with a positions file.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,34 +10,41 @@ use pyo3::types::{PyDict, PyList};
 
 use super::arguments::{self, texts};
 use super::errors::ClosedError;
-use super::follow::{beginning, queue_offsets};
-use super::handle::Handle;
+use super::follow::{beginning, queue_offsets, up_to_date};
+use super::handle::{Handle, Mode};
 use super::message::Message;
+use super::store::Store;
 use super::time::{to_deadline, to_wait};
 use super::writer::Writer;
 use crate::broker::{self, Start, Subscription};
 use crate::error::Error;
 use crate::read::{FollowFrom, OnMissing};
+use crate::storage::Generation;
 
 /// RocketMQ's `consumeTimeout`.
 const CONSUME_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// RocketMQ's `retryMaxTimes`.
 const MAX_RECONSUME_TIMES: i32 = 16;
 
-/// A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` makes one. A
-/// context manager, and an iterator over the messages as they come.
+/// A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` and
+/// `Store.consumer` make one. A context manager, and an iterator over the messages as they come.
 ///
-/// Each message comes at least once. The consumers of a group in this process share its queues, by
+/// Each message comes at least once. In the process that writes the store the consumers of a group in this process share its queues, by
 /// RocketMQ's rule for averages, and continue where the group was. The progress of a group is the
 /// first message of a queue that is not acknowledged; it is written to
 /// `config/consumerOffset.json` every 5 s, by `commit(durable=True)` and by `close`, and never
 /// passes a message that is not durable. After a crash the group gets the messages after it again.
+///
+/// A consumer of a store that is open for reading keeps its positions in a file of its user, written
+/// every 5 s by a poll, by `commit(durable=True)` and by `close`. It works alone, and sends nothing
+/// back: `nack` raises `ReadOnlyError`.
 ///
 /// Any number of threads may use a consumer. It does not pickle, and raises `ClosedError` in a fork.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Consumer {
     handle: Arc<Handle>,
     member: broker::Consumer,
+    begun_in: Generation,
     group: Option<String>,
     topics: Vec<String>,
     /// The time after which an iteration ends without a message.
@@ -105,12 +113,7 @@ impl Writer {
     ) -> PyResult<Consumer> {
         let handle = self.handle();
         handle.expect_open()?;
-        let mut topics = texts(topics, "topics")?;
-        topics.sort();
-        topics.dedup();
-        if topics.is_empty() {
-            return Err(PyValueError::new_err("topics names no topic"));
-        }
+        let topics = topic_names(topics)?;
         let start = to_start(start, since)?;
         let consume_timeout = to_wait(consume_timeout, "consume_timeout")?.unwrap_or(CONSUME_TIMEOUT);
         let timeout = to_wait(timeout, "timeout")?;
@@ -128,6 +131,112 @@ impl Writer {
         Ok(Consumer {
             handle: Arc::clone(handle),
             member: consumer,
+            begun_in: Generation::current(),
+            group: group.map(str::to_owned),
+            topics,
+            timeout,
+        })
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// Returns a `Consumer` that keeps its positions in a file. The store is only read: it may be that
+    /// of a live broker or of another process that writes it.
+    ///
+    /// The file has, for each queue, the offset of the next message, and the place and checksum of the
+    /// record before it. They are compared with the store first, so that nothing is skipped or read
+    /// again because the store was replaced, or its log was cut. `docs/FORMAT.md` describes the file,
+    /// which is replaced as a whole. A file beside it, with `.lock` after the name, keeps a second
+    /// consumer away.
+    ///
+    /// Parameters
+    /// ----------
+    /// topics : str or iterable of str
+    ///     A topic, or several.
+    /// positions : str or os.PathLike
+    ///     The positions file. It is created if it does not exist, and lies outside of the store.
+    /// group : str, optional
+    ///     A label: `Consumer.group`.
+    /// tags : str, optional
+    ///     Wanted tags, such as "paid || refund". All by default.
+    /// start : {"earliest", "latest"} or mapping, default "earliest"
+    ///     Where the consumer begins in topics without a position: "earliest" (the default), "latest",
+    ///     or a mapping of (topic, queue id) to a queue offset.
+    /// since : datetime or int, optional
+    ///     Begins with the messages stored then or later instead: a datetime with a timezone, or an
+    ///     int of ms since 1970.
+    /// on_missing : {"earliest", "latest"}, optional
+    ///     What happens where a position does not fit the store: by default
+    ///     `OffsetOutOfRangeError` or `PositionMismatchError`; "earliest" and "latest" continue at
+    ///     that end of the queue.
+    /// consume_timeout : float or timedelta, default 900
+    ///     Seconds, or a timedelta (15 min by default): a message that was not acknowledged by then is
+    ///     given again.
+    /// timeout : float or timedelta, optional
+    ///     Seconds, or a timedelta, after which an iteration ends without a message. None waits for
+    ///     ever.
+    ///
+    /// Raises
+    /// ------
+    /// PositionMismatchError
+    ///     The record before a position is another one in this store.
+    /// OffsetOutOfRangeError
+    ///     A position lies outside of its queue: messages expired unread, or the store lost messages.
+    /// LockedError
+    ///     Another consumer keeps its positions in the file.
+    /// CorruptError
+    ///     The file is damaged.
+    /// ValueError
+    ///     The file lies in the store.
+    #[pyo3(
+        signature = (topics, *, positions, group=None, tags=None, start=None, since=None, on_missing=None, consume_timeout=None,
+            timeout=None),
+        text_signature = "($self, topics, *, positions, group=None, tags=None, start='earliest', since=None, on_missing=None, \
+                          consume_timeout=900, timeout=None)"
+    )]
+    #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
+    fn consumer(
+        &self,
+        py: Python<'_>,
+        topics: &Bound<'_, PyAny>,
+        positions: PathBuf,
+        group: Option<&str>,
+        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
+        start: Option<&Bound<'_, PyAny>>,
+        since: Option<&Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::on_missing)] on_missing: Option<OnMissing>,
+        consume_timeout: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Consumer> {
+        let handle = &self.handle;
+        handle.expect_open()?;
+        if handle.mode() != Mode::Read {
+            return Err(PyTypeError::new_err(
+                "this store is open for writing, and keeps the progress of groups itself: call Writer.consumer",
+            ));
+        }
+        let topics = topic_names(topics)?;
+        // Absolute: the process may change its directory before it writes the file.
+        let path = std::path::absolute(&positions)
+            .map_err(|error| PyValueError::new_err(format!("positions is {}: {error}", positions.display())))?;
+        let start = to_start(start, since)?;
+        let consume_timeout = to_wait(consume_timeout, "consume_timeout")?.unwrap_or(CONSUME_TIMEOUT);
+        let timeout = to_wait(timeout, "timeout")?;
+        let subscription = Subscription {
+            topics: topics.clone(),
+            tags: tags.unwrap_or("*").to_owned(),
+            is_ordered: false,
+            max_reconsume_times: None,
+            consume_timeout,
+            on_missing: on_missing.unwrap_or(OnMissing::Refuse),
+        };
+        let reader = up_to_date(py, handle)?;
+        let open = || broker::Consumer::with_positions(reader, &path, subscription, &start);
+        Ok(Consumer {
+            handle: Arc::clone(handle),
+            member: handle.detach(py, open)?,
+            begun_in: Generation::current(),
             group: group.map(str::to_owned),
             topics,
             timeout,
@@ -187,11 +296,12 @@ impl Consumer {
     /// it becomes a dead letter in `%DLQ%` and the name of the group. In an ordered topic it comes
     /// again after 1 s, and its queue waits. Returns False if it was not in flight.
     ///
-    /// Raises the errors of `append`: the message stays in flight.
+    /// Raises the errors of `append`: the message stays in flight; `ReadOnlyError` where the store is
+    /// open for reading.
     #[pyo3(signature = (message, delay_level=None))]
     fn nack(&self, py: Python<'_>, message: &Bound<'_, PyAny>, delay_level: Option<i32>) -> PyResult<bool> {
         self.expect_own()?;
-        if self.group.is_none() {
+        if self.group.is_none() && self.handle.mode() != Mode::Read {
             return Err(PyTypeError::new_err(
                 "a consumer without a group has no retry topic: give a group, or handle the message again",
             ));
@@ -204,8 +314,11 @@ impl Consumer {
         Ok(is_sent_back)
     }
 
-    /// Writes the progress of the store's groups to disk if `durable`. Without it the progress is
-    /// written every 5 s, and by `close`.
+    /// Writes the progress of the store's groups, or the positions, to disk if `durable`. Without it
+    /// they are written every 5 s, and by `close`.
+    ///
+    /// With a positions file raises `CorruptError` if messages were cut from the log since they were
+    /// read, and `PositionMismatchError` if the store was replaced: the file keeps its positions then.
     #[pyo3(signature = (durable=false))]
     fn commit(&self, py: Python<'_>, durable: bool) -> PyResult<()> {
         self.expect_own()?;
@@ -298,11 +411,18 @@ impl Consumer {
     /// Leaves the group, and makes its progress durable. The other consumers of the group get what
     /// this one has in flight. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.handle.is_closed() || self.member.is_closed() {
+        // The positions file is no part of the store, which may be closed first.
+        if self.member.is_closed() || (self.handle.is_closed() && self.handle.mode() != Mode::Read) {
             return Ok(());
         }
         self.handle.expect_own_process()?;
-        Ok(self.handle.detach(py, || self.member.close())?)
+        self.expect_not_forked()?;
+        let close = || self.member.close();
+        Ok(if self.handle.is_closed() {
+            py.detach(close)
+        } else {
+            self.handle.detach(py, close)
+        }?)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -332,7 +452,7 @@ impl Consumer {
     #[expect(clippy::unused_self, reason = "Python calls it on the object")]
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
-            "a consumer does not pickle: it belongs to the process that writes the store",
+            "a consumer does not pickle: it belongs to the process that made it",
         ))
     }
 
@@ -350,7 +470,18 @@ impl Consumer {
     fn expect_own(&self) -> PyResult<()> {
         self.handle.expect_open()?;
         self.handle.expect_own_process()?;
+        self.expect_not_forked()?;
         if self.member.is_closed() { Err(left()) } else { Ok(()) }
+    }
+
+    /// Refuses a consumer with a positions file in a fork of its process, which has the lock.
+    fn expect_not_forked(&self) -> PyResult<()> {
+        if self.begun_in == Generation::current() {
+            return Ok(());
+        }
+        Err(ClosedError::new_err(
+            "the consumer belongs to the process that this one was forked from: make one here, with another positions file",
+        ))
     }
 
     fn take(&self, py: Python<'_>, most: usize, deadline: Option<Instant>) -> PyResult<Vec<Message>> {
@@ -375,6 +506,17 @@ impl Consumer {
         }
         Ok(shown)
     }
+}
+
+/// Converts the topics of a consumer, ascending.
+fn topic_names(topics: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    let mut topics = texts(topics, "topics")?;
+    topics.sort();
+    topics.dedup();
+    if topics.is_empty() {
+        return Err(PyValueError::new_err("topics names no topic"));
+    }
+    Ok(topics)
 }
 
 fn left() -> PyErr {

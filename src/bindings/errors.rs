@@ -35,6 +35,8 @@ exceptions! {
     NotFoundError
     OffsetOutOfRangeError
     PoisonedError
+    PositionMismatchError
+    ReadOnlyError
     StoreError
     StoreExistsError
     StoreIOError
@@ -77,12 +79,10 @@ fn exception_of(error: Error) -> PyErr {
         } => CorruptError::new_err((path.into_os_string(), offset, reason)),
         Error::Unsupported { .. } => UnsupportedFormatError::new_err(text),
         Error::NotFound { .. } => NotFoundError::new_err(text),
-        Error::OffsetOutOfRange {
-            topic,
-            queue_id,
-            offset,
-            bounds,
-        } => OffsetOutOfRangeError::new_err((text, topic, queue_id, offset, bounds.start, bounds.end)),
+        Error::OffsetOutOfRange { .. } | Error::PositionMismatch { .. } | Error::PositionsLocked { .. } => {
+            of_position(error, text)
+        }
+        Error::ReadOnly { .. } => ReadOnlyError::new_err(text),
         Error::Invalid { .. } => PyValueError::new_err(text),
         Error::Exists { path } => {
             let why = "a new store wants a missing or an empty directory";
@@ -123,6 +123,30 @@ fn exception_of(error: Error) -> PyErr {
             // With the number None Python would show "[Errno None]".
             None => StoreIOError::new_err(text),
         },
+    }
+}
+
+/// Returns the exception of a consumer's position.
+fn of_position(error: Error, text: String) -> PyErr {
+    match error {
+        Error::OffsetOutOfRange {
+            topic,
+            queue_id,
+            offset,
+            bounds,
+        } => OffsetOutOfRangeError::new_err((text, topic, queue_id, offset, bounds.start, bounds.end)),
+        Error::PositionMismatch {
+            path,
+            topic,
+            queue_id,
+            offset,
+            reason,
+        } => PositionMismatchError::new_err((text, path.into_os_string(), topic, queue_id, offset, reason)),
+        Error::PositionsLocked { path } => {
+            let why = "another consumer keeps its positions in this file: close it first, or choose another file";
+            LockedError::new_err((libc::EAGAIN, why, path.into_os_string()))
+        }
+        _ => StoreError::new_err(text),
     }
 }
 

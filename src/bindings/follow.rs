@@ -127,7 +127,7 @@ impl Following {
 }
 
 /// The reader, refreshed: a pass that begins with the end begins with what comes from now on.
-fn up_to_date(py: Python<'_>, handle: &Arc<Handle>) -> PyResult<Arc<MessageReader>> {
+pub(super) fn up_to_date(py: Python<'_>, handle: &Arc<Handle>) -> PyResult<Arc<MessageReader>> {
     let reader = handle.reader(py, Freshness::Queues)?;
     let (_, reader) = handle.detach(py, || handle.refresh(reader, MessageReader::refresh))?;
     handle.expect_open()?;

@@ -1,27 +1,25 @@
-//! A consumer of a group: it polls messages, and acknowledges them or sends them back.
+//! A consumer: it polls messages, and acknowledges them or sends them back.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::consumer_group::{ConsumerGroup, QueueName, QueuePosition, Start, Subscription, Taken};
-use super::consumer_offset::ConsumerOffsets;
+use super::group_store::GroupStore;
+use super::tap::Tap;
 use crate::error::{Error, Result};
 use crate::format::MessageView;
 use crate::interrupt;
-use crate::read::StoredMessage;
-use crate::store::MessageStore;
+use crate::read::{MessageReader, StoredMessage};
 use crate::sync::{Mutex, lock};
 
-/// The longest wait of a poll for the dispatch of what was appended before it.
-const PATIENCE: Duration = Duration::from_millis(100);
-
-/// A consumer of a group, in the process that writes the store. Any number of threads may use it. Dropping it leaves the group.
+/// A consumer: of a group, in the process that writes the store, or of any store with a positions file. Any number of threads may use it.
+/// Dropping it leaves the group.
 #[derive(Debug)]
 pub struct Consumer {
-    store: Arc<MessageStore>,
-    offsets: Arc<ConsumerOffsets>,
+    store: Arc<GroupStore>,
     group: Arc<ConsumerGroup>,
     member: u64,
     paused: Mutex<BTreeSet<QueueName>>,
@@ -34,23 +32,34 @@ impl Consumer {
     /// # Errors
     /// [`Error::Invalid`] if consumers of the group have another subscription; the damage of `consumerOffset.json`.
     pub(super) fn join(
-        store: Arc<MessageStore>,
-        offsets: Arc<ConsumerOffsets>,
+        store: Arc<GroupStore>,
         group: Arc<ConsumerGroup>,
         member: u64,
         subscription: Subscription,
         start: &Start,
     ) -> Result<Self> {
-        store.catch_up(PATIENCE)?;
+        store.catch_up()?;
         group.join(member, subscription, start)?;
         Ok(Self {
             store,
-            offsets,
             group,
             member,
             paused: Mutex::default(),
             is_closed: AtomicBool::new(false),
         })
+    }
+
+    /// Opens a consumer of a store that another process may write to. It keeps its positions in the file at `path`, each with the identity
+    /// of the record before it, and compares them with the store first. `reader` and what is made from it are only read.
+    ///
+    /// # Errors
+    /// [`Error::PositionsLocked`] if another consumer has the file; [`Error::Corrupt`] if the file is damaged; [`Error::Invalid`] if it is
+    /// in the store; [`Error::PositionMismatch`] and [`Error::OffsetOutOfRange`] if a position does not fit the store, with
+    /// [`OnMissing::Refuse`](crate::read::OnMissing::Refuse); [`Error::Io`].
+    pub fn with_positions(reader: Arc<MessageReader>, path: &Path, subscription: Subscription, start: &Start) -> Result<Self> {
+        let store = Arc::new(GroupStore::Tapped(Tap::open(reader, path)?));
+        let group = Arc::new(ConsumerGroup::new(None, Arc::clone(&store)));
+        Self::join(store, group, 0, subscription, start)
     }
 
     /// Returns up to `most` messages, as soon as there is one, in order within each queue. An empty answer means that the deadline has
@@ -59,23 +68,24 @@ impl Consumer {
     /// # Errors
     /// [`Error::Closed`]; [`Error::OffsetOutOfRange`]; the damage of a message; [`Error::Poisoned`]; those of [`interrupt::check`].
     pub fn poll(&self, most: usize, deadline: Option<Instant>) -> Result<Vec<StoredMessage>> {
-        if !self.store.is_caught_up() {
-            self.store.catch_up(PATIENCE)?;
-        }
+        self.expect_open()?;
+        self.store.catch_up()?;
         loop {
             self.expect_open()?;
-            let (seen, now) = (self.store.dispatched_offset(), Instant::now());
+            let (seen, now) = (self.store.queued_until(), Instant::now());
             let taken = self.take_due(most, now)?;
-            if !taken.messages.is_empty() || deadline.is_some_and(|deadline| deadline <= now) {
+            if !taken.messages.is_empty() {
+                self.store.note_messages();
                 return Ok(taken.messages);
+            }
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Ok(Vec::new());
             }
             // In slices, so that it takes up the queues that other consumers leave.
             let ends = [deadline, taken.due].into_iter().flatten();
             let left = ends.map(|end| end.saturating_duration_since(now)).min();
             let slice = left.map_or(interrupt::INTERVAL, |left| left.min(interrupt::INTERVAL));
-            if self.store.wait_past(seen, slice)?.is_none() {
-                return Err(Error::Closed);
-            }
+            self.store.wait_past(seen, slice)?;
         }
     }
 
@@ -113,13 +123,14 @@ impl Consumer {
         self.group.nack(message, delay_level, now)
     }
 
-    /// Makes the progress of the store's groups durable.
+    /// Makes the progress of the store's groups durable, or the positions.
     ///
     /// # Errors
-    /// [`Error::Closed`]; the damage of `consumerOffset.json`; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`].
+    /// [`Error::Closed`]; the damage of `consumerOffset.json`; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`]; with a positions
+    /// file the errors of [`MessageReader::refresh`], and [`Error::PositionMismatch`] if the store was replaced.
     pub fn commit(&self) -> Result<()> {
         self.expect_open()?;
-        self.offsets.persist()
+        self.store.persist()
     }
 
     /// Continues at a queue offset of a queue. What is in flight there is forgotten, and comes again if it lies after that.
@@ -163,13 +174,13 @@ impl Consumer {
         self.group.skipped()
     }
 
-    /// Leaves the group, and makes its progress durable. The other consumers get what this one holds at once. A second call does
+    /// Leaves the group, makes its progress durable, and releases a positions file. The other consumers get what this one holds at once. A second call does
     /// nothing.
     ///
     /// # Errors
     /// Those of [`Consumer::commit`].
     pub fn close(&self) -> Result<()> {
-        if self.leave() { self.offsets.persist() } else { Ok(()) }
+        if self.leave() { self.store.close() } else { Ok(()) }
     }
 
     fn leave(&self) -> bool {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::allocate::allocate_averagely;
-use super::consumer_offset::{ConsumerOffsets, QueueProgress};
+use super::consumer_offset::QueueProgress;
+use super::group_store::GroupStore;
 use super::in_flight::InFlight;
 use super::retry::{RETRY_PREFIX, send_back};
 use crate::error::{Error, Result};
 use crate::format::MessageView;
 use crate::read::{GetMessageStatus, GetRequest, MessageReader, OnMissing, Side, StoredMessage, TagFilter};
-use crate::store::MessageStore;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// The delay before a message of an ordered topic is given again: RocketMQ's `suspendCurrentQueueTimeMillis`.
@@ -71,10 +71,9 @@ pub struct QueuePosition {
 /// A group of consumers.
 #[derive(Debug)]
 pub(super) struct ConsumerGroup {
-    /// `None` for a consumer that reads every message itself and keeps no progress (broadcast).
+    /// `None` for a consumer that reads every message itself: it keeps no progress (broadcast), or has a positions file.
     name: Option<String>,
-    store: Arc<MessageStore>,
-    offsets: Arc<ConsumerOffsets>,
+    store: Arc<GroupStore>,
     state: Mutex<State>,
 }
 
@@ -117,11 +116,10 @@ pub(super) struct Taken {
 }
 
 impl ConsumerGroup {
-    pub(super) fn new(name: Option<String>, store: Arc<MessageStore>, offsets: Arc<ConsumerOffsets>) -> Self {
+    pub(super) fn new(name: Option<String>, store: Arc<GroupStore>) -> Self {
         Self {
             name,
             store,
-            offsets,
             state: Mutex::default(),
         }
     }
@@ -146,6 +144,7 @@ impl ConsumerGroup {
             }
             _ => {}
         }
+        self.store.verify(&subscription.topics, subscription.on_missing)?;
         for (name, start) in self.starts(&subscription, start)? {
             self.ensure_queue(&mut state, &name, Some(start))?;
         }
@@ -164,9 +163,7 @@ impl ConsumerGroup {
         }
         let mut starts = BTreeMap::new();
         for topic in &subscription.topics {
-            if let Some(group) = &self.name
-                && self.offsets.has_progress(group, topic)?
-            {
+            if self.store.has_progress(self.name.as_deref(), topic)? {
                 continue;
             }
             for queue_id in reader.queue_ids(topic)? {
@@ -299,7 +296,7 @@ impl ConsumerGroup {
                 tags: request.tags.clone(),
                 // A filter examines a bounded number of entries at a time, so that other consumers of the group get their turn.
                 bounded: !request.tags.is_any(),
-                errors: self.store.config().errors,
+                errors: self.reader().config().errors,
             };
             let got = match self.reader().get(&get, |_| Ok::<_, Error>(true)) {
                 // The messages before a damaged one are handed out, and the error is raised in its turn.
@@ -343,10 +340,7 @@ impl ConsumerGroup {
         if state.queues.contains_key(name) {
             return Ok(());
         }
-        let progress = match &self.name {
-            None => None,
-            Some(group) => Some(self.offsets.of_queue(group, &name.0, name.1)?),
-        };
+        let progress = self.store.progress(self.name.as_deref(), &name.0, name.1)?;
         let stored = progress.as_ref().and_then(|progress| progress.get());
         let start = match stored.or(start) {
             Some(start) => start,
@@ -421,6 +415,7 @@ impl ConsumerGroup {
     /// # Errors
     /// Those of an append: the message stays in flight.
     pub(super) fn nack(&self, view: &MessageView<'_>, delay_level: Option<i32>, now: Instant) -> Result<bool> {
+        self.store.writer()?;
         let mut state = self.state();
         let Some(subscription) = state.subscription.clone() else {
             return Ok(false);
@@ -444,9 +439,14 @@ impl ConsumerGroup {
         now: Instant,
     ) -> Result<()> {
         let Some(group) = &self.name else {
-            queue.in_flight.settle(offset);
+            if self.store.repeats_in_place() {
+                queue.in_flight.give_back_one(offset, now);
+            } else {
+                queue.in_flight.settle(offset);
+            }
             return Ok(());
         };
+        let store = self.store.writer()?;
         let limit = subscription.max_reconsume_times;
         if subscription.is_ordered {
             let given = view.reconsume_times().saturating_add(queue.in_flight.attempts(offset));
@@ -455,9 +455,9 @@ impl ConsumerGroup {
                 queue.in_flight.give_back_from(offset, now + ORDERED_RETRY);
                 return Ok(());
             }
-            send_back(&self.store, group, view, Some(-1), i32::MAX)?;
+            send_back(store, group, view, Some(-1), i32::MAX)?;
         } else {
-            send_back(&self.store, group, view, delay_level, limit.unwrap_or(i32::MAX))?;
+            send_back(store, group, view, delay_level, limit.unwrap_or(i32::MAX))?;
         }
         queue.in_flight.settle(offset);
         Ok(())
@@ -526,7 +526,7 @@ impl ConsumerGroup {
         Ok(queues)
     }
 
-    fn reader(&self) -> &MessageReader {
+    fn reader(&self) -> Arc<MessageReader> {
         self.store.reader()
     }
 
@@ -545,11 +545,8 @@ struct Request<'a> {
 impl Request<'_> {
     /// Returns the bound of the queue at which the group continues.
     fn bound(&self, bounds: Range<i64>, offset: i64) -> Result<i64> {
-        match self.on_missing {
-            OnMissing::Earliest => Ok(bounds.start),
-            OnMissing::Latest => Ok(bounds.end),
-            OnMissing::Refuse => Err(out_of_range(&self.name.0, self.name.1, offset, bounds)),
-        }
+        let continued = self.on_missing.bound(bounds.clone());
+        continued.ok_or_else(|| out_of_range(&self.name.0, self.name.1, offset, bounds))
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::consumer::Consumer;
 use super::consumer_group::{ConsumerGroup, Start, Subscription};
 use super::consumer_offset::ConsumerOffsets;
+use super::group_store::GroupStore;
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
@@ -22,9 +23,8 @@ const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// The consumer groups of a store.
 #[derive(Debug)]
 pub(super) struct ConsumerGroups {
-    store: Arc<MessageStore>,
+    store: Arc<GroupStore>,
     settings: Arc<SubscriptionGroups>,
-    offsets: Arc<ConsumerOffsets>,
     /// By name. A group stays after its last consumer has left, with what is in flight.
     groups: Mutex<BTreeMap<String, Arc<ConsumerGroup>>>,
     next_member: AtomicU64,
@@ -33,9 +33,11 @@ pub(super) struct ConsumerGroups {
 impl ConsumerGroups {
     pub(super) fn new(store: &Arc<MessageStore>, settings: Arc<SubscriptionGroups>) -> Self {
         Self {
-            store: store.clone(),
+            store: Arc::new(GroupStore::Own {
+                store: store.clone(),
+                offsets: Arc::new(ConsumerOffsets::load(store)),
+            }),
             settings,
-            offsets: Arc::new(ConsumerOffsets::load(store)),
             groups: Mutex::default(),
             next_member: AtomicU64::new(0),
         }
@@ -49,7 +51,7 @@ impl ConsumerGroups {
         if let Some(name) = group {
             self.settings.ensure(name)?;
         }
-        let make = |name| Arc::new(ConsumerGroup::new(name, self.store.clone(), self.offsets.clone()));
+        let make = |name| Arc::new(ConsumerGroup::new(name, self.store.clone()));
         let joined = match group {
             None => make(None),
             Some(name) => {
@@ -59,7 +61,7 @@ impl ConsumerGroups {
             }
         };
         let member = self.next_member.fetch_add(1, Ordering::Relaxed);
-        Consumer::join(self.store.clone(), self.offsets.clone(), joined, member, subscription, start)
+        Consumer::join(self.store.clone(), joined, member, subscription, start)
     }
 
     /// Makes the progress of all groups durable.
@@ -67,7 +69,7 @@ impl ConsumerGroups {
     /// # Errors
     /// Those of [`ConsumerOffsets::persist`].
     pub(super) fn persist(&self) -> Result<()> {
-        self.offsets.persist()
+        self.store.persist()
     }
 
     /// Gives back the messages that consumers have held for too long.

@@ -42,6 +42,14 @@ pub(super) struct QueueProgress {
 }
 
 impl QueueProgress {
+    /// The progress `offset`; `None` for none yet. Changes are counted in `changes`.
+    pub(super) fn new(offset: Option<i64>, changes: &Arc<AtomicI64>) -> Self {
+        Self {
+            offset: AtomicI64::new(offset.unwrap_or(NO_PROGRESS)),
+            changes: changes.clone(),
+        }
+    }
+
     /// Returns the progress; `None` if the group has none.
     pub(super) fn get(&self) -> Option<i64> {
         Some(self.offset.load(Ordering::Acquire)).filter(|offset| *offset != NO_PROGRESS)
@@ -78,12 +86,9 @@ impl ConsumerOffsets {
         let stored = stored_offset(file.fields()?, &name, queue_id);
         let mut progress = lock(&self.progress);
         let queues = progress.entry(name).or_default();
-        let known = queues.entry(queue_id).or_insert_with(|| {
-            Arc::new(QueueProgress {
-                offset: AtomicI64::new(stored.unwrap_or(NO_PROGRESS)),
-                changes: self.changes.clone(),
-            })
-        });
+        let known = queues
+            .entry(queue_id)
+            .or_insert_with(|| Arc::new(QueueProgress::new(stored, &self.changes)));
         Ok(known.clone())
     }
 

@@ -111,6 +111,11 @@ impl InFlight {
         }
     }
 
+    /// Gives back a held message, to be handed out again at once.
+    pub(super) fn give_back_one(&mut self, offset: i64, now: Instant) {
+        self.give_back(now, |handed, _| handed.offset == offset);
+    }
+
     /// Gives back what a consumer holds, to be handed out again at once.
     pub(super) fn give_back_all_of(&mut self, consumer: u64, now: Instant) {
         self.give_back(now, |_, by| by == consumer);

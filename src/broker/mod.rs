@@ -8,12 +8,18 @@ mod topic_config;
 mod subscription_group;
 /// The progress of consumer groups.
 mod consumer_offset;
+/// The positions of a consumer that reads the store of another process, in a file of its user.
+mod positions;
 /// The messages of a queue that a group has handed out and not settled.
 mod in_flight;
 /// The division of queues among consumers.
 mod allocate;
 /// Messages that consumers send back, and dead letters.
 mod retry;
+/// The store of another process, with the positions of the consumer that reads it.
+mod tap;
+/// The store that a group reads, and the home of its progress.
+mod group_store;
 /// The consumers of one group in this process.
 mod consumer_group;
 /// A consumer of a group.

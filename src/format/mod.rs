@@ -71,6 +71,8 @@ mod rocksdb_table;
 mod broker_json;
 /// The settings that a broker keeps in files.
 mod broker_config;
+/// The positions file of a consumer that reads the store of another process.
+mod positions_file;
 /// The check of a topic's name.
 mod topic_name;
 
@@ -104,6 +106,7 @@ pub use message::{EncodedMessage, Message};
 pub use message_id::MessageId;
 pub use message_type::MessageType;
 pub use message_view::MessageView;
+pub use positions_file::{RecordIdentity, StoredPosition, StoredPositions, decode_positions, encode_positions};
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, Properties, StoreOrders, encode_properties, end_properties, pairs_of, property};
 pub use property_list::PropertyList;

@@ -141,8 +141,8 @@ pub enum Step {
     /// The configuration file's new name, before any write that relies on it. Without: the store has files of the new geometry and
     /// the record of the old one.
     ConfigRenamed,
-    /// A broker's settings file under its temporary name, before it is renamed. Without: the new name has an empty file, and the
-    /// progress of groups or of delayed messages is lost.
+    /// A broker's settings file, or a positions file, under its temporary name, before it is renamed. Without: the new name has an empty
+    /// file, and the progress of groups or of delayed messages is lost.
     SettingsFile,
     /// The settings file's new name, before a caller relies on it. Without: progress that was committed durably is the older one.
     SettingsRenamed,

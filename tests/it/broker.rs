@@ -4,10 +4,11 @@ mod consumers;
 mod damaged_settings;
 mod delay;
 mod delay_histories;
+mod positions;
 mod progress;
+mod retention;
 mod subscription_groups;
 mod topics;
-mod retention;
 
 use std::fs;
 use std::path::{Path, PathBuf};

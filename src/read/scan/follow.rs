@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -288,6 +289,17 @@ pub enum OnMissing {
     Earliest,
     /// The next message of the queue.
     Latest,
+}
+
+impl OnMissing {
+    /// Returns the bound of a queue at which a reader continues; `None` if it does not.
+    pub fn bound(self, bounds: Range<i64>) -> Option<i64> {
+        match self {
+            Self::Refuse => None,
+            Self::Earliest => Some(bounds.start),
+            Self::Latest => Some(bounds.end),
+        }
+    }
 }
 
 /// Refuses topics and queues that can never return a message.
