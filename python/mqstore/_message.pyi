@@ -19,6 +19,16 @@ class MessageIterator(Iterator[Message]):
         """The number of messages that were skipped so far, because they were lost or are damaged; a few messages are read
         ahead. Always 0 in a store that was opened with `errors="raise"`.
         """
+    @property
+    def positions(self) -> dict[tuple[str, int], int]:
+        """The positions after the messages that were returned so far, of `Store.follow` and `Queue.tail`: a dict of (topic,
+        queue id) to a queue offset. As `start` of another pass, or of a consumer, it continues with the next message, also
+        in another process. A pass that was begun with such a dict has its queues; another one has every queue of its topics
+        that exists, and a queue that comes later is not in the dict.
+
+        Raises `TypeError` for an iterator that does not wait for messages. It waits for a thread that waits for the next
+        message.
+        """
     def _is_due(self, waited: timedelta) -> bool: ...
     def _look(self, waited: timedelta) -> bool | None: ...
     def _take(self) -> Message | None: ...

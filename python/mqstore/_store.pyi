@@ -5,6 +5,7 @@ from typing import Any, Literal, Self, Unpack, overload
 
 from typing_extensions import disjoint_base
 
+from mqstore._consumer import Consumer
 from mqstore._inspect import BrokerState, Inspect
 from mqstore._message import Message, MessageIterator
 from mqstore._open import Recipe
@@ -246,6 +247,67 @@ class Store:
         Raises `CorruptError` if messages that could be read were cut from the log: their writer was killed, and the next
         one has recovered the store. Open it again then. Raises it also for damage that whole messages follow.
         """
+    def consumer(
+        self,
+        topics: str | Iterable[str],
+        *,
+        positions: str | os.PathLike[str],
+        group: str | None = None,
+        tags: str | None = None,
+        start: Literal["earliest", "latest"] | Mapping[tuple[str, int], int] = "earliest",
+        since: _Time | None = None,
+        on_missing: Literal["earliest", "latest"] | None = None,
+        consume_timeout: float | timedelta = 900,
+        timeout: float | timedelta | None = None,
+    ) -> Consumer:
+        """Returns a `Consumer` that keeps its positions in a file. The store is only read: it may be that of a live broker
+        or of another process that writes it.
+
+        The file has, for each queue, the offset of the next message, and the place and checksum of the record before it.
+        They are compared with the store first, so that nothing is skipped or read again because the store was replaced, or
+        its log was cut. `docs/FORMAT.md` describes the file, which is replaced as a whole. A file beside it, with `.lock`
+        after the name, keeps a second consumer away.
+
+        Parameters
+        ----------
+        topics : str or iterable of str
+            A topic, or several.
+        positions : str or os.PathLike
+            The positions file. It is created if it does not exist, and lies outside of the store.
+        group : str, optional
+            A label: `Consumer.group`.
+        tags : str, optional
+            Wanted tags, such as "paid || refund". All by default.
+        start : {"earliest", "latest"} or mapping, default "earliest"
+            Where the consumer begins in topics without a position: "earliest" (the default), "latest",
+            or a mapping of (topic, queue id) to a queue offset.
+        since : datetime or int, optional
+            Begins with the messages stored then or later instead: a datetime with a timezone, or an
+            int of ms since 1970.
+        on_missing : {"earliest", "latest"}, optional
+            What happens where a position does not fit the store: by default
+            `OffsetOutOfRangeError` or `PositionMismatchError`; "earliest" and "latest" continue at
+            that end of the queue.
+        consume_timeout : float or timedelta, default 900
+            Seconds, or a timedelta (15 min by default): a message that was not acknowledged by then is
+            given again.
+        timeout : float or timedelta, optional
+            Seconds, or a timedelta, after which an iteration ends without a message. None waits for
+            ever.
+
+        Raises
+        ------
+        PositionMismatchError
+            The record before a position is another one in this store.
+        OffsetOutOfRangeError
+            A position lies outside of its queue: messages expired unread, or the store lost messages.
+        LockedError
+            Another consumer keeps its positions in the file.
+        CorruptError
+            The file is damaged.
+        ValueError
+            The file lies in the store.
+        """
     def follow(
         self,
         topics: str | Iterable[str] | None = None,
@@ -271,6 +333,7 @@ class Store:
             of (topic, queue id) to the queue offset to begin with: no other queues are followed then. An
             offset is one from 0 to the `max_offset` of the queue, and 0 for a queue that is not there yet.
             One below `min_offset` has expired, and the pass starts at `min_offset`.
+            The `positions` of another pass are such a mapping.
         since : datetime with a timezone, or int of ms since 1970, optional
             Begins with the messages stored then or later, in place of `start`. Between two ms, the messages
             of that ms are returned, too, because some may have been stored after it.

@@ -118,7 +118,7 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         self,
         timeout: float | timedelta | None = None,
         *,
-        start: Literal["earliest", "latest"] | int = "latest",
+        start: Literal["earliest", "latest"] | int | Mapping[tuple[str, int], int] = "latest",
         since: _Time | None = None,
         until: _Time | None = None,
         tags: str | None = None,
@@ -131,9 +131,10 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         ----------
         timeout : float of seconds, or timedelta, optional
             Ends the iteration when no message has come for this time; None for never.
-        start : {"latest", "earliest"} or int, default "latest"
+        start : {"latest", "earliest"}, int or mapping, default "latest"
             "latest": the messages that come from now on. "earliest": those that are there, too. An int: the
-            queue offset to begin with, as in `Store.follow`.
+            queue offset to begin with, as in `Store.follow`. A mapping of (topic, queue id) to one, such as
+            the `positions` of another pass.
         since, until, tags, errors, on_missing
             As in `Store.follow`.
 

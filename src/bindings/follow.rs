@@ -83,6 +83,10 @@ impl Source for Following {
         let reader = self.follow.reader();
         self.poll.is_due(reader) || reader.queued_until() > self.read_until
     }
+
+    fn positions(&self, from: Option<i64>) -> Option<Result<QueueOffsets>> {
+        Some(self.follow.positions(from))
+    }
 }
 
 impl Following {
@@ -189,6 +193,7 @@ impl Store {
     ///     of (topic, queue id) to the queue offset to begin with: no other queues are followed then. An
     ///     offset is one from 0 to the `max_offset` of the queue, and 0 for a queue that is not there yet.
     ///     One below `min_offset` has expired, and the pass starts at `min_offset`.
+    ///     The `positions` of another pass are such a mapping.
     /// since : datetime with a timezone, or int of ms since 1970, optional
     ///     Begins with the messages stored then or later, in place of `start`. Between two ms, the messages
     ///     of that ms are returned, too, because some may have been stored after it.
@@ -282,9 +287,10 @@ impl Queue {
     /// ----------
     /// timeout : float of seconds, or timedelta, optional
     ///     Ends the iteration when no message has come for this time; None for never.
-    /// start : {"latest", "earliest"} or int, default "latest"
+    /// start : {"latest", "earliest"}, int or mapping, default "latest"
     ///     "latest": the messages that come from now on. "earliest": those that are there, too. An int: the
-    ///     queue offset to begin with, as in `Store.follow`.
+    ///     queue offset to begin with, as in `Store.follow`. A mapping of (topic, queue id) to one, such as
+    ///     the `positions` of another pass.
     /// since, until, tags, errors, on_missing
     ///     As in `Store.follow`.
     ///
@@ -321,10 +327,16 @@ impl Queue {
         let (handle, topic, id) = self.place();
         handle.expect_open()?;
         let from = beginning(start, since, |start| {
-            if !start.hasattr("__index__")? {
+            let queue = (topic.to_owned(), id);
+            let offset = if let Some(items) = items_of_mapping(start)? {
+                let offset = queue_offsets(start, items)?.remove(&queue);
+                offset.ok_or_else(|| PyValueError::new_err(format!("start does not name the queue {topic}/{id}")))?
+            } else if start.hasattr("__index__")? {
+                number(start, "start")?
+            } else {
                 return Err(unknown_start(start, "a queue offset")?);
-            }
-            let offsets = QueueOffsets::from([((topic.to_owned(), id), number(start, "start")?)]);
+            };
+            let offsets = QueueOffsets::from([(queue, offset)]);
             Ok(FollowFrom::Offsets(offsets, on_missing.unwrap_or(OnMissing::Refuse)))
         })?;
         let until = end_of_pass(until)?;

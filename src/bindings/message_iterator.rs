@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
+use pyo3::types::PyDict;
 
 use super::handle::Handle;
 use super::message::Message;
 use crate::error::{Error, Result};
-use crate::read::{OnDamage, StoredMessage};
+use crate::read::{OnDamage, QueueOffsets, StoredMessage};
 use crate::storage::Generation;
 use crate::sync::try_lock;
 
@@ -44,6 +45,10 @@ pub(super) trait Source: Send {
 
     /// Returns true if a check may find something, or the end. It takes next to no time.
     fn is_due(&self, waited: Duration) -> bool;
+
+    /// Returns the queue offsets at which another pass continues with the messages at the physical offset `from` and later, by default
+    /// from the start of this one; `None` for messages that are all there.
+    fn positions(&self, from: Option<i64>) -> Option<Result<QueueOffsets>>;
 }
 
 /// Messages that are all there.
@@ -58,6 +63,10 @@ impl<I: Iterator<Item = Result<StoredMessage>> + Send> Source for Whole<I> {
     fn is_due(&self, _waited: Duration) -> bool {
         true
     }
+
+    fn positions(&self, _from: Option<i64>) -> Option<Result<QueueOffsets>> {
+        None
+    }
 }
 
 /// Most messages that are read ahead.
@@ -67,6 +76,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 struct Block {
     ready: Ready,
+    /// The physical offset after the last message that was returned.
+    taken_until: Option<i64>,
     source: Box<dyn Source>,
 }
 
@@ -103,7 +114,11 @@ impl MessageIterator {
             begun_in: Generation::current(),
             follows,
             filling: Mutex::default(),
-            block: Mutex::new(Block { ready, source }),
+            block: Mutex::new(Block {
+                ready,
+                taken_until: None,
+                source,
+            }),
         }
     }
 
@@ -151,7 +166,12 @@ impl MessageIterator {
             }
             interrupted?;
         }
-        Ok(block.ready.pop_front().transpose()?.map(Message::new))
+        let message = block.ready.pop_front().transpose()?;
+        if let Some(message) = message.as_ref().filter(|_| self.follows) {
+            let view = message.view();
+            block.taken_until = Some(view.physical_offset() + i64::from(view.size()));
+        }
+        Ok(message.map(Message::new))
     }
 }
 
@@ -162,6 +182,36 @@ impl MessageIterator {
     #[getter]
     fn skipped(&self) -> u64 {
         self.on_damage.skipped()
+    }
+
+    /// The positions after the messages that were returned so far, of `Store.follow` and `Queue.tail`:
+    /// a dict of (topic, queue id) to a queue offset. As `start` of another pass, or of a consumer, it
+    /// continues with the next message, also in another process. A pass that was begun with such a
+    /// dict has its queues; another one has every queue of its topics that exists, and a queue that
+    /// comes later is not in the dict.
+    ///
+    /// Raises `TypeError` for an iterator that does not wait for messages. It waits for a thread that
+    /// waits for the next message.
+    #[getter]
+    fn positions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.handle.expect_own_pass(self.begun_in)?;
+        self.expect_idle()?;
+        let mut block = self.block.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        let from = block.taken_until;
+        // Exclusive: a source need not be `Sync`.
+        let source = &mut block.source;
+        let positions = self.handle.detach(py, move || source.positions(from));
+        drop(block);
+        let Some(positions) = positions else {
+            return Err(PyTypeError::new_err(
+                "only the iterators of Store.follow and Queue.tail have positions",
+            ));
+        };
+        let shown = PyDict::new(py);
+        for ((topic, queue_id), offset) in positions? {
+            shown.set_item((topic, queue_id), offset)?;
+        }
+        Ok(shown)
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {

@@ -250,3 +250,55 @@ def test_store_of_a_broker_is_consumed_whole(tmp_path: Path, positions: Path) ->
             assert sorted(got) == sorted(expected)
             with reader.consumer(topic, positions=positions) as consumer:
                 assert consumer.poll(timeout=0) == []
+
+
+def bodies(messages: Any) -> list[bytes]:
+    return [message.body for message in messages]
+
+
+def test_positions_of_a_follow_continue_it_and_a_consumer(path: Path, positions: Path) -> None:
+    with mqstore.open(path, "a") as writer:
+        for number in range(6):
+            writer.append("orders", b"%d" % number, queue_id=number % 2)
+        writer.append("payments", b"p")
+    with mqstore.open(path) as store:
+        following = store.follow("orders", start="earliest", timeout=0)
+        assert following.positions == {("orders", 0): 0, ("orders", 1): 0}
+        assert bodies([next(following), next(following), next(following)]) == [b"0", b"1", b"2"]
+        assert following.positions == {("orders", 0): 2, ("orders", 1): 1}
+        again = store.follow(start=following.positions, timeout=0)
+        assert bodies(again) == [b"3", b"4", b"5"]
+        assert again.positions == {("orders", 0): 3, ("orders", 1): 3}
+        with store.consumer("orders", positions=positions, start=following.positions) as consumer:
+            assert sorted(bodies(consumer.poll(timeout=0))) == [b"3", b"4", b"5"]
+            assert consumer.position() == again.positions
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_positions_of_latest_begin_with_what_comes(path: Path, mode: Any) -> None:
+    written(path, b"a", b"b")
+    with mqstore.open(path, mode) as store:
+        following = store.follow(timeout=0)
+        tailing = store.topics["orders"].queues[0].tail(0)
+        if mode == "r":
+            written(path, b"c")
+        else:
+            store.append("orders", b"c")  # type: ignore[attr-defined]
+        assert following.positions == tailing.positions == {("orders", 0): 2}
+        assert bodies(following) == bodies(tailing) == [b"c"]
+        assert following.positions == tailing.positions == {("orders", 0): 3}
+
+
+def test_positions_of_a_tail_continue_it(path: Path) -> None:
+    written(path, b"a", b"b", b"c")
+    with mqstore.open(path) as store:
+        queue = store.topics["orders"].queues[0]
+        tailing = queue.tail(0, start="earliest")
+        next(tailing)
+        assert tailing.positions == {("orders", 0): 1}
+        assert bodies(queue.tail(0, start=tailing.positions)) == [b"b", b"c"]
+        assert bodies(store.follow(start=tailing.positions, timeout=0)) == [b"b", b"c"]
+        with pytest.raises(ValueError, match="orders/0"):
+            queue.tail(0, start={("orders", 1): 0})
+        with pytest.raises(TypeError, match="follow"):
+            iter(queue).positions  # noqa: B018

@@ -528,6 +528,14 @@ impl ConsumeQueue {
         Ok(before.filter(|unit| !unit.is_lost()))
     }
 
+    /// Returns the queue offset of the first entry that points to an offset at or after `physical`, or else that of the next message.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`].
+    pub(crate) fn offset_from(&self, physical: i64) -> Result<i64> {
+        self.first_from(&mut self.entries(), physical)
+    }
+
     /// Returns the queue offset of the first entry that points to an offset at or after `physical`.
     fn first_from(&self, entries: &mut EntryReader<'_>, physical: i64) -> Result<i64> {
         let in_files = self.written();

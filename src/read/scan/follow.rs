@@ -40,6 +40,8 @@ enum Of {
 
 /// Messages of the log, in its order.
 struct OfLog {
+    /// The physical offset at which the pass began.
+    start: i64,
     request: Arc<ScanRequest>,
     /// The queues that are followed, and from which offset on.
     offsets: Option<QueueOffsets>,
@@ -54,6 +56,8 @@ struct OfQueue {
     tags: TagFilter,
     /// The least store time, in ms.
     since: i64,
+    /// The queue offset at which the pass began.
+    start: i64,
     /// The next queue offset.
     next: i64,
     /// The end of the queue at the last check.
@@ -95,6 +99,7 @@ impl Follow {
         };
         let request = Arc::new(request);
         let of = OfLog {
+            start,
             offsets: match from {
                 FollowFrom::Offsets(offsets, _) => Some(offsets),
                 _ => None,
@@ -137,6 +142,7 @@ impl Follow {
             queue_id,
             tags,
             since: if let FollowFrom::Time(time) = from { *time } else { i64::MIN },
+            start: next,
             next,
             end: bounds.end,
             scan: None,
@@ -160,6 +166,22 @@ impl Follow {
     /// Returns the reader of its messages.
     pub fn reader(&self) -> &Arc<MessageReader> {
         &self.reader
+    }
+
+    /// Returns the queue offsets at which a pass continues with the messages at the physical offset `from` and later, by default from its
+    /// own start: those of its queue, of the queues that it was begun with, or of every queue of its topics that exists.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    pub fn positions(&self, from: Option<i64>) -> Result<QueueOffsets> {
+        match &self.of {
+            Of::Log(log) => log.positions(from.unwrap_or(log.start), &self.reader),
+            Of::Queue(queue) => {
+                let (topic, queue_id) = (queue.topic.clone(), queue.queue_id);
+                let next = from.map_or(Ok(queue.start), |from| offset_from(&self.reader, &topic, queue_id, from))?;
+                Ok(QueueOffsets::from([((topic, queue_id), next.max(queue.start))]))
+            }
+        }
     }
 
     /// Returns the next message; `None` if absent yet. Up to `end` every message of the log is in its queue.
@@ -198,6 +220,25 @@ impl OfLog {
             }
         }
         Ok(None)
+    }
+
+    fn positions(&self, physical: i64, reader: &MessageReader) -> Result<QueueOffsets> {
+        let mut positions = QueueOffsets::new();
+        if let Some(offsets) = &self.offsets {
+            for ((topic, queue_id), start) in offsets {
+                let next = offset_from(reader, topic, *queue_id, physical)?;
+                positions.insert((topic.clone(), *queue_id), next.max(*start));
+            }
+            return Ok(positions);
+        }
+        let topics = self.request.topics.clone().map_or_else(|| reader.topics(), Ok)?;
+        for topic in topics.into_iter().filter(|topic| !is_light_queue(topic)) {
+            for queue_id in reader.queue_ids(&topic)? {
+                let next = offset_from(reader, &topic, queue_id, physical)?;
+                positions.insert((topic.clone(), queue_id), next);
+            }
+        }
+        Ok(positions)
     }
 
     fn is_followed(&self, message: &StoredMessage) -> bool {
@@ -243,6 +284,14 @@ impl OfQueue {
              it again",
             self.topic, self.queue_id, self.end
         ))
+    }
+}
+
+/// Returns the offset of the first message of a queue at the physical offset `physical` or later, or else of its next message.
+fn offset_from(reader: &MessageReader, topic: &str, queue_id: i32, physical: i64) -> Result<i64> {
+    match reader.queue(topic, queue_id)? {
+        Some(queue) => Ok(queue.offset_from(physical)?.max(queue.min_offset())),
+        None => Ok(0),
     }
 }
 
