@@ -30,7 +30,7 @@ use mqstore::config::FlushDiskType;
 
 use campaign::{Plan, assert_none_fails, at_least, carry_out, fail_every_call, first_failure, seeds};
 use examine::{Care, Counts};
-use history::History;
+use history::{History, Operation};
 
 #[test]
 fn every_power_cut_keeps_what_was_acked() {
@@ -40,7 +40,7 @@ fn every_power_cut_keeps_what_was_acked() {
         care: Care { deep: 0, one_in: 4 },
         without: None,
     };
-    let counts = assert_none_fails("every_power_cut_keeps_what_was_acked", seeds(0, 700), plan);
+    let counts = assert_none_fails::<Operation>("every_power_cut_keeps_what_was_acked", seeds(0, 700), plan);
     let [images, torn, garbled] = [&counts.images, &counts.torn, &counts.garbled].map(|count| count.load(Ordering::Relaxed));
     println!(
         "crash images: {images}; in {torn} a sector is torn, in {garbled} of these a message is another for it that nobody acknowledged"
@@ -61,7 +61,7 @@ fn crashes_inside_nested_recoveries_recover_to_the_same_store() {
         without: None,
     };
     let test = "crashes_inside_nested_recoveries_recover_to_the_same_store";
-    let counts = assert_none_fails(test, seeds(1_000_000, 60), plan);
+    let counts = assert_none_fails::<Operation>(test, seeds(1_000_000, 60), plan);
     let [two, three] = [0, 1].map(|deep: usize| counts.nested[deep].load(Ordering::Relaxed));
     println!("crash images: {two} inside a recovery, {three} inside the recovery of one of those");
     assert!(two + three >= at_least(2000), "{two} and {three} images");
@@ -76,7 +76,7 @@ fn a_call_of_a_recovery_that_fails_costs_nothing_after_the_next_one() {
         without: None,
     };
     let test = "a_call_of_a_recovery_that_fails_costs_nothing_after_the_next_one";
-    let counts = assert_none_fails(test, seeds(2_000_000, 150), plan);
+    let counts = assert_none_fails::<Operation>(test, seeds(2_000_000, 150), plan);
     let failed = counts.failed_recoveries.load(Ordering::Relaxed);
     println!("recoveries of which a call failed: {failed}");
     assert!(failed >= at_least(1000), "{failed} recoveries");

@@ -1,5 +1,6 @@
 //! Runs many seeds on all cores, and reports a failing one.
 
+use std::fmt::Debug;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -12,9 +13,23 @@ use super::examine::{Care, Counts, Examiner};
 use super::failing::with_fault;
 use super::history::History;
 use super::model::{Checked, Violation};
-use super::run::Run;
 use super::shrink::shortest;
-use crate::simulated_env::{Failure, Fault};
+use crate::simulated_env::{Failure, Fault, Random};
+
+/// The operations of one kind of history.
+pub(super) trait Drawn: Clone + Debug + Sync {
+    /// Draws `count` operations.
+    fn draw(random: &mut Random, count: usize) -> Vec<Self>;
+
+    /// Carries a history out, and examines every image taken on the way. Lines for people go to `told`.
+    fn carry_out(
+        history: &History<Self>,
+        examiner: &Examiner<'_>,
+        seed: u64,
+        one_in: u64,
+        told: Option<&mut Vec<String>>,
+    ) -> Checked;
+}
 
 /// The work for each seed.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +71,7 @@ pub(super) fn at_least(once: u64) -> u64 {
     if number(SEED).is_some() { 0 } else { once * scale() }
 }
 
-fn examiner<'a>(history: &History, plan: Plan, counts: &'a Counts) -> Examiner<'a> {
+fn examiner<'a, O>(history: &History<O>, plan: Plan, counts: &'a Counts) -> Examiner<'a> {
     Examiner {
         geometry: history.geometry,
         care: plan.care,
@@ -66,14 +81,15 @@ fn examiner<'a>(history: &History, plan: Plan, counts: &'a Counts) -> Examiner<'
 }
 
 /// Carries one history out.
-pub(super) fn carry_out(history: &History, seed: u64, plan: Plan, counts: &Counts, told: Option<&mut Vec<String>>) -> Checked {
+pub(super) fn carry_out<O: Drawn>(
+    history: &History<O>,
+    seed: u64,
+    plan: Plan,
+    counts: &Counts,
+    told: Option<&mut Vec<String>>,
+) -> Checked {
     let examiner = examiner(history, plan, counts);
-    let mut run = Run::new(&examiner, seed, plan.one_in, told.is_some());
-    let outcome = without_panic(|| run.all(history));
-    if let Some(told) = told {
-        *told = std::mem::take(&mut run.told);
-    }
-    outcome
+    without_panic(|| O::carry_out(history, &examiner, seed, plan.one_in, told))
 }
 
 /// A panic is a violation like any other.
@@ -115,18 +131,18 @@ pub(super) fn first_failure(numbers: &Range<u64>, work: impl Fn(u64) -> Checked 
 }
 
 /// Tries all seeds, or the chosen one, and fails with everything that helps to find the reason.
-pub(super) fn assert_none_fails(test: &str, seeds: Range<u64>, plan: Plan) -> Counts {
+pub(super) fn assert_none_fails<O: Drawn>(test: &str, seeds: Range<u64>, plan: Plan) -> Counts {
     let counts = Counts::default();
     let seeds = number(SEED).map_or(seeds, |seed| seed..seed + 1);
-    let draw = |seed| History::draw(seed, plan.longest);
+    let draw = |seed| History::<O>::draw(seed, plan.longest);
     if let Some((seed, violation)) = first_failure(&seeds, |seed| carry_out(&draw(seed), seed, plan, &counts, None)) {
-        panic!("{}", explain(test, seed, &violation, plan));
+        panic!("{}", explain::<O>(test, seed, &violation, plan));
     }
     counts
 }
 
-fn explain(test: &str, seed: u64, violation: &Violation, plan: Plan) -> String {
-    let history = History::draw(seed, plan.longest);
+fn explain<O: Drawn>(test: &str, seed: u64, violation: &Violation, plan: Plan) -> String {
+    let history = History::<O>::draw(seed, plan.longest);
     let (shortest, plan, seed_of_run) = shortest(&history, seed, plan, violation);
     let mut told = Vec::new();
     let again = carry_out(&shortest, seed_of_run, plan, &Counts::default(), Some(&mut told));

@@ -5,6 +5,7 @@ use std::ops::Range;
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::format::{BatchUnit, Message, encode_properties, encode_unit};
 
+use super::campaign::Drawn;
 use crate::simulated_env::Random;
 
 /// Sizes of a store: small enough that a few messages roll every kind of file.
@@ -274,22 +275,30 @@ pub(super) enum Operation {
 
 /// The sizes of a store and the operations on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct History {
+pub(super) struct History<O = Operation> {
     pub(super) geometry: Geometry,
-    pub(super) operations: Vec<Operation>,
+    pub(super) operations: Vec<O>,
 }
 
-impl History {
+impl<O: Drawn> History<O> {
     /// Of up to `longest` operations.
     pub(super) fn draw(seed: u64, longest: usize) -> Self {
         let mut random = Random::new(seed);
         let geometry = Geometry::draw(&mut random);
         let len = 1 + random.index(longest);
-        let mut number = 0;
-        let operations = (0..len).map(|_| operation(&mut random, &mut number)).collect();
+        let operations = O::draw(&mut random, len);
         Self { geometry, operations }
     }
 
+    /// Without some of its operations.
+    pub(super) fn without(&self, places: Range<usize>) -> Self {
+        let mut shorter = self.clone();
+        shorter.operations.drain(places);
+        shorter
+    }
+}
+
+impl History {
     /// Every history of up to `longest` operations out of seven that between them touch every file.
     pub(super) fn all_small(longest: u32, flush_disk_type: FlushDiskType, buffers: usize) -> Vec<Self> {
         let geometry = Geometry {
@@ -335,13 +344,6 @@ impl History {
         }
         all.into_iter().map(|operations| Self { geometry, operations }).collect()
     }
-
-    /// Without some of its operations.
-    pub(super) fn without(&self, places: Range<usize>) -> Self {
-        let mut shorter = self.clone();
-        shorter.operations.drain(places);
-        shorter
-    }
 }
 
 fn drafts(random: &mut Random, number: &mut u64, most: u64) -> Vec<Draft> {
@@ -352,6 +354,12 @@ fn drafts(random: &mut Random, number: &mut u64, most: u64) -> Vec<Draft> {
 fn draft(random: &mut Random, number: &mut u64) -> Draft {
     *number += 1;
     Draft::draw(random, *number)
+}
+
+/// Draws operations.
+pub(super) fn operations(random: &mut Random, count: usize) -> Vec<Operation> {
+    let mut number = 0;
+    (0..count).map(|_| operation(random, &mut number)).collect()
 }
 
 fn operation(random: &mut Random, number: &mut u64) -> Operation {

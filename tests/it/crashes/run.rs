@@ -12,9 +12,10 @@ use mqstore::services::{Next, Service};
 use mqstore::storage::Step;
 use mqstore::store::{AppendResult, MessageStore};
 
+use super::campaign::Drawn;
 use super::examine::{Examiner, STORE, lost_its_start, root};
 use super::files::Files;
-use super::history::{Draft, History, Operation, producer_batch};
+use super::history::{Draft, History, Operation, operations, producer_batch};
 use super::model::{Checked, Entry, Expect, Model, ensure, when, works};
 use super::torn::Torn;
 use crate::simulated_env::{CrashReport, Image, Random, SimulatedEnv};
@@ -57,15 +58,30 @@ pub(super) struct Run<'a> {
     waiting: Vec<(Message<'static>, AppendResult)>,
     now: Instant,
     is_made: bool,
-    /// A log for people; empty unless it was asked for.
-    pub(super) told: Vec<String>,
-    is_telling: bool,
+    /// A log for people, if it was asked for.
+    told: Option<&'a mut Vec<String>>,
+}
+
+impl Drawn for Operation {
+    fn draw(random: &mut Random, count: usize) -> Vec<Self> {
+        operations(random, count)
+    }
+
+    fn carry_out(
+        history: &History<Self>,
+        examiner: &Examiner<'_>,
+        seed: u64,
+        one_in: u64,
+        told: Option<&mut Vec<String>>,
+    ) -> Checked {
+        Run::new(examiner, seed, one_in, told).all(history)
+    }
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(examiner: &'a Examiner<'a>, seed: u64, one_in: u64, is_telling: bool) -> Self {
+    fn new(examiner: &'a Examiner<'a>, seed: u64, one_in: u64, told: Option<&'a mut Vec<String>>) -> Self {
         let env = machine();
-        if is_telling {
+        if told.is_some() {
             env.log_calls();
         }
         Self {
@@ -80,13 +96,12 @@ impl<'a> Run<'a> {
             waiting: Vec::new(),
             now: Instant::now(),
             is_made: false,
-            told: Vec::new(),
-            is_telling,
+            told,
         }
     }
 
     /// Does everything in order.
-    pub(super) fn all(&mut self, history: &History) -> Checked {
+    fn all(&mut self, history: &History) -> Checked {
         self.start()?;
         for operation in &history.operations {
             self.tell(|| format!("{operation:?}"));
@@ -382,7 +397,7 @@ impl<'a> Run<'a> {
         self.reader = None;
         self.env.end_stall();
         self.env = env;
-        if self.is_telling {
+        if self.told.is_some() {
             self.env.log_calls();
         }
         self.watch();
@@ -420,9 +435,9 @@ impl<'a> Run<'a> {
     fn examine_taken(&mut self, acked: usize) -> Checked {
         self.add_meanwhile()?;
         self.settle()?;
-        if self.is_telling {
+        if let Some(told) = &mut self.told {
             let calls = self.env.take_log();
-            self.told.extend(calls.into_iter().map(|call| format!("  {call}")));
+            told.extend(calls.into_iter().map(|call| format!("  {call}")));
         }
         for image in self.env.taken() {
             self.examine(&image, acked)?;
@@ -455,8 +470,8 @@ impl<'a> Run<'a> {
     }
 
     fn tell(&mut self, line: impl FnOnce() -> String) {
-        if self.is_telling {
-            self.told.push(line());
+        if let Some(told) = &mut self.told {
+            told.push(line());
         }
     }
 }

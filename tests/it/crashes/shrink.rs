@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::campaign::{Plan, carry_out};
+use super::campaign::{Drawn, Plan, carry_out};
 use super::examine::Counts;
 use super::history::History;
 use super::model::Violation;
@@ -13,11 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const RUNS: u64 = 6;
 
 /// A shorter history that fails the same check, with the plan and the seed that show it.
-pub(super) fn shortest(history: &History, seed: u64, plan: Plan, violation: &Violation) -> (History, Plan, u64) {
+pub(super) fn shortest<O: Drawn>(history: &History<O>, seed: u64, plan: Plan, violation: &Violation) -> (History<O>, Plan, u64) {
     let until = Instant::now() + PATIENCE;
     // The power goes before every call, so that a candidate does not pass by luck.
     let dense = Plan { one_in: 1, ..plan };
-    let fails = |candidate: &History| {
+    let fails = |candidate: &History<O>| {
         let mut runs = [(plan, seed)].into_iter().chain((0..RUNS).map(|run| (dense, run)));
         runs.find(|(plan, run)| {
             let outcome = carry_out(candidate, *run, *plan, &Counts::default(), None);

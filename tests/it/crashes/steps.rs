@@ -7,7 +7,7 @@ use mqstore::storage::Step;
 
 use super::campaign::{Plan, carry_out, fail_every_call};
 use super::examine::{Care, Counts};
-use super::history::History;
+use super::history::{History, Operation};
 use super::model::{Checked, Violation};
 use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
 use super::scenes::{
@@ -90,7 +90,15 @@ pub(super) fn leave_out(step: Step) -> Verdict {
     };
     let small = Plan { longest: 5, ..plan };
     let broken = |outcome: Checked| outcome.err();
-    let whole = |seed| broken(carry_out(&History::draw(seed, plan.longest), seed, plan, &counts, None));
+    let whole = |seed| {
+        broken(carry_out(
+            &History::<Operation>::draw(seed, plan.longest),
+            seed,
+            plan,
+            &counts,
+            None,
+        ))
+    };
     let failing = |seed| broken(fail_every_call(&History::draw(seed, small.longest), seed, small, &counts));
     let scenes = |seed| {
         let all = [
