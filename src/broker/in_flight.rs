@@ -15,6 +15,8 @@ pub(super) struct InFlight {
     next: i64,
     /// The number of messages that wait to be handed out again.
     waiting: usize,
+    /// At or before the time since which any message is held; `None` if none was held since the last search.
+    held_since: Option<Instant>,
 }
 
 /// A message that was handed out.
@@ -43,6 +45,7 @@ impl InFlight {
             messages: VecDeque::new(),
             next,
             waiting: 0,
+            held_since: None,
         }
     }
 
@@ -64,6 +67,7 @@ impl InFlight {
     /// Hands out the message at `offset`, for the first time or again.
     pub(super) fn hand_out(&mut self, offset: i64, by: u64, since: Instant) {
         let state = State::Held { by, since };
+        self.held_since = Some(self.held_since.map_or(since, |held| held.min(since)));
         if offset >= self.next {
             let attempts = 0;
             self.messages.push_back(Handed { offset, state, attempts });
@@ -143,13 +147,24 @@ impl InFlight {
         })
     }
 
-    /// Returns the first message that a consumer holds, if it has held it for `timeout`.
-    pub(super) fn first_expired(&self, now: Instant, timeout: Duration) -> Option<i64> {
-        let (offset, since) = self.messages.iter().find_map(|handed| match handed.state {
-            State::Held { since, .. } => Some((handed.offset, since)),
-            State::Waits { .. } | State::Settled => None,
-        })?;
-        (now.saturating_duration_since(since) >= timeout).then_some(offset)
+    /// Returns the first message that a consumer has held for `timeout`.
+    pub(super) fn first_expired(&mut self, now: Instant, timeout: Duration) -> Option<i64> {
+        let is_expired = |since: Instant| now.saturating_duration_since(since) >= timeout;
+        // Most polls end here, and search nothing.
+        if !self.held_since.is_some_and(is_expired) {
+            return None;
+        }
+        let held = || {
+            self.messages.iter().filter_map(|handed| match handed.state {
+                State::Held { since, .. } => Some((handed.offset, since)),
+                State::Waits { .. } | State::Settled => None,
+            })
+        };
+        let expired = held().find(|(_, since)| is_expired(*since)).map(|(offset, _)| offset);
+        if expired.is_none() {
+            self.held_since = held().map(|(_, since)| since).min();
+        }
+        expired
     }
 
     /// Returns true if another consumer than this one holds a message.

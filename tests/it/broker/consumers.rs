@@ -333,6 +333,30 @@ fn a_message_that_is_held_too_long_is_sent_back() {
 }
 
 #[test]
+fn each_message_is_sent_back_after_its_own_time() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    for queue_id in [0, 1, 1] {
+        open.append("orders", queue_id, "a");
+    }
+    let first = open.consumer("billing", subscription(&["orders"]));
+    first.pause([("orders".to_owned(), 0)]);
+    let now = Instant::now();
+    assert_eq!(first.take(1, now).unwrap().len(), 1);
+    let second = open.consumer("billing", subscription(&["orders"]));
+    assert_eq!(second.take(1, now).unwrap().len(), 1);
+    first.close().unwrap();
+    // The first message of the queue is held since later than the second one.
+    second.pause([("orders".to_owned(), 0)]);
+    assert_eq!(second.take(9, now + CONSUME_TIMEOUT / 2).unwrap().len(), 1);
+    open.broker.step(BrokerService::Keep, now).unwrap();
+    open.broker.step(BrokerService::Keep, now + CONSUME_TIMEOUT).unwrap();
+    let position = &second.positions().unwrap()[1];
+    assert_eq!((position.committed, position.in_flight), (0, 1));
+    open.close();
+}
+
+#[test]
 fn an_ordered_queue_waits_for_a_message_that_failed() {
     let (_dir, path) = directory();
     let open = Open::at(&path);
