@@ -9,6 +9,7 @@ mod failing;
 mod files;
 mod flushed_mark;
 mod found;
+mod groups;
 mod half_recovered;
 mod history;
 mod lower_layer;

@@ -20,6 +20,7 @@ CAMPAIGNS = (
     "every_power_cut_keeps_what_was_acked",
     "crashes_inside_nested_recoveries_recover_to_the_same_store",
     "a_failing_call_is_reported_and_costs_no_acknowledged_message",
+    "groups_get_every_message_and_repeat_none_that_is_settled",
 )
 COMMAND = ("cargo", "test", "--release", "--quiet", "--test", "it")
 

@@ -36,6 +36,9 @@ pub(super) struct Counts {
     pub(super) faults: AtomicU64,
     /// Recoveries in which a call failed, and which the next recovery completed.
     pub(super) failed_recoveries: AtomicU64,
+    /// Messages that consumers were given, and those that they were given again.
+    pub(super) given: AtomicU64,
+    pub(super) again: AtomicU64,
 }
 
 impl Counts {

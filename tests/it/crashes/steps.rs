@@ -7,6 +7,7 @@ use mqstore::storage::Step;
 
 use super::campaign::{Plan, carry_out, fail_every_call};
 use super::examine::{Care, Counts};
+use super::groups::committed_progress;
 use super::history::{History, Operation};
 use super::model::{Checked, Violation};
 use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
@@ -110,6 +111,7 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             cut_while_it_trims,
             salvaged_with_a_backup,
             salvaged_with_an_older_record,
+            committed_progress,
         ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))
     };

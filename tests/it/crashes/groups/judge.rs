@@ -1,0 +1,575 @@
+//! Judges what groups are given and what their progress says, by the anomalies of Jepsen's Kafka tests: lost writes, skips, duplicates
+//! beyond at-least-once, inconsistent offsets, offsets that fall, and progress beyond what is durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use mqstore::broker::QueuePosition;
+use mqstore::format::{MessageView, property};
+use mqstore::read::{MessageReader, StoredMessage};
+use serde_json::Value;
+
+use super::super::files::Files;
+use super::super::model::{Checked, Violation, ensure, works};
+use super::history::{CONSUME_TIMEOUT, GROUPS, Group};
+
+/// The time for which a queue of an ordered topic waits for a message that failed.
+const ORDERED_RETRY: Duration = Duration::from_secs(1);
+
+/// A queue of a topic.
+pub(super) type QueueName = (String, i32);
+/// The progress of groups, by their number and a queue.
+pub(super) type Progress = BTreeMap<(usize, QueueName), i64>;
+
+/// A message that was produced.
+#[derive(Debug, Clone)]
+pub(super) struct Produced {
+    pub(super) queue: QueueName,
+    /// Its queue offset and the physical offset of its end; `None` if the append failed: then it may be there or not.
+    pub(super) stored: Option<(i64, i64)>,
+}
+
+/// The state of a message that a group was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Held {
+        by: u64,
+        since: Instant,
+    },
+    /// It comes again, at this time or later.
+    Back {
+        until: Instant,
+    },
+    /// Held for too long. It was sent back at a poll or a step since, or is still held.
+    Late {
+        by: u64,
+        may_come: bool,
+    },
+    Settled,
+}
+
+#[derive(Debug, Clone)]
+struct Given {
+    id: u64,
+    state: State,
+    /// The number of times that it failed in its ordered queue; `None` after a timeout.
+    failures: Option<i32>,
+    reconsume_times: i32,
+}
+
+/// A group in one queue since its process began.
+#[derive(Debug, Clone, Default)]
+struct Queue {
+    /// Every wanted message before this offset was given, or need not be.
+    next: i64,
+    given: BTreeMap<i64, Given>,
+}
+
+impl Queue {
+    /// Returns the lowest offset that is in flight for sure.
+    fn first_open(&self) -> Option<i64> {
+        let is_open = |given: &Given| matches!(given.state, State::Held { .. } | State::Back { .. });
+        self.given.iter().find(|(_, given)| is_open(given)).map(|(offset, _)| *offset)
+    }
+
+    fn has_late(&self) -> bool {
+        self.given.values().any(|given| matches!(given.state, State::Late { .. }))
+    }
+
+    /// Returns the number of messages that are in flight.
+    fn open(&self) -> usize {
+        self.given.values().filter(|given| given.state != State::Settled).count()
+    }
+}
+
+/// What producers, consumers and groups did and saw.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// By the number in their body.
+    produced: BTreeMap<u64, Produced>,
+    queues: BTreeMap<(usize, QueueName), Queue>,
+    /// Messages that a group acknowledged, in any process.
+    acked: BTreeSet<(usize, u64)>,
+    /// Messages before the start of a group, or passed over by a seek.
+    excused: BTreeSet<(usize, u64)>,
+    /// As [`Consumer::positions`](mqstore::broker::Consumer::positions) reports it.
+    pub(super) progress: Progress,
+    /// The values that the file may have after a power cut. Without an entry: no value.
+    durable: BTreeMap<(usize, QueueName), BTreeSet<Option<i64>>>,
+    /// Numbers of messages that were given, and of those that were given before.
+    pub(super) given: (u64, u64),
+}
+
+fn number_of(view: &MessageView<'_>) -> Option<u64> {
+    let body = view.body();
+    let digits = body.split(|byte| *byte == b':').next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn fail<T>(check: &'static str, what: String) -> Checked<T> {
+    Err(Violation { check, what })
+}
+
+/// Reads the progress in `consumerOffset.json`.
+pub(super) fn written(files: &Files) -> Checked<Progress> {
+    let check = "the file of progress is whole";
+    let mut progress = Progress::new();
+    let Some(bytes) = files.get("config/consumerOffset.json") else {
+        return Ok(progress);
+    };
+    let Ok(file) = serde_json::from_slice::<Value>(bytes) else {
+        return fail(check, String::from_utf8_lossy(bytes).into_owned());
+    };
+    for (name, queues) in file["offsetTable"].as_object().into_iter().flatten() {
+        let Some((topic, group)) = name.split_once('@') else {
+            continue;
+        };
+        let Some(group) = Group::number(group) else { continue };
+        for (queue_id, offset) in queues.as_object().into_iter().flatten() {
+            let (Ok(queue_id), Some(offset)) = (queue_id.parse(), offset.as_i64()) else {
+                return fail(check, file.to_string());
+            };
+            progress.insert((group, (topic.to_owned(), queue_id)), offset);
+        }
+    }
+    Ok(progress)
+}
+
+impl Judge {
+    pub(super) fn produced(&mut self, id: u64, queue: QueueName, stored: Option<(i64, i64)>) {
+        self.produced.insert(id, Produced { queue, stored });
+    }
+
+    /// A group without progress in a topic begins at the end of its queues.
+    pub(super) fn starts_at_the_end(&mut self, group: usize, reader: &MessageReader) -> Checked {
+        for topic in GROUPS[group].all_topics().filter(|topic| GROUPS[group].subscribes(topic)) {
+            if self.progress.keys().any(|(of, queue)| *of == group && queue.0 == topic) {
+                continue;
+            }
+            for queue_id in works("queues are listed", reader.queue_ids(&topic))? {
+                let name = (topic.clone(), queue_id);
+                let end = works("queues are listed", reader.queue_bounds(&topic, queue_id))?.end;
+                self.excuse(group, &name, 0..end, reader)?;
+                self.queues.entry((group, name)).or_default().next = end;
+            }
+        }
+        Ok(())
+    }
+
+    fn excuse(&mut self, group: usize, queue: &QueueName, offsets: std::ops::Range<i64>, reader: &MessageReader) -> Checked {
+        for offset in offsets {
+            let stored = works("a message is read", reader.message_in_queue(&queue.0, queue.1, offset))?;
+            self.excused.extend(number_of(&stored.view()).map(|id| (group, id)));
+        }
+        Ok(())
+    }
+
+    /// A group moves to an offset of a queue.
+    pub(super) fn seeks(&mut self, group: usize, queue: &QueueName, to: i64, reader: &MessageReader) -> Checked {
+        let key = (group, queue.clone());
+        let from = self.progress.get(&key).copied().unwrap_or(0);
+        self.excuse(group, queue, from..to.max(from), reader)?;
+        let given = BTreeMap::new();
+        self.queues.insert(key.clone(), Queue { next: to, given });
+        self.progress.insert(key, to);
+        Ok(())
+    }
+
+    /// A consumer was given these messages by one poll.
+    pub(super) fn gives(
+        &mut self,
+        group: usize,
+        member: u64,
+        messages: &[StoredMessage],
+        now: Instant,
+        reader: &MessageReader,
+    ) -> Checked {
+        for message in messages {
+            let view = message.view();
+            self.give(group, member, &view, now, reader)?;
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, group: usize, member: u64, view: &MessageView<'_>, now: Instant, reader: &MessageReader) -> Checked {
+        let queue = (view.topic().into_owned(), view.queue_id());
+        let offset = view.queue_offset();
+        let place = format!("{} gets {} {} {offset}", GROUPS[group].name, queue.0, queue.1);
+        let id = self.identify(view, &queue).ok_or_else(|| Violation {
+            check: "a message is where it was produced",
+            what: place.clone(),
+        })?;
+        let tag = view.properties().get(property::TAGS).unwrap_or_default();
+        ensure(GROUPS[group].wants(&queue.0, &tag), "a group gets only what it wants", || {
+            place.clone()
+        })?;
+        let own = self.queues.entry((group, queue.clone())).or_default();
+        self.given.0 += 1;
+        self.given.1 += u64::from(own.given.contains_key(&offset));
+        let failures = match own.given.get(&offset) {
+            Some(given) => {
+                expect_due(given, now, &place)?;
+                given.failures
+            }
+            None => {
+                ensure(offset >= own.next, "offsets rise within a queue", || {
+                    format!("{place} after {}", own.next)
+                })?;
+                for passed in own.next..offset {
+                    let passed = works("a message is read", reader.message_in_queue(&queue.0, queue.1, passed))?;
+                    let tag = passed
+                        .view()
+                        .properties()
+                        .get(property::TAGS)
+                        .unwrap_or_default()
+                        .into_owned();
+                    ensure(!GROUPS[group].wants(&queue.0, &tag), "a poll skips no message", || {
+                        format!("{place}, expected {}", own.next)
+                    })?;
+                }
+                own.next = offset + 1;
+                Some(0)
+            }
+        };
+        if GROUPS[group].is_ordered {
+            expect_order(own, member, offset, &place)?;
+        }
+        let given = Given {
+            id,
+            state: State::Held { by: member, since: now },
+            failures,
+            reconsume_times: view.reconsume_times(),
+        };
+        own.given.insert(offset, given);
+        Ok(())
+    }
+
+    /// Returns the number of a message, if it was produced at this place.
+    fn identify(&mut self, view: &MessageView<'_>, queue: &QueueName) -> Option<u64> {
+        let id = number_of(view)?;
+        let produced = self.produced.get_mut(&id)?;
+        let end = view.physical_offset() + i64::from(view.size());
+        let (offset, _) = *produced.stored.get_or_insert((view.queue_offset(), end));
+        (produced.queue == *queue && offset == view.queue_offset()).then_some(id)
+    }
+
+    /// Messages that were held for too long at this time may have been sent back.
+    pub(super) fn times_out(&mut self, now: Instant) {
+        for ((group, _), queue) in &mut self.queues {
+            let is_ordered = GROUPS[*group].is_ordered;
+            let mut is_late = false;
+            for given in queue.given.values_mut() {
+                let State::Held { by, since } = given.state else { continue };
+                is_late = now.saturating_duration_since(since) >= CONSUME_TIMEOUT || (is_ordered && is_late);
+                if is_late {
+                    given.state = State::Late {
+                        by,
+                        may_come: is_ordered,
+                    };
+                    given.failures = None;
+                }
+            }
+        }
+    }
+
+    /// A consumer has left, and its messages are given again.
+    pub(super) fn leaves(&mut self, member: u64, now: Instant) {
+        let all = self.queues.values_mut().flat_map(|queue| queue.given.values_mut());
+        for given in all {
+            match &mut given.state {
+                State::Held { by, .. } if *by == member => given.state = State::Back { until: now },
+                State::Late { by, may_come } if *by == member => *may_come = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns the places of messages of a group: in a state, or those that were settled.
+    pub(super) fn places(&self, group: usize, by: Option<u64>, are_settled: bool) -> Vec<(QueueName, i64)> {
+        let own = self.queues.iter().filter(|((of, _), _)| *of == group);
+        own.flat_map(|((_, name), queue)| queue.given.iter().map(move |(offset, given)| (name, *offset, given)))
+            .filter(|(_, _, given)| match given.state {
+                State::Settled => are_settled,
+                State::Held { by: holder, .. } | State::Late { by: holder, .. } => {
+                    !are_settled && by.is_none_or(|by| by == holder)
+                }
+                State::Back { .. } => !are_settled && by.is_none(),
+            })
+            .map(|(name, offset, _)| (name.clone(), offset))
+            .collect()
+    }
+
+    /// Returns an offset that no consumer of the group was given yet, in a queue that it knows.
+    pub(super) fn unknown(&self, group: usize, number: u64) -> Option<(QueueName, i64)> {
+        let own: Vec<_> = self.queues.iter().filter(|((of, _), _)| *of == group).collect();
+        let ((_, name), queue) = own.get(number as usize % own.len().max(1))?;
+        Some((name.clone(), queue.next))
+    }
+
+    /// These were acknowledged, and the group counted so many of them.
+    pub(super) fn acks(&mut self, group: usize, places: &[(QueueName, i64)], counted: usize) -> Checked {
+        let (mut sure, mut late) = (0, 0);
+        for (queue, offset) in places {
+            let own = self.queues.get_mut(&(group, queue.clone()));
+            let Some(given) = own.and_then(|own| own.given.get_mut(offset)) else {
+                continue;
+            };
+            match given.state {
+                State::Settled => {}
+                State::Late { .. } => late += 1,
+                State::Held { .. } | State::Back { .. } => sure += 1,
+            }
+            given.state = State::Settled;
+            self.acked.insert((group, given.id));
+        }
+        let check = "an acknowledgement counts the messages in flight";
+        ensure((sure..=sure + late).contains(&counted), check, || {
+            format!("{counted} of {places:?}: {sure} are in flight, {late} may be")
+        })
+    }
+
+    /// A message was sent back at this time; `is_taken` is the answer.
+    pub(super) fn nacks(
+        &mut self,
+        group: usize,
+        place: &(QueueName, i64),
+        level: Option<i32>,
+        now: Instant,
+        is_taken: bool,
+    ) -> Checked {
+        let of = &GROUPS[group];
+        let own = self.queues.entry((group, place.0.clone())).or_default();
+        let Some(given) = own.given.get(&place.1).cloned() else {
+            return ensure(!is_taken, "only a held message is sent back", || format!("{place:?}"));
+        };
+        let is_possible = match given.state {
+            State::Held { .. } => is_taken,
+            State::Late { .. } => true,
+            State::Back { .. } | State::Settled => !is_taken,
+        };
+        ensure(is_possible, "only a held message is sent back", || {
+            format!("{place:?} is {:?}, answer {is_taken}", given.state)
+        })?;
+        if !is_taken {
+            return Ok(());
+        }
+        let is_dead = level.is_some_and(|level| level < 0);
+        let failed = given.failures.map(|failures| failures + given.reconsume_times);
+        if !of.is_ordered || is_dead || failed.is_some_and(|failed| failed >= of.max_reconsume_times) {
+            own.given.entry(place.1).and_modify(|given| given.state = State::Settled);
+            return Ok(());
+        }
+        for (offset, given) in own.given.range_mut(place.1..) {
+            if let (State::Held { by, .. }, None) | (State::Late { by, .. }, _) = (given.state, failed) {
+                given.state = State::Late { by, may_come: true };
+            } else if let State::Held { .. } = given.state {
+                given.state = State::Back {
+                    until: now + ORDERED_RETRY,
+                };
+            }
+            if *offset == place.1 {
+                given.failures = given.failures.map(|failures| failures + 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the positions of a consumer with what its group was given.
+    pub(super) fn observe(&mut self, group: usize, positions: Vec<QueuePosition>) -> Checked {
+        for position in positions {
+            let told = format!("{}: {position:?}", GROUPS[group].name);
+            let key = (group, (position.topic, position.queue_id));
+            let own = self.queues.entry(key.clone()).or_default();
+            let open = own.first_open().unwrap_or(position.next);
+            ensure(position.committed <= open, "progress passes no message in flight", || {
+                format!("{told}, {open} is in flight")
+            })?;
+            let is_exact = position.committed == open && position.in_flight == own.open();
+            ensure(
+                is_exact || own.has_late(),
+                "progress is the lowest message that is not settled",
+                || format!("{told}, expected {open} and {}", own.open()),
+            )?;
+            ensure(position.next >= own.next, "offsets rise within a queue", || {
+                format!("{told}, {} was given", own.next)
+            })?;
+            ensure(
+                position.committed <= position.queue.end,
+                "progress is within its queue",
+                || told.clone(),
+            )?;
+            let before = self.progress.insert(key, position.committed);
+            ensure(
+                before.is_none_or(|before| before <= position.committed),
+                "progress does not fall",
+                || format!("{told}, it was {before:?}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Progress may be written now.
+    pub(super) fn may_persist(&mut self) {
+        for (key, offset) in &self.progress {
+            let known = self.durable.entry(key.clone()).or_insert_with(|| [None].into());
+            known.insert(Some(*offset));
+        }
+    }
+
+    /// Progress is durable.
+    pub(super) fn persisted(&mut self) {
+        for (key, offset) in &self.progress {
+            self.durable.insert(key.clone(), [Some(*offset)].into());
+        }
+    }
+
+    /// A new process continues with the progress in the file, which is durable after a power cut.
+    pub(super) fn restart(&mut self, progress: Progress, is_durable: bool, reader: &MessageReader) -> Checked {
+        self.queues.clear();
+        for (key, offset) in &progress {
+            let next = *offset;
+            let given = BTreeMap::new();
+            self.queues.insert(key.clone(), Queue { next, given });
+            let known = self.durable.entry(key.clone()).or_insert_with(|| [None].into());
+            known.insert(Some(next));
+        }
+        if is_durable {
+            self.durable.retain(|key, _| progress.contains_key(key));
+            for (key, offset) in &progress {
+                self.durable.insert(key.clone(), [Some(*offset)].into());
+            }
+        }
+        self.progress = progress;
+        let is_there = |id: u64, produced: &Produced| {
+            let Some((offset, _)) = produced.stored else { return true };
+            let stored = reader.message_in_queue(&produced.queue.0, produced.queue.1, offset);
+            stored.is_ok_and(|stored| number_of(&stored.view()) == Some(id))
+        };
+        self.produced.retain(|id, produced| is_there(*id, produced));
+        Ok(())
+    }
+
+    /// Checks what a crash left: every message before `flushed`, and progress that is durable and passes no message.
+    pub(super) fn examine(&self, reader: &MessageReader, files: &Files, flushed: i64) -> Checked {
+        for (id, produced) in &self.produced {
+            let Some((offset, end)) = produced.stored.filter(|(_, end)| *end <= flushed) else {
+                continue;
+            };
+            let stored = reader.message_in_queue(&produced.queue.0, produced.queue.1, offset);
+            let found = stored.is_ok_and(|stored| number_of(&stored.view()) == Some(*id));
+            ensure(found, "no durable message is lost", || {
+                format!("{id}: {produced:?}, end {end}")
+            })?;
+        }
+        let progress = written(files)?;
+        for (key, known) in &self.durable {
+            let value = progress.get(key).copied();
+            ensure(known.contains(&value), "progress is what was made durable", || {
+                format!("{key:?} is {value:?}, expected one of {known:?}")
+            })?;
+        }
+        let sent_back = sent_back(reader)?;
+        for ((group, queue), offset) in &progress {
+            self.expect_settled(*group, queue, *offset, reader, &sent_back)?;
+        }
+        Ok(())
+    }
+
+    /// Every message before `end` in a queue is there, and acknowledged or sent back.
+    fn expect_settled(
+        &self,
+        group: usize,
+        queue: &QueueName,
+        end: i64,
+        reader: &MessageReader,
+        sent_back: &BTreeSet<(usize, u64)>,
+    ) -> Checked {
+        let bounds = works("a queue is read", reader.queue_bounds(&queue.0, queue.1))?;
+        ensure(end <= bounds.end, "progress is within what is durable", || {
+            format!("{} {queue:?}: {end} of {bounds:?}", GROUPS[group].name)
+        })?;
+        for offset in 0..end {
+            let stored = works("a message is read", reader.message_in_queue(&queue.0, queue.1, offset))?;
+            let view = stored.view();
+            let tag = view.properties().get(property::TAGS).unwrap_or_default();
+            let settled = number_of(&view)
+                .map(|id| (group, id))
+                .is_some_and(|key| self.acked.contains(&key) || self.excused.contains(&key) || sent_back.contains(&key));
+            ensure(
+                settled || !GROUPS[group].wants(&queue.0, &tag),
+                "progress passes no message that is not settled",
+                || format!("{} {queue:?} {offset}, progress {end}", GROUPS[group].name),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Everything was consumed: each queue of each group is settled to its end.
+    pub(super) fn expect_consumed(&self, reader: &MessageReader) -> Checked {
+        let sent_back = sent_back(reader)?;
+        for (group, of) in GROUPS.iter().enumerate() {
+            for topic in of.all_topics() {
+                for queue_id in works("queues are listed", reader.queue_ids(&topic))? {
+                    let queue = (topic.clone(), queue_id);
+                    let end = works("queues are listed", reader.queue_bounds(&topic, queue_id))?.end;
+                    let progress = self.progress.get(&(group, queue.clone())).copied();
+                    ensure(progress == Some(end), "a healthy group consumes everything", || {
+                        format!("{} {queue:?}: {progress:?} of {end}", of.name)
+                    })?;
+                    self.expect_settled(group, &queue, end, reader, &sent_back)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A message that was given comes again only if it was given back, and not before its time.
+fn expect_due(given: &Given, now: Instant, place: &str) -> Checked {
+    let check = "a message comes again only after it was given back";
+    match given.state {
+        State::Back { until } => ensure(until <= now, "a message that failed waits", || place.to_owned()),
+        State::Late { may_come, .. } => ensure(may_come, check, || format!("{place}: {given:?}")),
+        State::Held { .. } | State::Settled => fail(check, format!("{place}: {given:?}")),
+    }
+}
+
+/// In an ordered queue a consumer gets a message only if it holds all that come before it and are not settled.
+fn expect_order(queue: &Queue, member: u64, offset: i64, place: &str) -> Checked {
+    let check = "an ordered queue is given in order to one consumer";
+    for (other, given) in &queue.given {
+        let is_before = *other < offset;
+        match given.state {
+            State::Held { by, .. } => ensure(by == member, check, || format!("{place}: another holds {other}"))?,
+            State::Back { .. } => ensure(!is_before || *other == offset, check, || format!("{place}: {other} waits"))?,
+            State::Late { .. } | State::Settled => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the messages that groups have sent back, as the log has them: those that wait for their retry, and dead letters.
+fn sent_back(reader: &MessageReader) -> Checked<BTreeSet<(usize, u64)>> {
+    let mut found = BTreeSet::new();
+    let topics = works("queues are listed", reader.topics())?;
+    for topic in topics {
+        let is_delayed = topic == "SCHEDULE_TOPIC_XXXX";
+        if !is_delayed && !topic.starts_with("%DLQ%") {
+            continue;
+        }
+        for queue_id in works("queues are listed", reader.queue_ids(&topic))? {
+            for offset in works("queues are listed", reader.queue_bounds(&topic, queue_id))? {
+                let stored = works("a message is read", reader.message_in_queue(&topic, queue_id, offset))?;
+                let view = stored.view();
+                let real = view.properties().get(property::REAL_TOPIC).unwrap_or_default().into_owned();
+                let group = if is_delayed {
+                    real.strip_prefix("%RETRY%").and_then(Group::number)
+                } else {
+                    topic.strip_prefix("%DLQ%").and_then(Group::number)
+                };
+                found.extend(group.zip(number_of(&view)));
+            }
+        }
+    }
+    Ok(found)
+}
