@@ -218,8 +218,8 @@ impl Store {
         }
         let topics = topic_names(topics)?;
         // Absolute: the process may change its directory before it writes the file.
-        let path = std::path::absolute(&positions)
-            .map_err(|error| PyValueError::new_err(format!("positions is {}: {error}", positions.display())))?;
+        let path =
+            std::path::absolute(positions).map_err(|error| PyValueError::new_err(format!("positions names no file: {error}")))?;
         let start = to_start(start, since)?;
         let consume_timeout = to_wait(consume_timeout, "consume_timeout")?.unwrap_or(CONSUME_TIMEOUT);
         let timeout = to_wait(timeout, "timeout")?;

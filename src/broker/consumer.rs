@@ -57,7 +57,7 @@ impl Consumer {
     /// in the store; [`Error::PositionMismatch`] and [`Error::OffsetOutOfRange`] if a position does not fit the store, with
     /// [`OnMissing::Refuse`](crate::read::OnMissing::Refuse); [`Error::Io`].
     pub fn with_positions(reader: Arc<MessageReader>, path: &Path, subscription: Subscription, start: &Start) -> Result<Self> {
-        let store = Arc::new(GroupStore::Tapped(Tap::open(reader, path)?));
+        let store = Arc::new(GroupStore::Tapped(Box::new(Tap::open(reader, path)?)));
         let group = Arc::new(ConsumerGroup::new(None, Arc::clone(&store)));
         Self::join(store, group, 0, subscription, start)
     }

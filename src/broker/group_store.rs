@@ -21,7 +21,7 @@ pub(super) enum GroupStore {
         offsets: Arc<ConsumerOffsets>,
     },
     /// A store that another process may write to, and a positions file.
-    Tapped(Tap),
+    Tapped(Box<Tap>),
 }
 
 impl GroupStore {

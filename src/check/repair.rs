@@ -601,7 +601,9 @@ fn named_after(Subject { env, path, config }: Subject<'_>, log: &LogFiles, log_e
         // Before an entry that leads into the log an entry is damaged, and no message is lost: the queue keeps its end.
         let last = queue.known_unit(queue.max_offset() - 1)?;
         if last.is_none_or(|last| last.physical_offset >= log_end) {
-            offsets.into_iter().for_each(|offset| named.add(&topic, queue_id, offset));
+            for offset in offsets {
+                named.add(&topic, queue_id, offset);
+            }
         }
     }
     Ok(named)

@@ -61,10 +61,12 @@ pub fn encode_positions(positions: &StoredPositions) -> Vec<u8> {
             });
             fields.insert("record".to_owned(), record);
         }
-        lines.push_str(&format!("{}\n", Value::Object(fields)));
+        lines.push_str(&Value::Object(fields).to_string());
+        lines.push('\n');
     }
     let checksum = json!({ "crc32": hex(crc32(lines.as_bytes())) });
-    lines.push_str(&format!("{checksum}\n"));
+    lines.push_str(&checksum.to_string());
+    lines.push('\n');
     lines.into_bytes()
 }
 
@@ -79,7 +81,7 @@ pub fn decode_positions(bytes: &[u8]) -> Result<StoredPositions, Malformed> {
     let Some((covered, last)) = lines else {
         return Err(Malformed::new(0, "not a positions file: it has fewer than two whole lines"));
     };
-    let stated = parsed(last).as_ref().and_then(|fields| checksum(fields));
+    let stated = parsed(last).as_ref().and_then(checksum);
     let found = crc32(covered.as_bytes());
     if stated != Some(found) {
         return Err(Malformed::new(

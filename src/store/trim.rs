@@ -85,13 +85,15 @@ impl MessageStore {
         self.stamp()?;
         let reader = self.reader();
         let expired = reader.log().expire(reader.env().as_ref(), until)?;
-        let mut trimmed = Trimmed::default();
-        trimmed.held_bytes = expired.held_bytes;
+        let mut trimmed = Trimmed {
+            held_bytes: expired.held_bytes,
+            refused: expired.refused,
+            ..Trimmed::default()
+        };
         for segment in &expired.files {
             trimmed.bytes += segment.end - segment.start;
             trimmed.segments.push(segment.start as i64..segment.end as i64);
         }
-        trimmed.refused = expired.refused;
         self.remove_derived(&mut trimmed)?;
         Ok(trimmed)
     }

@@ -85,7 +85,7 @@ fn repair_corrects_a_queue_id_that_a_recovery_has_trusted() {
     std::fs::write(root.join("abort"), b"").unwrap();
     std::fs::remove_dir_all(root.join("consumequeue")).unwrap();
     edit(&root.join(format!("commitlog/{:020}", 0)), |bytes| {
-        bytes[starts[4] + 14] = 0xff
+        bytes[starts[4] + 14] = 0xff;
     });
     let store = MessageStore::open(&env(), &root, tiny(), OpenMode::Existing).unwrap();
     store.close().unwrap();

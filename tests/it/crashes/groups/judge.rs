@@ -206,30 +206,27 @@ impl Judge {
         let own = self.queues.entry((group, queue.clone())).or_default();
         self.given.0 += 1;
         self.given.1 += u64::from(own.given.contains_key(&offset));
-        let failures = match own.given.get(&offset) {
-            Some(given) => {
-                expect_due(given, now, &place)?;
-                given.failures
-            }
-            None => {
-                ensure(offset >= own.next, "offsets rise within a queue", || {
-                    format!("{place} after {}", own.next)
+        let failures = if let Some(given) = own.given.get(&offset) {
+            expect_due(given, now, &place)?;
+            given.failures
+        } else {
+            ensure(offset >= own.next, "offsets rise within a queue", || {
+                format!("{place} after {}", own.next)
+            })?;
+            for passed in own.next..offset {
+                let passed = works("a message is read", reader.message_in_queue(&queue.0, queue.1, passed))?;
+                let tag = passed
+                    .view()
+                    .properties()
+                    .get(property::TAGS)
+                    .unwrap_or_default()
+                    .into_owned();
+                ensure(!GROUPS[group].wants(&queue.0, &tag), "a poll skips no message", || {
+                    format!("{place}, expected {}", own.next)
                 })?;
-                for passed in own.next..offset {
-                    let passed = works("a message is read", reader.message_in_queue(&queue.0, queue.1, passed))?;
-                    let tag = passed
-                        .view()
-                        .properties()
-                        .get(property::TAGS)
-                        .unwrap_or_default()
-                        .into_owned();
-                    ensure(!GROUPS[group].wants(&queue.0, &tag), "a poll skips no message", || {
-                        format!("{place}, expected {}", own.next)
-                    })?;
-                }
-                own.next = offset + 1;
-                Some(0)
             }
+            own.next = offset + 1;
+            Some(0)
         };
         if GROUPS[group].is_ordered {
             expect_order(own, member, offset, &place)?;
@@ -424,7 +421,7 @@ impl Judge {
     }
 
     /// A new process continues with the progress in the file, which is durable after a power cut.
-    pub(super) fn restart(&mut self, progress: Progress, is_durable: bool, reader: &MessageReader) -> Checked {
+    pub(super) fn restart(&mut self, progress: Progress, is_durable: bool, reader: &MessageReader) {
         self.queues.clear();
         for (key, offset) in &progress {
             let next = *offset;
@@ -446,7 +443,6 @@ impl Judge {
             stored.is_ok_and(|stored| number_of(&stored.view()) == Some(id))
         };
         self.produced.retain(|id, produced| is_there(*id, produced));
-        Ok(())
     }
 
     /// Checks what a crash left: every message before `flushed`, and progress that is durable and passes no message.

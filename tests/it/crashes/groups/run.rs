@@ -493,7 +493,8 @@ impl Run<'_> {
         let progress = written(&Files::of(&self.env, root()))?;
         self.start(true)?;
         let store = self.store().clone();
-        self.judge.restart(progress, is_cut, store.reader())
+        self.judge.restart(progress, is_cut, store.reader());
+        Ok(())
     }
 
     fn watch(&mut self) {
