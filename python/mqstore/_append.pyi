@@ -78,8 +78,11 @@ class Writer(Store):
         properties : mapping or iterable of pairs, of str to str, optional
             All properties, TAGS, KEYS and DELAY included. An argument wins over the property of the same
             name.
-        queue_id : int, default 0
-            The id of the queue, 0 to 65,535.
+        queue_id : int or "next", default 0
+            The id of the queue, 0 to 65,535. With "next" the queues of a created topic take turns.
+        sharding_key : str, optional
+            Chooses the queue of a created topic (`create_topic`), as RocketMQ's `SelectMessageQueueByHash`
+            does: messages with one key are in one queue, in their order. It is stored (`__SHARDINGKEY`).
         delay_level : int, default 0
             1 or more sends the message to the queue of that level, for a broker to deliver; a level above
             the last one counts as the last. `AppendResult` has its place there.
@@ -104,19 +107,11 @@ class Writer(Store):
             `flush_disk_type` says; with `SYNC_FLUSH` a message whose property WAIT is not "true" is not
             waited for.
 
-        `topic` is 1 to 255 bytes of UTF-8, without a slash or control character; more than 127 make a record at which
-        brokers before 5.1 end their log. `body` is bytes, or a buffer of bytes (which is copied first). `tags` is one tag,
-        stored as it is: "paid || refund" is an expression for `get`, and no expression matches such a tag. `keys` is a key
-        or an iterable of them; a key holds no space. `properties` maps str to str (or is an iterable of pairs) and holds
-        every property, TAGS, KEYS and DELAY included; an argument wins over the property of the same name, and a
-        `unique_key` (`UNIQ_KEY`) is stored only if it is given; `mqstore.new_unique_key` makes one. `queue_id` is the
-        queue's id, 0 to 65,535, by default 0; "next" lets the queues of a created topic take turns. `sharding_key` chooses
-        the queue of a created topic (`create_topic`) instead, as RocketMQ's `SelectMessageQueueByHash` does, so that
-        messages with one key are in one queue, in their order; it is stored (`__SHARDINGKEY`). `delay_level` of 1 or more
-        sends the message to that level's queue (a level above the last one counts as the last), for a broker to deliver;
-        `AppendResult` has its place there. `born_time` is a datetime with a timezone or an int of ms since 1970, now by
-        default; hosts are "ip:port", an IPv6 address in brackets, 127.0.0.1:0 by default. `sys_flag` is RocketMQ's bit
-        field (a compressed body, a transaction's type); its two address bits follow the hosts.
+        Returns
+        -------
+        AppendResult
+            The place of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
+            when `sync_flush_timeout` was over.
 
         Raises
         ------
@@ -190,17 +185,23 @@ class Writer(Store):
     ) -> Offsets:
         """Appends messages in order, in one call.
 
-        `rows` is an iterable or speaks Arrow (a table, frame or batch of pyarrow, polars, duckdb, pandas; a slice of a
-        queue). Items are bodies for `topic` (bytes or buffers of bytes), tuples (topic, body, tags, keys, properties,
-        `queue_id`; the last four may be left out), dicts of a message's fields (`Message.to_dict` gives one), or
-        `Message`s. Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys`
-        (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `sharding_key` (utf8, in place of
-        `queue_id`, as in `append`), `delay_level`, `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset`
-        (integers), `born_time` (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
-        `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself. A column that is null in
-        every row may have any type, and pandas' own labels are passed over. `topic` and `queue_id` are those of rows that
-        name none; a tuple keeps its own. With "next" for `queue_id` such rows take turns. A `Message`, a dict and a row of
-        a table stay in their topic, whatever DELAY is among the properties, unless `delay_level` is 1 or more.
+        Parameters
+        ----------
+        rows : iterable, or anything that speaks Arrow
+            An item is a body (bytes or a buffer), a tuple (topic, body, tags, keys, properties, `queue_id`;
+            the last four may be left out), a dict of a message's fields (`Message.to_dict`), or a
+            `Message`. A table, frame or batch has the columns below.
+        topic : str, optional
+            The topic of rows that name none.
+        queue_id : int or "next", optional
+            The queue id of rows that name none; None is 0. With "next" they take turns. A column or field
+            `sharding_key` chooses the queue instead, as in `append`.
+        one_segment : bool, default False
+            True stores all rows or none, one after the other in one segment, as a broker stores a
+            producer's batch; other appends wait. A crash before the call returns, and a power failure
+            before the rows are durable, may still keep a first part of them.
+        durable : bool, optional
+            As in `append`, for all rows at once: if one row is waited for, all are.
 
         Returns
         -------
@@ -289,7 +290,7 @@ class Writer(Store):
         """
     @property
     def flushed_offset(self) -> int:
-        """Physical offset below which the log survives a power cut."""
+        """Physical offset below which the log survives a power failure."""
     @property
     def committed_offset(self) -> int:
         """Physical offset below which the log survives the death of the process: what is appended after it waits in the
@@ -311,7 +312,31 @@ class Writer(Store):
         max_bytes: int | None = None,
         dry_run: bool = False,
         force: bool = False,
-    ) -> TrimReport: ...
+    ) -> TrimReport:
+        """Removes the oldest messages, by whole segments of the log, and the queue and index files that lead to nothing else.
+        Returns a `TrimReport`. Queues keep their offsets, and reads find that the messages have expired.
+
+        Parameters
+        ----------
+        before : int, datetime or timedelta, optional
+            Removes messages before this physical offset, stored before this time, or older than this.
+        max_bytes : int, optional
+            Removes the oldest messages until the log has at most this many bytes. One of the two is
+            given.
+        dry_run : bool, default False
+            Removes nothing, and reports what would be removed.
+        force : bool, default False
+            Removes also messages that consumer groups have not consumed: without it a trim stops before
+            the first of them. Delayed messages that were not delivered, and half messages of open
+            transactions, are always kept. So is the last segment.
+
+        Raises
+        ------
+        CorruptError
+            A settings file with the progress of groups is damaged: nothing is removed.
+        PoisonedError, ClosedError, StoreIOError
+            As in `append`.
+        """
     def stats(self) -> StoreStats:
         """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments."""
     def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
@@ -329,7 +354,8 @@ class Writer(Store):
         so far is. Reads of this store wait for that themselves. The arguments and what is raised are those of
         `wait_durable`.
         """
-    def consumer(
+    # A writer's consumers keep their progress in the store, a reader's in a file of the caller.
+    def consumer(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         group: str | None,
         topics: str | Iterable[str],

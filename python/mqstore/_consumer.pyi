@@ -7,13 +7,17 @@ from mqstore._message import Message
 
 @final
 class Consumer(Iterator[Message]):
-    """A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` makes one. A context manager, and an
-    iterator over the messages as they come.
+    """A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` and `Store.consumer` make one. A
+    context manager, and an iterator over the messages as they come.
 
-    Each message comes at least once. The consumers of a group in this process share its queues, by RocketMQ's rule for
-    averages, and continue where the group was. The progress of a group is the first message of a queue that is not
-    acknowledged; it is written to `config/consumerOffset.json` every 5 s, by `commit(durable=True)` and by `close`, and
-    never passes a message that is not durable. After a crash the group gets the messages after it again.
+    Each message comes at least once. In the process that writes the store the consumers of a group in this process share
+    its queues, by RocketMQ's rule for averages, and continue where the group was. The progress of a group is the first
+    message of a queue that is not acknowledged; it is written to `config/consumerOffset.json` every 5 s, by
+    `commit(durable=True)` and by `close`, and never passes a message that is not durable. After a crash the group gets the
+    messages after it again.
+
+    A consumer of a store that is open for reading keeps its positions in a file of its user, written every 5 s by a poll,
+    by `commit(durable=True)` and by `close`. It works alone, and sends nothing back: `nack` raises `ReadOnlyError`.
 
     Any number of threads may use a consumer. It does not pickle, and raises `ClosedError` in a fork.
     """
@@ -44,11 +48,14 @@ class Consumer(Iterator[Message]):
         name of the group. In an ordered topic it comes again after 1 s, and its queue waits. Returns False if it was not in
         flight.
 
-        Raises the errors of `append`: the message stays in flight.
+        Raises the errors of `append`: the message stays in flight; `ReadOnlyError` where the store is open for reading.
         """
     def commit(self, durable: bool = False) -> None:
-        """Writes the progress of the store's groups to disk if `durable`. Without it the progress is written every 5 s, and by
-        `close`.
+        """Writes the progress of the store's groups, or the positions, to disk if `durable`. Without it they are written every
+        5 s, and by `close`.
+
+        With a positions file raises `CorruptError` if messages were cut from the log since they were read, and
+        `PositionMismatchError` if the store was replaced: the file keeps its positions then.
         """
     def seek(self, queue_id: int, offset: int, topic: str | None = None) -> None:
         """Continues at a queue offset of a queue of the topic, which may be left out if there is one. What is in flight in the

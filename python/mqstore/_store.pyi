@@ -260,8 +260,8 @@ class Store:
         consume_timeout: float | timedelta = 900,
         timeout: float | timedelta | None = None,
     ) -> Consumer:
-        """Returns a `Consumer` that keeps its positions in a file. The store is only read: it may be that of a live broker
-        or of another process that writes it.
+        """Returns a `Consumer` that keeps its positions in a file. The store is only read: it may be that of a live broker or
+        of another process that writes it.
 
         The file has, for each queue, the offset of the next message, and the place and checksum of the record before it.
         They are compared with the store first, so that nothing is skipped or read again because the store was replaced, or

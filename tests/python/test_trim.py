@@ -78,6 +78,6 @@ def test_before_is_an_offset_a_time_or_an_age(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="before or max_bytes"):
             store.trim(1, max_bytes=2)
         with pytest.raises(ValueError, match="timezone"):
-            store.trim(datetime(2099, 1, 1))  # noqa: DTZ001
+            store.trim(datetime(2099, 1, 1))
     with pytest.raises(mqstore.ClosedError):
         store.trim(1)
