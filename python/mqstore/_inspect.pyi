@@ -1,6 +1,10 @@
-from typing import final
+from collections.abc import Iterable
+from typing import Literal, final
 
+from mqstore._message import Message
 from mqstore._scan import RecordBatch
+from mqstore._topics import Topic
+from mqstore._types import _Time
 
 @final
 class Inspect:
@@ -59,9 +63,10 @@ class BrokerState:
     """The settings and positions that the broker of a store keeps in `config/`: `Store.broker` is one."""
     def consumer_offsets(self) -> RecordBatch:
         """Returns the positions of the groups of consumers, as the broker of the store has written them to
-        `config/consumerOffset.json` (every 5 s) and, with light queues, to `config/lmqConsumerOffset.json`. A row a queue,
-        ascending: `group` (utf8), `topic` (utf8), `queue_id` (int32), `offset` (int64: the queue offset of the message that
-        the group gets next). Where names have an `@` in them, the topic is one of the store.
+        `config/consumerOffset.json` (every 5 s; in the process that writes the store those of its groups are as they are
+        now) and, with light queues, to `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8), `topic`
+        (utf8), `queue_id` (int32), `offset` (int64: the queue offset of the message that the group gets next). Where names
+        have an `@` in them, the topic is one of the store.
 
         If a file is missing, empty or damaged, its `.bak` is read, as by a broker, with a `RuntimeWarning`. Another one
         warns if the broker may keep newer offsets in another file. Raises `NotFoundError` if there is no file,
@@ -77,6 +82,41 @@ class BrokerState:
 
         Warns and raises as `consumer_offsets`.
         """
+    def groups(self) -> RecordBatch:
+        """Returns the state of the groups of consumers in their queues, a row each, ascending: `group`, `topic`, `queue_id`,
+        `offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]): the store time of the first message that
+        the group has not consumed, null without a lag and where that message is damaged or lost; `consumers` (int32):
+        consumers of the group in this process, and `in_flight` (int64): messages that they have got and not acknowledged,
+        both null unless this process writes the store. Reads a message for each queue with a lag.
+
+        Warns and raises as `consumer_offsets`.
+        """
+    def dead_letters(self, group: str) -> Topic:
+        """Returns the dead letters of a group, which its consumers failed on too often: the `Topic` `%DLQ%` and the name of
+        the group, empty without dead letters.
+        """
+    def resend(self, group: str, messages: Message | Iterable[Message] | None = None) -> int:
+        """Appends dead letters of a group again to the topics that they came from, as their producer would: without the
+        properties of the retries, and as if no consumer had failed. Returns their number. The queues of a topic take turns.
+
+        `messages` is a message or an iterable of them. By default these are the letters that were not sent again before:
+        the group has progress in its dead letters, which then passes them and is durable. After a crash within the call
+        some come twice.
+
+        Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store is open for reading,
+        `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
+        """
+    def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
+        """Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to the queue offset of
+        the message that the group gets next. Its consumers in this process continue there; what they have in flight is
+        forgotten, and an `ack` of it returns 0.
+
+        `to` is "earliest", "latest", or a time, a datetime with a timezone or an int of ms since 1970: the first message
+        that was stored then or later.
+
+        Raises `NotFoundError` for a topic without queues, `TypeError` if the store is open for reading, `CorruptError`
+        where `config/consumerOffset.json` cannot be read.
+        """
     def topic_configs(self) -> RecordBatch:
         """Returns the topics in the settings of the broker of the store (`config/topics.json`), with messages or without, a
         row each, ascending: `topic` (utf8), `read_queue_nums` and `write_queue_nums` (int32), `perm` (int32: 4 to read, 2
@@ -85,7 +125,7 @@ class BrokerState:
 
         Warns and raises as `consumer_offsets`.
         """
-    def groups(self) -> RecordBatch:
+    def group_configs(self) -> RecordBatch:
         """Returns the consumer groups in the settings of the broker of the store (`config/subscriptionGroup.json`), a row
         each, ascending: `group` (utf8), `consume_enable`, `consume_broadcast_enable` and `consume_message_orderly` (bool),
         `retry_queue_nums`, `retry_max_times` (retries after which a message is a dead letter) and `consume_timeout_minute`

@@ -245,8 +245,12 @@ class BrokerState:
 
     consumer_offsets = _in_a_thread(mqstore.BrokerState.consumer_offsets)
     lag = _in_a_thread(mqstore.BrokerState.lag)
-    topic_configs = _in_a_thread(mqstore.BrokerState.topic_configs)
     groups = _in_a_thread(mqstore.BrokerState.groups)
+    dead_letters = _in_a_thread(mqstore.BrokerState.dead_letters)
+    resend = _in_a_thread(mqstore.BrokerState.resend)
+    reset = _in_a_thread(mqstore.BrokerState.reset)
+    topic_configs = _in_a_thread(mqstore.BrokerState.topic_configs)
+    group_configs = _in_a_thread(mqstore.BrokerState.group_configs)
     delay_offsets = _in_a_thread(mqstore.BrokerState.delay_offsets)
 
 

@@ -13,7 +13,7 @@ use crate::arrow::resolve::from_arrow;
 use crate::error::Result;
 use crate::format::{DelayOffset, IndexGeometry, IndexHeader, SubscriptionGroupConfig, TopicConfig};
 use crate::log::{Chains, IndexFileState, KeptElsewhere};
-use crate::read::{DumpRow, GroupLag, GroupOffset, Segment, Shared, Usage, UsageBy, UsageCount};
+use crate::read::{DumpRow, GroupLag, GroupOffset, GroupState, Segment, Shared, Usage, UsageBy, UsageCount};
 
 /// The names that `usage` accepts, each with its grouping.
 pub(crate) const USAGE_COLUMNS: [(&str, UsageBy); 5] = [
@@ -187,6 +187,24 @@ pub(crate) fn lags(lags: &[GroupLag]) -> Result<RecordBatch> {
             ("min_offset", int64s(of().map(|lag| Some(lag.queue.as_ref()?.start)))),
             ("max_offset", int64s(of().map(|lag| Some(lag.queue.as_ref()?.end)))),
             ("lag", int64s(of().map(GroupLag::lag))),
+        ],
+    )
+}
+
+/// Returns one row for each group, topic and queue.
+pub(crate) fn groups(groups: &[GroupState]) -> Result<RecordBatch> {
+    let of = || groups.iter();
+    batch(
+        groups.len(),
+        vec![
+            ("group", texts(of().map(|state| Some(state.lag.group.clone())))),
+            ("topic", texts(of().map(|state| Some(state.lag.topic.clone())))),
+            ("queue_id", int32s(of().map(|state| Some(state.lag.queue_id)))),
+            ("offset", int64s(of().map(|state| state.lag.offset))),
+            ("lag", int64s(of().map(|state| state.lag.lag()))),
+            ("unconsumed_since", times(of().map(|state| state.unconsumed_since))),
+            ("consumers", int32s(of().map(|state| state.consumers))),
+            ("in_flight", int64s(of().map(|state| state.in_flight))),
         ],
     )
 }

@@ -1,20 +1,32 @@
 //! `BrokerState`: the settings and positions that the broker of a store keeps beside its messages.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
+use super::arguments;
 use super::handle::{Freshness, Handle};
+use super::message::listed;
 use super::record_batch::RecordBatch;
+use super::time::to_ms;
+use super::topic::Topic;
 use super::warnings::warn;
 use crate::arrow;
+use crate::broker::{BrokerController, Start};
 use crate::error::{Error, Result};
+use crate::format::Round;
 use crate::log::BrokerSettings;
-use crate::read::MessageReader;
+use crate::read::{GroupOffset, MessageReader};
 
 /// The settings and positions that the broker of a store keeps in `config/`: `Store.broker` is one.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct BrokerState(Arc<Handle>);
+
+/// A question about settings, to a reader and, if this process writes the store, to its broker.
+type Question<T> = fn(&MessageReader, Option<&BrokerController>) -> Result<BrokerSettings<Vec<T>>>;
 
 impl BrokerState {
     pub(super) fn new(handle: Arc<Handle>) -> Self {
@@ -25,12 +37,13 @@ impl BrokerState {
     fn settings<T>(
         &self,
         py: Python<'_>,
-        ask: fn(&MessageReader) -> Result<BrokerSettings<Vec<T>>>,
+        ask: Question<T>,
         batch: fn(&[T]) -> Result<arrow_array::RecordBatch>,
     ) -> PyResult<RecordBatch> {
         let reader = self.0.reader(py, Freshness::Queues)?;
+        let broker = self.0.own_broker()?;
         let (batch, doubts) = self.0.detach(py, || {
-            let settings = ask(&reader)?;
+            let settings = ask(&reader, broker.as_deref())?;
             Ok::<_, Error>((batch(&settings.content)?, settings.doubts))
         })?;
         for doubt in doubts {
@@ -38,12 +51,30 @@ impl BrokerState {
         }
         Ok(RecordBatch(batch))
     }
+
+    /// Returns the broker's work on a store that is open for writing.
+    ///
+    /// # Errors
+    /// `ClosedError`; `TypeError` for a store that is open for reading.
+    fn writing(&self, call: &str) -> PyResult<Arc<BrokerController>> {
+        self.0.own_broker()?.ok_or_else(|| {
+            PyTypeError::new_err(format!(
+                "{call} needs a store that is open for writing: open it with mode=\"a\""
+            ))
+        })
+    }
+}
+
+/// Returns the progress of groups: in the process that writes the store as it is now.
+fn offsets(reader: &MessageReader, broker: Option<&BrokerController>) -> Result<BrokerSettings<Vec<GroupOffset>>> {
+    broker.map_or_else(|| reader.consumer_offsets(), BrokerController::consumer_offsets)
 }
 
 #[pymethods]
 impl BrokerState {
     /// Returns the positions of the groups of consumers, as the broker of the store has written
-    /// them to `config/consumerOffset.json` (every 5 s) and, with light queues, to
+    /// them to `config/consumerOffset.json` (every 5 s; in the process that writes the store those of
+    /// its groups are as they are now) and, with light queues, to
     /// `config/lmqConsumerOffset.json`. A row a queue, ascending: `group` (utf8), `topic` (utf8),
     /// `queue_id` (int32), `offset` (int64: the queue offset of the message that the group gets
     /// next). Where names have an `@` in them, the topic is one of the store.
@@ -53,9 +84,7 @@ impl BrokerState {
     /// Raises `NotFoundError` if there is no file, `CorruptError` if none can be used,
     /// `UnsupportedFormatError` if the broker keeps the offsets in RocksDB alone.
     fn consumer_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::consumer_offsets, |offsets| {
-            arrow::consumer_offsets(offsets)
-        })
+        self.settings(py, offsets, arrow::consumer_offsets)
     }
 
     /// Returns the number of messages that each group of consumers has not consumed yet. A row for
@@ -69,7 +98,82 @@ impl BrokerState {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn lag(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::lag, arrow::lags)
+        self.settings(py, |reader, broker| reader.lag_of(offsets(reader, broker)?), arrow::lags)
+    }
+
+    /// Returns the state of the groups of consumers in their queues, a row each, ascending: `group`,
+    /// `topic`, `queue_id`, `offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]):
+    /// the store time of the first message that the group has not consumed, null without a lag
+    /// and where that message is damaged or lost; `consumers` (int32): consumers of the group in this
+    /// process, and `in_flight` (int64): messages that they have got and not acknowledged, both null
+    /// unless this process writes the store. Reads a message for each queue with a lag.
+    ///
+    /// Warns and raises as `consumer_offsets`.
+    fn groups(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        let states = |reader: &MessageReader, broker: Option<&BrokerController>| match broker {
+            Some(broker) => broker.group_states(),
+            None => reader.group_states(reader.lag_of(offsets(reader, None)?)?),
+        };
+        self.settings(py, states, arrow::groups)
+    }
+
+    /// Returns the dead letters of a group, which its consumers failed on too often: the `Topic`
+    /// `%DLQ%` and the name of the group, empty without dead letters.
+    #[pyo3(signature = (group))]
+    fn dead_letters<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = arguments::name)] group: &str,
+    ) -> PyResult<Bound<'py, Topic>> {
+        self.0.expect_open()?;
+        Topic::new(py, self.0.clone(), format!("%DLQ%{group}"))
+    }
+
+    /// Appends dead letters of a group again to the topics that they came from, as their producer
+    /// would: without the properties of the retries, and as if no consumer had failed. Returns their
+    /// number. The queues of a topic take turns.
+    ///
+    /// `messages` is a message or an iterable of them. By default these are the letters that were not
+    /// sent again before: the group has progress in its dead letters, which then passes them and is
+    /// durable. After a crash within the call some come twice.
+    ///
+    /// Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store
+    /// is open for reading, `CorruptError` at a damaged letter, and the errors of `append`: the
+    /// letters before it were sent.
+    #[pyo3(signature = (group, messages=None))]
+    fn resend(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::name)] group: &str,
+        messages: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let messages = messages.map(listed).transpose()?;
+        let broker = self.writing("resend")?;
+        let views: Option<Vec<_>> = messages
+            .as_ref()
+            .map(|messages| messages.iter().map(|message| message.get().bytes().view()).collect());
+        Ok(self.0.detach(py, || broker.resend(group, views.as_deref()))?)
+    }
+
+    /// Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to
+    /// the queue offset of the message that the group gets next. Its consumers in this process
+    /// continue there; what they have in flight is forgotten, and an `ack` of it returns 0.
+    ///
+    /// `to` is "earliest", "latest", or a time, a datetime with a timezone or an int of ms since
+    /// 1970: the first message that was stored then or later.
+    ///
+    /// Raises `NotFoundError` for a topic without queues, `TypeError` if the store is open for
+    /// reading, `CorruptError` where `config/consumerOffset.json` cannot be read.
+    fn reset(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::name)] group: &str,
+        #[pyo3(from_py_with = arguments::name)] topic: &str,
+        to: &Bound<'_, PyAny>,
+    ) -> PyResult<BTreeMap<i32, i64>> {
+        let to = to_place(to)?;
+        let broker = self.writing("reset")?;
+        Ok(self.0.detach(py, || broker.reset(group, topic, &to))?)
     }
 
     /// Returns the topics in the settings of the broker of the store (`config/topics.json`), with
@@ -80,7 +184,7 @@ impl BrokerState {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn topic_configs(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::topic_configs, arrow::topic_configs)
+        self.settings(py, |reader, _| reader.topic_configs(), arrow::topic_configs)
     }
 
     /// Returns the consumer groups in the settings of the broker of the store
@@ -90,8 +194,8 @@ impl BrokerState {
     /// `consume_timeout_minute` (int32). A value that is absent in the file is null.
     ///
     /// Warns and raises as `consumer_offsets`.
-    fn groups(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        self.settings(py, MessageReader::subscription_groups, arrow::subscription_groups)
+    fn group_configs(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        self.settings(py, |reader, _| reader.subscription_groups(), arrow::subscription_groups)
     }
 
     /// Returns the positions of the delivery of delayed messages (`config/delayOffset.json`, every
@@ -104,10 +208,24 @@ impl BrokerState {
         if let Some(offsets) = self.0.own_delay_offsets()? {
             return Ok(RecordBatch(arrow::delay_offsets(&offsets)?));
         }
-        self.settings(py, MessageReader::delay_offsets, arrow::delay_offsets)
+        self.settings(py, |reader, _| reader.delay_offsets(), arrow::delay_offsets)
     }
 
     fn __repr__(&self) -> String {
         format!("<mqstore.BrokerState of \"{}\">", self.0.path().display())
+    }
+}
+
+/// Converts the place that a group is moved to.
+fn to_place(to: &Bound<'_, PyAny>) -> PyResult<Start> {
+    if !to.is_instance_of::<PyString>() {
+        return Ok(Start::Time(to_ms(to, "to", Round::Down)?));
+    }
+    match to.extract::<&str>()? {
+        "earliest" => Ok(Start::Earliest),
+        "latest" => Ok(Start::Latest),
+        other => Err(PyValueError::new_err(format!(
+            "to is {other:?}: expected \"earliest\", \"latest\" or a time"
+        ))),
     }
 }

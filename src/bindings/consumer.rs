@@ -12,7 +12,7 @@ use super::arguments::{self, texts};
 use super::errors::ClosedError;
 use super::follow::{beginning, queue_offsets, up_to_date};
 use super::handle::{Handle, Mode};
-use super::message::Message;
+use super::message::{Message, listed};
 use super::store::Store;
 use super::time::{to_deadline, to_wait};
 use super::writer::Writer;
@@ -521,17 +521,6 @@ fn topic_names(topics: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
 
 fn left() -> PyErr {
     ClosedError::new_err("the consumer is closed: it has left its group")
-}
-
-/// Returns a message as a list, or the messages of an iterable.
-fn listed<'py>(messages: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, Message>>> {
-    if let Ok(message) = messages.cast::<Message>() {
-        return Ok(vec![message.clone()]);
-    }
-    messages
-        .try_iter()?
-        .map(|message| Ok(message?.cast_into::<Message>()?))
-        .collect()
 }
 
 fn to_start(start: Option<&Bound<'_, PyAny>>, since: Option<&Bound<'_, PyAny>>) -> PyResult<Start> {

@@ -410,6 +410,18 @@ impl Handle {
         }
     }
 
+    /// Returns the broker's work on the store, if this process writes to it.
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    pub(super) fn own_broker(&self) -> PyResult<Option<Arc<BrokerController>>> {
+        if self.mode == Mode::Read {
+            Ok(None)
+        } else {
+            self.broker().map(Some)
+        }
+    }
+
     /// Returns the completer of the store's futures. It runs code in Python, which may close the store or fork.
     ///
     /// # Errors

@@ -112,6 +112,17 @@ impl Message {
     }
 }
 
+/// Returns a message as a list, or the messages of an iterable.
+pub(super) fn listed<'py>(messages: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, Message>>> {
+    if let Ok(message) = messages.cast::<Message>() {
+        return Ok(vec![message.clone()]);
+    }
+    messages
+        .try_iter()?
+        .map(|message| Ok(message?.cast_into::<Message>()?))
+        .collect()
+}
+
 /// Gives `Message` an attribute for each of these fields of its record.
 macro_rules! fields_of_record {
     ($($(#[$text:meta])* $name:ident: $type:ty = $value:expr;)*) => {

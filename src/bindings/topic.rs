@@ -145,6 +145,11 @@ pub(super) struct Topic {
 }
 
 impl Topic {
+    /// Returns a topic, which has no messages if it does not exist.
+    pub(super) fn new(py: Python<'_>, handle: Arc<Handle>, name: String) -> PyResult<Bound<'_, Self>> {
+        tabular(py, Self { handle, name })
+    }
+
     /// Returns the ids of its queues, each with its bounds.
     fn bounds(&self, py: Python<'_>) -> PyResult<Vec<(i32, Range<i64>)>> {
         let reader = self.handle.reader(py, Freshness::Queues)?;

@@ -1,5 +1,6 @@
 //! The services and settings of one store.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -12,8 +13,9 @@ use super::delay_schedule::DelaySchedule;
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
-use crate::format::DelayOffset;
-use crate::read::MessageReader;
+use crate::format::{DelayOffset, MessageView};
+use crate::log::BrokerSettings;
+use crate::read::{GroupOffset, GroupState, MessageReader};
 use crate::services::{Next, Stepped, spawn, step};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
@@ -187,6 +189,42 @@ impl BrokerController {
     pub fn delay_offsets(&self) -> Result<Option<Vec<DelayOffset>>> {
         let delays = self.delays.as_ref().map_err(Error::clone)?;
         Ok(delays.as_ref().map(|delays| delays.offsets.all()))
+    }
+
+    /// Returns the progress of all groups: of those that have consumed in this process as it is now, of others as the file has it.
+    ///
+    /// # Errors
+    /// Those of [`MessageReader::consumer_offsets`](crate::read::MessageReader::consumer_offsets).
+    pub fn consumer_offsets(&self) -> Result<BrokerSettings<Vec<GroupOffset>>> {
+        self.groups.offsets()
+    }
+
+    /// Returns the state of all groups in their queues, ascending.
+    ///
+    /// # Errors
+    /// Those of [`BrokerController::consumer_offsets`], and of reading.
+    pub fn group_states(&self) -> Result<BrokerSettings<Vec<GroupState>>> {
+        self.groups.states()
+    }
+
+    /// Moves a group to a place in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there, and
+    /// what they have in flight is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for a topic without queues; [`Error::Invalid`] for a name that no broker accepts; the damage of
+    /// `consumerOffset.json`; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`].
+    pub fn reset(&self, group: &str, topic: &str, to: &Start) -> Result<BTreeMap<i32, i64>> {
+        self.groups.reset(group, topic, to)
+    }
+
+    /// Appends dead letters of a group again to their first topics, as their producer would, and returns their number. By default
+    /// these are the letters that were not sent again before: the progress of the group in its dead letters passes them, durably.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a message that is no dead letter of the group; those of reading and of an append. The letters before it
+    /// are sent.
+    pub fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>) -> Result<u64> {
+        self.groups.resend(group, letters)
     }
 
     /// Runs one step of a service, at the time `now`.

@@ -167,13 +167,7 @@ impl ConsumerGroup {
                 continue;
             }
             for queue_id in reader.queue_ids(topic)? {
-                let bounds = reader.queue_bounds(topic, queue_id)?;
-                let offset = match start {
-                    Start::Latest => bounds.end,
-                    Start::Time(ms) => reader.offset_at(topic, queue_id, *ms, Side::Left)?,
-                    Start::Earliest | Start::Offsets(_) => bounds.start,
-                };
-                starts.insert((topic.clone(), queue_id), offset);
+                starts.insert((topic.clone(), queue_id), start_in_queue(&reader, topic, queue_id, start)?);
             }
         }
         Ok(starts)
@@ -505,6 +499,13 @@ impl ConsumerGroup {
         Ok(positions)
     }
 
+    /// Returns the number of consumers, and the number of messages that they have in flight in a queue.
+    pub(super) fn in_flight(&self, topic: &str, queue_id: i32) -> (usize, usize) {
+        let state = self.state();
+        let queue = state.queues.get(&(topic.to_owned(), queue_id));
+        (state.members.len(), queue.map_or(0, |queue| queue.in_flight.len()))
+    }
+
     /// Returns the number of lost or damaged messages that were skipped.
     pub(super) fn skipped(&self) -> u64 {
         self.state().skipped
@@ -532,6 +533,19 @@ impl ConsumerGroup {
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+}
+
+/// Returns the queue offset at which a group starts in a queue.
+///
+/// # Errors
+/// Those of reading bounds and times.
+pub(super) fn start_in_queue(reader: &MessageReader, topic: &str, queue_id: i32, start: &Start) -> Result<i64> {
+    let bounds = reader.queue_bounds(topic, queue_id)?;
+    match start {
+        Start::Latest => Ok(bounds.end),
+        Start::Time(ms) => reader.offset_at(topic, queue_id, *ms, Side::Left),
+        Start::Earliest | Start::Offsets(_) => Ok(bounds.start),
     }
 }
 

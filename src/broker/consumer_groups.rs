@@ -6,12 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::consumer::Consumer;
-use super::consumer_group::{ConsumerGroup, Start, Subscription};
+use super::consumer_group::{ConsumerGroup, Start, Subscription, start_in_queue};
 use super::consumer_offset::ConsumerOffsets;
 use super::group_store::GroupStore;
+use super::retry::{DEAD_LETTER_PREFIX, resend};
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
+use crate::format::{MessageView, TOPIC_GROUP_SEPARATOR};
+use crate::log::BrokerSettings;
+use crate::read::{GroupOffset, GroupState};
 use crate::services::{Next, Stepped};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
@@ -20,26 +24,39 @@ use crate::watermark::Watermark;
 /// The interval at which progress is persisted: RocketMQ's `flushConsumerOffsetInterval`.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The longest wait of a call for the dispatch of what was appended before it.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// The consumer groups of a store.
 #[derive(Debug)]
 pub(super) struct ConsumerGroups {
-    store: Arc<GroupStore>,
+    store: Arc<MessageStore>,
+    offsets: Arc<ConsumerOffsets>,
+    /// The store and the progress, as the groups read them.
+    source: Arc<GroupStore>,
     settings: Arc<SubscriptionGroups>,
     /// By name. A group stays after its last consumer has left, with what is in flight.
     groups: Mutex<BTreeMap<String, Arc<ConsumerGroup>>>,
     next_member: AtomicU64,
+    /// One resend at a time.
+    resend: Mutex<()>,
 }
 
 impl ConsumerGroups {
     pub(super) fn new(store: &Arc<MessageStore>, settings: Arc<SubscriptionGroups>) -> Self {
+        let offsets = Arc::new(ConsumerOffsets::load(store));
+        let source = GroupStore::Own {
+            store: store.clone(),
+            offsets: offsets.clone(),
+        };
         Self {
-            store: Arc::new(GroupStore::Own {
-                store: store.clone(),
-                offsets: Arc::new(ConsumerOffsets::load(store)),
-            }),
+            store: store.clone(),
+            offsets,
+            source: Arc::new(source),
             settings,
             groups: Mutex::default(),
             next_member: AtomicU64::new(0),
+            resend: Mutex::default(),
         }
     }
 
@@ -51,7 +68,7 @@ impl ConsumerGroups {
         if let Some(name) = group {
             self.settings.ensure(name)?;
         }
-        let make = |name| Arc::new(ConsumerGroup::new(name, self.store.clone()));
+        let make = |name| Arc::new(ConsumerGroup::new(name, self.source.clone()));
         let joined = match group {
             None => make(None),
             Some(name) => {
@@ -61,7 +78,7 @@ impl ConsumerGroups {
             }
         };
         let member = self.next_member.fetch_add(1, Ordering::Relaxed);
-        Consumer::join(self.store.clone(), joined, member, subscription, start)
+        Consumer::join(self.source.clone(), joined, member, subscription, start)
     }
 
     /// Makes the progress of all groups durable.
@@ -69,7 +86,116 @@ impl ConsumerGroups {
     /// # Errors
     /// Those of [`ConsumerOffsets::persist`].
     pub(super) fn persist(&self) -> Result<()> {
-        self.store.persist()
+        self.offsets.persist()
+    }
+
+    /// Returns the progress of all groups: of those that have consumed in this process as it is now, of others as the file has it.
+    ///
+    /// # Errors
+    /// Those of [`MessageReader::consumer_offsets`](crate::read::MessageReader::consumer_offsets).
+    pub(super) fn offsets(&self) -> Result<BrokerSettings<Vec<GroupOffset>>> {
+        let live: Vec<_> = self.offsets.live().into_iter().filter_map(to_group_offset).collect();
+        let stored = match self.store.reader().consumer_offsets() {
+            Err(Error::NotFound { .. }) if !live.is_empty() => BrokerSettings {
+                content: Vec::new(),
+                doubts: Vec::new(),
+            },
+            stored => stored?,
+        };
+        let all = stored.content.into_iter().chain(live);
+        let by_queue: BTreeMap<_, _> = all
+            .map(|offset| ((offset.group.clone(), offset.topic.clone(), offset.queue_id), offset))
+            .collect();
+        Ok(BrokerSettings {
+            content: by_queue.into_values().collect(),
+            doubts: stored.doubts,
+        })
+    }
+
+    /// Returns the state of all groups in their queues, ascending.
+    ///
+    /// # Errors
+    /// Those of [`ConsumerGroups::offsets`], and of reading.
+    pub(super) fn states(&self) -> Result<BrokerSettings<Vec<GroupState>>> {
+        let reader = self.store.reader();
+        let mut states = reader.group_states(reader.lag_of(self.offsets()?)?)?;
+        let groups = lock(&self.groups).clone();
+        for state in &mut states.content {
+            let group = groups.get(&state.lag.group);
+            let (consumers, in_flight) = group.map_or((0, 0), |group| group.in_flight(&state.lag.topic, state.lag.queue_id));
+            state.consumers = i32::try_from(consumers).ok();
+            state.in_flight = i64::try_from(in_flight).ok();
+        }
+        Ok(states)
+    }
+
+    /// Moves a group to a place in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for a topic without queues; the damage of the settings file; those of [`ConsumerOffsets::persist`].
+    pub(super) fn reset(&self, group: &str, topic: &str, to: &Start) -> Result<BTreeMap<i32, i64>> {
+        self.settings.ensure(group)?;
+        self.store.catch_up(PATIENCE)?;
+        let reader = self.store.reader();
+        let known = lock(&self.groups).get(group).cloned();
+        let mut offsets = BTreeMap::new();
+        for queue_id in reader.queue_ids(topic)? {
+            let offset = start_in_queue(reader, topic, queue_id, to)?;
+            match &known {
+                Some(known) => known.seek(topic, queue_id, offset)?,
+                None => self.offsets.of_queue(group, topic, queue_id)?.set(offset),
+            }
+            offsets.insert(queue_id, offset);
+        }
+        if offsets.is_empty() {
+            return Err(Error::not_found(format!("the store has no queue of topic {topic:?}")));
+        }
+        self.persist()?;
+        Ok(offsets)
+    }
+
+    /// Sends dead letters of a group again to their first topics, and returns their number. By default these are the letters after
+    /// the progress of the group in its dead letters, which it then passes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a message that is no dead letter of the group; those of reading and of an append. The letters before it
+    /// are sent.
+    pub(super) fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>) -> Result<u64> {
+        self.settings.ensure(group)?;
+        let topic = format!("{DEAD_LETTER_PREFIX}{group}");
+        let _alone = lock(&self.resend);
+        let mut sent = 0;
+        if let Some(letters) = letters {
+            for (turn, letter) in letters.iter().enumerate() {
+                if !letter.has_topic(&topic) {
+                    let what = format!("a message of topic {:?} is no dead letter of group {group:?}", letter.topic());
+                    return Err(Error::Invalid { what });
+                }
+                resend(&self.store, letter, turn)?;
+                sent += 1;
+            }
+            return Ok(sent);
+        }
+        self.store.catch_up(PATIENCE)?;
+        let reader = self.store.reader();
+        for queue_id in reader.queue_ids(&topic)? {
+            let bounds = reader.queue_bounds(&topic, queue_id)?;
+            let progress = self.offsets.of_queue(group, &topic, queue_id)?;
+            let start = progress.get().map_or(bounds.start, |offset| offset.max(bounds.start));
+            for (turn, offset) in (start..bounds.end).enumerate() {
+                match reader.message_in_queue(&topic, queue_id, offset) {
+                    Ok(letter) => {
+                        resend(&self.store, &letter.view(), turn)?;
+                        sent += 1;
+                    }
+                    Err(Error::NotFound { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+                progress.set(offset + 1);
+            }
+        }
+        self.persist()?;
+        Ok(sent)
     }
 
     /// Gives back the messages that consumers have held for too long.
@@ -80,6 +206,17 @@ impl ConsumerGroups {
             let _ = group.give_back_all_expired(now);
         }
     }
+}
+
+/// Divides the name of an entry. A group that consumes here has no separator in its name.
+fn to_group_offset((name, queue_id, offset): (String, i32, i64)) -> Option<GroupOffset> {
+    let (topic, group) = name.rsplit_once(TOPIC_GROUP_SEPARATOR)?;
+    Some(GroupOffset {
+        group: group.to_owned(),
+        topic: topic.to_owned(),
+        queue_id,
+        offset,
+    })
 }
 
 /// The service that persists the progress of groups and the topics, and gives back what consumers have held for too long.

@@ -108,6 +108,17 @@ impl ConsumerOffsets {
         Ok(is_stored || queues.any(|queue| queue.get().is_some()))
     }
 
+    /// Returns the progress of the groups that have consumed in this process: topic and group as the file names them, queue, offset.
+    pub(super) fn live(&self) -> Vec<(String, i32, i64)> {
+        let progress = lock(&self.progress);
+        let queues = progress
+            .iter()
+            .flat_map(|(name, queues)| queues.iter().map(move |queue| (name, queue)));
+        queues
+            .filter_map(|(name, (queue_id, progress))| Some((name.clone(), *queue_id, progress.get()?)))
+            .collect()
+    }
+
     /// Makes all progress so far durable. Callers at the same time share one write of the file.
     ///
     /// # Errors

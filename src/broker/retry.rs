@@ -1,6 +1,7 @@
 //! Messages that consumers send back: to the retry topic of their group, and to its dead letters in the end.
 //!
-//! The records and properties are those of RocketMQ's `consumerSendMsgBack`: docs/FORMAT.md, "Retries and dead letters".
+//! The records and properties are those of RocketMQ's `consumerSendMsgBack`: docs/FORMAT.md, "Retries and dead letters". A resend
+//! takes them back.
 
 use std::borrow::Cow;
 
@@ -14,6 +15,16 @@ pub(super) const RETRY_PREFIX: &str = "%RETRY%";
 pub(super) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
 /// The delay level of the first retry; each further one has the next level.
 const FIRST_RETRY_LEVEL: i32 = 3;
+
+/// The properties that a retry adds, and its delivery. RocketMQ does not keep the WAIT that the producer gave.
+const ADDED: [&str; 6] = [
+    property::RETRY_TOPIC,
+    property::ORIGIN_MESSAGE_ID,
+    property::WAIT,
+    property::DELAY,
+    property::REAL_TOPIC,
+    property::REAL_QID,
+];
 
 /// Appends a message for its next delivery to the group: after `delay_level`, by default a level that rises with each retry. After
 /// `max_reconsume_times` retries, and for a negative level, it becomes a dead letter.
@@ -54,6 +65,42 @@ pub(super) fn send_back(
         queue_id: 0,
         properties: properties.encode().map_err(Error::of_properties)?.into(),
         reconsume_times: given.saturating_add(1),
+        prepared_transaction_offset: 0,
+        ..view.to_message()
+    };
+    message.crc_property = false;
+    store.appender(Some(false)).append(message)
+}
+
+/// Appends a dead letter again to a queue of the topic of its first record, as a producer would send it.
+///
+/// # Errors
+/// [`Error::Invalid`] for a message that names no such topic; those of an append.
+pub(super) fn resend(store: &MessageStore, view: &MessageView<'_>, turn: usize) -> Result<AppendResult> {
+    let Some(topic) = view.properties().get(property::RETRY_TOPIC) else {
+        return Err(Error::Invalid {
+            what: format!(
+                "message {} of {} in queue {} has no property RETRY_TOPIC: it is no dead letter",
+                view.queue_offset(),
+                view.topic(),
+                view.queue_id()
+            ),
+        });
+    };
+    let mut properties = PropertyList::default();
+    for (name, value) in view.properties().to_pairs() {
+        if !ADDED.contains(&&*name) {
+            properties.put(name, value);
+        }
+    }
+    let queue_ids = store.reader().queue_ids(&topic)?;
+    let of_turn = turn.checked_rem(queue_ids.len()).and_then(|turn| queue_ids.get(turn));
+    let mut message = Message {
+        version: Version::of_topic(&topic),
+        queue_id: of_turn.copied().unwrap_or(0),
+        topic,
+        properties: properties.encode().map_err(Error::of_properties)?.into(),
+        reconsume_times: 0,
         prepared_transaction_offset: 0,
         ..view.to_message()
     };

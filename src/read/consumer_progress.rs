@@ -48,6 +48,19 @@ impl GroupLag {
     }
 }
 
+/// The state of a group in a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupState {
+    /// The progress.
+    pub lag: GroupLag,
+    /// The store time in ms of the first message that the group has not consumed; `None` if it has consumed all.
+    pub unconsumed_since: Option<i64>,
+    /// The number of the group's consumers in this process; `None` unless it writes the store.
+    pub consumers: Option<i32>,
+    /// Messages that these consumers have got and not acknowledged.
+    pub in_flight: Option<i64>,
+}
+
 impl MessageReader {
     /// Returns the progress of all consumer groups, by the broker's own files; ascending. The files of a broker with light queues take
     /// precedence over those of a broker without them.
@@ -101,7 +114,14 @@ impl MessageReader {
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].
     pub fn lag(&self) -> Result<BrokerSettings<Vec<GroupLag>>> {
-        let found = self.consumer_offsets()?;
+        self.lag_of(self.consumer_offsets()?)
+    }
+
+    /// Returns the lag of the groups in `found`, by queue; ascending.
+    ///
+    /// # Errors
+    /// Those of reading the bounds of queues.
+    pub fn lag_of(&self, found: BrokerSettings<Vec<GroupOffset>>) -> Result<BrokerSettings<Vec<GroupLag>>> {
         let mut queues: BTreeMap<(String, String), BTreeMap<i32, Option<i64>>> = BTreeMap::new();
         for offset in found.content {
             let of_group = queues.entry((offset.group, offset.topic)).or_default();
@@ -125,6 +145,37 @@ impl MessageReader {
         Ok(BrokerSettings {
             content: lags,
             doubts: found.doubts,
+        })
+    }
+
+    /// Adds to each lag the time of the first message that the group has not consumed. A message that is damaged or lost has no time.
+    ///
+    /// # Errors
+    /// Those of reading, damage excepted.
+    pub fn group_states(&self, lags: BrokerSettings<Vec<GroupLag>>) -> Result<BrokerSettings<Vec<GroupState>>> {
+        let state = |lag: GroupLag| {
+            let first = lag
+                .queue
+                .as_ref()
+                .map(|queue| lag.offset.unwrap_or(queue.start).max(queue.start));
+            let message = match first {
+                Some(first) if lag.lag() > Some(0) => match self.message_in_queue(&lag.topic, lag.queue_id, first) {
+                    Err(Error::NotFound { .. }) => None,
+                    Err(error) if error.is_damage() => None,
+                    found => Some(found?),
+                },
+                _ => None,
+            };
+            Ok(GroupState {
+                unconsumed_since: message.map(|message| message.view().store_time()),
+                lag,
+                consumers: None,
+                in_flight: None,
+            })
+        };
+        Ok(BrokerSettings {
+            content: lags.content.into_iter().map(state).collect::<Result<_>>()?,
+            doubts: lags.doubts,
         })
     }
 

@@ -41,7 +41,7 @@ mod dump;
 mod consumer_progress;
 
 pub use crate::log::StoredMessage;
-pub use consumer_progress::{GroupLag, GroupOffset};
+pub use consumer_progress::{GroupLag, GroupOffset, GroupState};
 pub use damage::OnDamage;
 pub use dump::DumpRow;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};

@@ -5,6 +5,7 @@ mod damaged_settings;
 mod delay;
 mod delay_histories;
 mod positions;
+mod groups;
 mod progress;
 mod retention;
 mod subscription_groups;

@@ -257,6 +257,65 @@ def test_consumer_raises_in_a_fork_and_leaves_its_parent_alone(store: mqstore.Wr
     assert numbers(consumer.poll()) == [0]
 
 
+def rows(batch: mqstore.RecordBatch) -> list[dict[str, object]]:
+    return [row._asdict() for row in batch]
+
+
+def test_state_of_groups_is_live_in_the_process_that_writes(store: mqstore.Writer) -> None:
+    fill(store, 3)
+    with pytest.raises(mqstore.NotFoundError):
+        store.broker.groups()
+    consumer = store.consumer("billing", "orders")
+    first, second = consumer.poll(2)
+    consumer.ack(first)
+    [row] = rows(store.broker.groups())
+    place = {"group": "billing", "topic": "orders", "queue_id": 0, "offset": 1}
+    assert row == place | {"lag": 2, "unconsumed_since": second.store_time, "consumers": 1, "in_flight": 1}
+    assert rows(store.broker.lag()) == [place | {"min_offset": 0, "max_offset": 3, "lag": 2}]
+    assert rows(store.broker.consumer_offsets()) == [place]
+    consumer.commit(durable=True)
+    with mqstore.open(store.path) as reader:
+        assert rows(reader.broker.groups()) == [row | {"consumers": None, "in_flight": None}]
+
+
+def test_dead_letters_are_sent_again_to_their_topic_once(store: mqstore.Writer) -> None:
+    assert list(store.broker.dead_letters("billing")) == []
+    store.append("orders", b"0", keys="k", tags="paid", properties={"colour": "red"})
+    consumer = store.consumer("billing", "orders")
+    assert consumer.nack(consumer.poll()[0], delay_level=-1)
+    [letter] = store.broker.dead_letters("billing")
+    assert (letter.topic, letter.reconsume_times) == ("%DLQ%billing", 1)
+    assert (store.broker.resend("billing"), store.broker.resend("billing")) == (1, 0)
+    [again] = consumer.poll()
+    assert (again.body, again.keys, again.reconsume_times) == (b"0", ["k"], 0)
+    assert again.properties == {"KEYS": "k", "TAGS": "paid", "colour": "red"}
+    consumer.ack(again)
+    assert (store.broker.resend("billing", letter), store.broker.resend("billing", [letter, letter])) == (1, 2)
+    assert len(consumer.poll()) == 3
+    with pytest.raises(ValueError, match="no dead letter of group"):
+        store.broker.resend("billing", again)
+
+
+def test_reset_moves_a_group_and_its_consumers(store: mqstore.Writer) -> None:
+    fill(store, 4, queues=2)
+    consumer = store.consumer("billing", "orders")
+    consumer.ack(consumer.poll())
+    assert store.broker.reset("billing", "orders", "earliest") == {0: 0, 1: 0}
+    assert sorted(numbers(consumer.poll())) == [0, 1, 2, 3]
+    first = store.topics["orders"].queues[0][0]
+    assert store.broker.reset("other", "orders", to=first.store_time) == {0: 0, 1: 0}
+    assert store.broker.reset("other", "orders", "latest") == {0: 2, 1: 2}
+    assert store.consumer("other", "orders").poll(timeout=0) == []
+    with pytest.raises(mqstore.NotFoundError):
+        store.broker.reset("billing", "absent", "latest")
+    with pytest.raises(ValueError, match="newest"):
+        store.broker.reset("billing", "orders", "newest")  # type: ignore[arg-type]
+    with mqstore.open(store.path) as reader:
+        for call in (lambda: reader.broker.reset("billing", "orders", "latest"), lambda: reader.broker.resend("billing")):
+            with pytest.raises(TypeError, match="open for writing"):
+                call()
+
+
 def in_loop(store: mqstore.Writer, work: Callable[[mqstore.aio.Writer], Awaitable[_T]]) -> _T:
     async def main() -> _T:
         return await asyncio.wait_for(work(mqstore.aio.Writer(store)), 60)

@@ -194,14 +194,14 @@ def test_groups_are_listed(tmp_path: Path) -> None:
     with mqstore.open(tmp_path, "a", mapped_file_size_commit_log=1 << 16) as store:
         store.append("orders", b"x")
         with pytest.raises(mqstore.NotFoundError, match="subscriptionGroup.json does not exist"):
-            store.broker.groups()
+            store.broker.group_configs()
     settings = {"subscriptionGroupTable": {"g": {"groupName": "g", "retryMaxTimes": 3, "consumeEnable": True}}}
     (tmp_path / "config" / "subscriptionGroup.json").write_text(json.dumps(settings))
     with mqstore.open(tmp_path) as reader:
-        (group,) = reader.broker.groups()
+        (group,) = reader.broker.group_configs()
         assert (group.group, group.retry_max_times, group.consume_enable, group.retry_queue_nums) == ("g", 3, True, None)
 
         async def in_a_loop() -> int:
-            return len(await mqstore.aio.Store(reader).broker.groups())
+            return len(await mqstore.aio.Store(reader).broker.group_configs())
 
         assert asyncio.run(in_a_loop()) == 1

@@ -1,0 +1,175 @@
+//! The state of groups, a reset of their progress, and dead letters that are sent again.
+
+use std::time::{Duration, Instant};
+
+use mqstore::broker::Start;
+use mqstore::error::Error;
+use mqstore::store::MessageStore;
+
+use super::{Open, ack, bodies, directory, subscription};
+use crate::writing::{message, with};
+
+fn offsets(open: &Open) -> Vec<(String, String, i32, i64)> {
+    let found = open.broker.consumer_offsets().unwrap().content.into_iter();
+    found
+        .map(|offset| (offset.group, offset.topic, offset.queue_id, offset.offset))
+        .collect()
+}
+
+fn entry(group: &str, topic: &str, offset: i64) -> (String, String, i32, i64) {
+    (group.to_owned(), topic.to_owned(), 0, offset)
+}
+
+#[test]
+fn states_of_groups_show_progress_that_is_not_on_disk_yet() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    assert!(matches!(open.broker.consumer_offsets(), Err(Error::NotFound { .. })));
+    for tag in ["a", "b", "c"] {
+        open.append("orders", 0, tag);
+    }
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    let got = consumer.poll(2, None).unwrap();
+    assert_eq!(ack(&consumer, &got[..1]), 1);
+    assert!(!path.join("config/consumerOffset.json").exists());
+    assert_eq!(offsets(&open), [entry("billing", "orders", 1)]);
+    let [state] = &open.broker.group_states().unwrap().content[..] else {
+        panic!("one queue")
+    };
+    assert_eq!(
+        (state.lag.lag(), state.consumers, state.in_flight),
+        (Some(2), Some(1), Some(1))
+    );
+    assert_eq!(state.unconsumed_since, Some(got[1].view().store_time()));
+    consumer.close().unwrap();
+    let all = open.consumer("billing", subscription(&["orders"]));
+    let rest = all.poll(9, None).unwrap();
+    assert_eq!(ack(&all, &rest), 2);
+    all.close().unwrap();
+    let [state] = &open.broker.group_states().unwrap().content[..] else {
+        panic!("one queue")
+    };
+    assert_eq!((state.lag.lag(), state.unconsumed_since), (Some(0), None));
+    assert_eq!((state.consumers, state.in_flight), (Some(0), Some(0)));
+    open.close();
+    let open = Open::at(&path);
+    open.append("orders", 0, "d");
+    let consumer = open.consumer("shipping", subscription(&["orders"]));
+    assert_eq!(ack(&consumer, &consumer.poll(4, None).unwrap()), 4);
+    assert_eq!(
+        offsets(&open),
+        [entry("billing", "orders", 3), entry("shipping", "orders", 4)]
+    );
+    open.close();
+}
+
+#[test]
+fn a_reset_moves_live_consumers_and_groups_without_consumers() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    for tag in ["a", "b", "c"] {
+        open.append("orders", 0, tag);
+    }
+    let live = open.consumer("billing", subscription(&["orders"]));
+    let got = live.poll(9, None).unwrap();
+    assert_eq!(ack(&live, &got[..1]), 1);
+    assert_eq!(open.broker.reset("billing", "orders", &Start::Earliest).unwrap()[&0], 0);
+    assert_eq!(ack(&live, &got[2..]), 0);
+    assert_eq!(bodies(&live.poll(9, None).unwrap()), ["a", "b", "c"]);
+    for (to, offset) in [(Start::Latest, 3), (Start::Time(0), 0), (Start::Time(i64::MAX), 3)] {
+        assert_eq!(open.broker.reset("shipping", "orders", &to).unwrap()[&0], offset);
+    }
+    assert!(matches!(
+        open.broker.reset("billing", "absent", &Start::Latest),
+        Err(Error::NotFound { .. })
+    ));
+    assert!(matches!(
+        open.broker.reset("a b", "orders", &Start::Latest),
+        Err(Error::Invalid { .. })
+    ));
+    // A reset is durable when it returns.
+    std::mem::forget(live);
+    open.kill();
+    let found = std::fs::read_to_string(path.join("config/consumerOffset.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["offsetTable"]["orders@shipping"]["0"], 3);
+}
+
+#[test]
+fn a_group_that_was_left_continues_where_a_reset_moved_it() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    for tag in ["a", "b"] {
+        open.append("orders", 0, tag);
+    }
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    assert_eq!(ack(&consumer, &consumer.poll(9, None).unwrap()), 2);
+    consumer.close().unwrap();
+    open.broker.reset("billing", "orders", &Start::Earliest).unwrap();
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    assert_eq!(bodies(&consumer.poll(9, None).unwrap()), ["a", "b"]);
+    open.close();
+}
+
+/// Appends a message, and lets the group give it up.
+fn give_up(open: &Open, body: &str) {
+    let properties = [("KEYS", "k-1"), ("TAGS", "paid"), ("colour", "red"), ("WAIT", "true")];
+    open.store
+        .append(with(message("orders", 0, body.as_bytes()), &properties))
+        .unwrap();
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    for message in consumer.poll(9, None).unwrap() {
+        assert!(consumer.nack(&message.view(), Some(-1), Instant::now()).unwrap());
+    }
+    consumer.close().unwrap();
+}
+
+#[test]
+fn a_dead_letter_is_sent_again_once_as_its_producer_sent_it() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    give_up(&open, "a");
+    assert_eq!(open.broker.resend("billing", None).unwrap(), 1);
+    assert_eq!(open.broker.resend("billing", None).unwrap(), 0);
+    open.close();
+    let open = Open::at(&path);
+    assert_eq!(open.broker.resend("billing", None).unwrap(), 0);
+    give_up(&open, "b");
+    // The group failed on "a" a second time.
+    assert_eq!(open.broker.resend("billing", None).unwrap(), 2);
+    let reader = open.store.reader();
+    MessageStore::catch_up(&open.store, Duration::from_secs(10)).unwrap();
+    let first = reader.message_in_queue("orders", 0, 0).unwrap();
+    let again = reader.message_in_queue("orders", 0, 1).unwrap();
+    let (first, again) = (first.view(), again.view());
+    assert_eq!((again.body(), again.reconsume_times()), (first.body(), 0));
+    assert_eq!(again.born_time(), first.born_time());
+    let kept: Vec<_> = first
+        .properties()
+        .to_pairs()
+        .into_iter()
+        .filter(|(name, _)| name != "WAIT")
+        .collect();
+    assert_eq!(again.properties().to_pairs(), kept);
+    open.close();
+}
+
+#[test]
+fn chosen_letters_are_sent_again_each_time_and_others_are_refused() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    give_up(&open, "a");
+    open.append("%DLQ%billing", 0, "foreign");
+    open.store.catch_up(Duration::from_secs(10)).unwrap();
+    let letter = open.store.reader().message_in_queue("%DLQ%billing", 0, 0).unwrap();
+    let views = [letter.view(), letter.view()];
+    assert_eq!(open.broker.resend("billing", Some(&views)).unwrap(), 2);
+    assert!(matches!(
+        open.broker.resend("shipping", Some(&views)),
+        Err(Error::Invalid { .. })
+    ));
+    // A message without its first topic ends a resend, after those before it.
+    assert!(matches!(open.broker.resend("billing", None), Err(Error::Invalid { .. })));
+    assert_eq!(open.store.reader().queue_bounds("orders", 0).unwrap().end, 4);
+    open.close();
+}
