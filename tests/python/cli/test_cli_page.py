@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -54,6 +55,8 @@ def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
         "get": [0],
         "dump": [0],
         "du": ["--by", "topic,queue,tag,hour,segment"],
+        "consume": ["orders", "--group", "shipping"],
+        "resend": ["billing"],
         "export": [folder / "all.jsonl"],
         "copy": [folder / "copy", "--topic", "orders"],
         "import": [folder / "all.jsonl"],
@@ -61,6 +64,9 @@ def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
         "report": ["-o", folder / "page.html"],
     }
     written = {"import": folder / "new", "rebuild": folder / "copy"}
+    if command in ("consume", "resend"):
+        # The broker of the test has the store open.
+        written[command] = shutil.copytree(store, folder / command)
     return [written.get(command, store), *more.get(command, []), "--json"]
 
 

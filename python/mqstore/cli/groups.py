@@ -1,0 +1,119 @@
+"""The commands `groups`, `consume` and `resend`: consumer groups."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore._lost_queues import empty_lost, lost_in_words
+from mqstore._names import there_is
+from mqstore._rows import rows_of, visible
+from mqstore.cli._main import Failure, command
+from mqstore.cli._messages import body_as, chosen_by, expect_topic, print_message, row_of
+from mqstore.cli._output import Output, skipped_in_words
+from mqstore.cli._store import on_store, opened, prints
+
+#: The most messages that are taken, and acknowledged, at a time.
+BATCH = 32
+
+
+@command(examples=("groups /data/store", "groups /data/store --json"))
+@on_store
+def groups(store: mqstore.Store, out: Output) -> None:
+    """Shows the lag of each consumer group, and its age.
+
+    A row is a topic of a group: the number of its queues, the lag (messages that the group has not consumed), and since when
+    the oldest of them waits; age is the time since then in seconds. The progress is that of config/consumerOffset.json,
+    which a writer replaces every 5 s. lag shows each queue.
+    """
+    now = datetime.now(UTC)
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    queues = rows_of(store.broker.groups())
+    for row in queues:
+        names = {"group": row["group"], "topic": row["topic"]}
+        counted = found.setdefault(tuple(names.values()), names | {"queues": 0, "lag": 0, "unconsumed_since": None})
+        counted["queues"] += 1
+        counted["lag"] += row["lag"] or 0
+        times = [time for time in (counted["unconsumed_since"], row["unconsumed_since"]) if time is not None]
+        counted["unconsumed_since"] = min(times, default=None)
+    for row in found.values():
+        since = row["unconsumed_since"]
+        row["age"] = None if since is None else round((now - datetime.fromisoformat(since)).total_seconds(), 3)
+    lost = lost_in_words(store, empty_lost(store, queues, out.progress))
+    out.table(list(found.values()), "no group has consumed from this store", missing=lost)
+
+
+@command(examples=("consume /data/store orders --group billing --max 10", "consume /data/store orders --group billing --no-ack"))
+@click.argument("path", metavar="STORE", type=click.Path())
+@click.argument("topic")
+@prints
+@click.option("--group", required=True, help="The group, which remembers what it has consumed.")
+@click.option("--max", "number", type=click.IntRange(min=1), metavar="N", help="Ends after N messages.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="S",
+    help="Ends when no message comes for S seconds.",
+)
+@click.option("--ack/--no-ack", default=True, help="Acknowledges each message once it is printed (default), or none.")
+@chosen_by("tags")
+@body_as
+def consume(
+    path: str,
+    topic: str,
+    out: Output,
+    group: str,
+    number: int | None,
+    timeout: float,
+    ack: bool,
+    body_as: str,
+    conditions: dict[str, Any],
+) -> None:
+    """Prints the next messages of a group, and acknowledges them.
+
+    They are those after the progress of the group, and its retries. It writes to STORE: no broker or other writer may have it
+    open. A group without progress begins at the first message. With --no-ack the group gets the same messages again.
+    """
+    printed = 0
+    with opened(path, out, "r+", errors="skip") as store:
+        expect_topic(store, topic)
+        with store.consumer(group, topic, tags=conditions.get("tags")) as consumer:
+            while number is None or printed < number:
+                messages = consumer.poll(BATCH if number is None else min(BATCH, number - printed), timeout)
+                if not messages:
+                    break
+                for message in messages:
+                    print_message(out, row_of(message), body_as)
+                # A message counts as consumed once its line has left this process.
+                sys.stdout.flush()
+                if ack:
+                    consumer.ack(messages)
+                printed += len(messages)
+            if consumer.skipped:
+                out.lack(skipped_in_words(consumer.skipped))
+    if printed == 0:
+        raise Failure(f"group {visible(group)} has consumed all messages of topic {visible(topic)}")
+
+
+@command(examples="resend /data/store billing")
+@click.argument("path", metavar="STORE", type=click.Path())
+@click.argument("group")
+@prints
+def resend(path: str, group: str, out: Output) -> None:
+    """Appends the dead letters of a group again to their topics.
+
+    They are those that were not sent again before. It writes to STORE: no broker or other writer may have it open. Each
+    group that consumes the topic gets them. dead counts dead letters.
+    """
+    with opened(path, out, "r+", errors="skip") as store:
+        letters = store.broker.dead_letters(group)
+        if len(letters) == 0:
+            there = [name.removeprefix("%DLQ%") for name in store.topics if name.startswith("%DLQ%")]
+            raise Failure(f"group {visible(group)} has no dead letters{there_is(group, there)}")
+        out.document({"path": store.path, "group": group, "sent": store.broker.resend(group)})

@@ -1,0 +1,78 @@
+"""Commands about consumer groups: `groups`, `consume` and `resend`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x") as store:
+        store.append_batch([("orders", b"%d" % number, "paid" if number % 2 else "new") for number in range(40)])
+    return path
+
+
+def bodies(ran: Any) -> list[str]:
+    return [row["body"] for row in ran.rows]
+
+
+def test_consume_continues_where_the_group_was(path: Path, run: Callable[..., Any]) -> None:
+    consume = ("consume", path, "orders", "--group", "billing", "--json")
+    assert bodies(run(*consume, "--max", 3, "--no-ack")) == ["0", "1", "2"]
+    assert bodies(run(*consume, "--max", 3)) == ["0", "1", "2"]
+    assert bodies(run(*consume)) == [str(number) for number in range(3, 40)]
+    nothing = run(*consume)
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "has consumed all messages of topic orders" in nothing.err
+    assert bodies(run("consume", path, "orders", "--group", "other", "--tag", "paid", "--max", 2, "--json")) == ["1", "3"]
+
+
+def test_consume_prints_as_cat_does(path: Path, run: Callable[..., Any]) -> None:
+    assert run("consume", path, "orders", "--group", "billing").out == run("cat", path, "orders").out
+
+
+def test_consume_and_resend_refuse_a_store_that_a_writer_has(path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(path, "a"):
+        for arguments in (("consume", path, "orders", "--group", "billing"), ("resend", path, "billing")):
+            refused = run(*arguments)
+            assert (refused.code, refused.out) == (3, "")
+            assert "cannot open the store" in refused.err
+
+
+def test_consume_names_what_does_not_exist_and_makes_no_store(path: Path, run: Callable[..., Any]) -> None:
+    absent = run("consume", path, "order", "--group", "billing")
+    assert (absent.code, absent.out) == (1, "")
+    assert "orders" in absent.err
+    assert run("consume", path.parent / "none", "orders", "--group", "billing").code == 3
+    assert not (path.parent / "none").exists()
+
+
+def test_groups_shows_lag_and_age_of_each_topic(path: Path, run: Callable[..., Any]) -> None:
+    nothing = run("groups", path)
+    assert (nothing.code, nothing.out) == (1, "")
+    run("consume", path, "orders", "--group", "billing", "--max", 10)
+    run("consume", path, "orders", "--group", "shipping")
+    billing, shipping = run("groups", path, "--json").rows
+    assert (billing["group"], billing["topic"], billing["queues"], billing["lag"]) == ("billing", "orders", 1, 30)
+    assert billing["unconsumed_since"] is not None
+    assert billing["age"] >= 0
+    assert (shipping["group"], shipping["lag"], shipping["unconsumed_since"], shipping["age"]) == ("shipping", 0, None, None)
+
+
+def test_resend_sends_each_dead_letter_once(path: Path, run: Callable[..., Any]) -> None:
+    nothing = run("resend", path, "billing")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "has no dead letters" in nothing.err
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        for message in consumer.poll(2):
+            consumer.nack(message, delay_level=-1)
+    assert run("resend", path, "billing", "--json").rows == [{"path": str(path), "group": "billing", "sent": 2}]
+    assert run("resend", path, "billing", "--json").rows == [{"path": str(path), "group": "billing", "sent": 0}]
+    assert bodies(run("cat", path, "orders", "-n", -2, "--json")) == ["0", "1"]
