@@ -32,7 +32,7 @@ fn append(py: Python<'_>, handle: &Arc<Handle>, appender: Appender<'_>, mut mess
     let checked = appender.checked(&mut message)?;
     match checked.try_append()? {
         Some(result) => Ok(result),
-        None => handle.detach(py, || checked.append()),
+        None => handle.detach_append(py, || checked.append()),
     }
 }
 
@@ -180,7 +180,7 @@ pub(super) fn producer_batch(
     };
     let (of_batch, store) = (of_batch.encode()?, handle.writer()?);
     let mut done = Vec::new();
-    let appended = handle.detach(py, || {
+    let appended = handle.detach_append(py, || {
         store
             .appender(durable)
             .of_producer()
@@ -239,7 +239,7 @@ fn append_rows(
 ) -> PyResult<()> {
     let outcome = if speaks_arrow(rows)? {
         let (table, store) = (import_table(rows)?, handle.writer()?);
-        handle.detach(py, || {
+        handle.detach_append(py, || {
             append_all(&store, arrow::Rows::of(&table)?.messages(defaults)?, how, done)
         })
     } else {
@@ -250,7 +250,7 @@ fn append_rows(
         })?;
         let messages = handle.interruptible(|| rows::messages(&rows, defaults))?;
         let store = handle.writer()?;
-        handle.detach(py, || append_all(&store, messages, how, done))
+        handle.detach_append(py, || append_all(&store, messages, how, done))
     };
     outcome.map_err(|error| of_append(py, error))
 }

@@ -188,6 +188,10 @@ impl Handle {
     /// `ClosedError`.
     pub(super) fn expect_own_pass(&self, begun_in: Generation) -> PyResult<()> {
         self.expect_open()?;
+        self.expect_no_fork(begun_in)
+    }
+
+    fn expect_no_fork(&self, begun_in: Generation) -> PyResult<()> {
         if begun_in == Generation::current() {
             return Ok(());
         }
@@ -240,6 +244,13 @@ impl Handle {
     /// Same as [`interruptible`](Self::interruptible), without the interpreter.
     pub(super) fn detach<T: Ungil>(self: &Arc<Self>, py: Python<'_>, work: impl Send + Ungil + FnOnce() -> T) -> T {
         py.detach(|| self.interruptible(work))
+    }
+
+    /// Same as [`detach`](Self::detach), for an append. The close of the store in another thread does not interrupt its waits: it ends them
+    /// itself, after everything that was appended is durable.
+    pub(super) fn detach_append<T: Ungil>(self: &Arc<Self>, py: Python<'_>, work: impl Send + Ungil + FnOnce() -> T) -> T {
+        let (handle, begun_in) = (self.clone(), Generation::current());
+        py.detach(|| interruptible_by_signals(move || handle.expect_no_fork(begun_in), work))
     }
 
     /// Returns a reader after the writer of this process has made the appends before the call visible to it. Warns if that did

@@ -113,6 +113,40 @@ store.close()
     led_test(slow_sync, path, 3_600_000, code)
 
 
+def test_an_append_that_waits_in_a_close_returns_when_it_is_durable(slow_sync: Path, path: Path) -> None:
+    code = """
+ended = []
+def follow(append):
+    try:
+        ended.append(append())
+    except mqstore.StoreError as error:
+        ended.append(error)
+one, batch = lambda: store.append("orders", b"one").status, lambda: len(store.append_batch([b"two", b"three"], "orders"))
+followers = [threading.Thread(target=follow, args=(append,)) for append in (one, batch)]
+for follower in followers:
+    follower.start()
+until(lambda: store.stats().put_message_times_total == 5)
+closing = threading.Thread(target=store.close)
+closing.start()
+def is_closing():
+    try:
+        return store.flushed_offset < 0
+    except mqstore.ClosedError:
+        return True
+until(is_closing)
+followers[0].join(1)
+before = list(ended)
+os.unlink(sync)
+for thread in (leader, closing, *followers):
+    thread.join()
+assert before == [] and got == ["PUT_OK"] and sorted(ended, key=str) == [2, "PUT_OK"], (before, got, ended)
+with mqstore.open(sys.argv[1] + "2") as again:
+    bodies = sorted(message.body for message in again.topics["orders"].queues[0])
+assert bodies == [b"first", b"leads", b"one", b"three", b"two"], bodies
+"""
+    led_test(slow_sync, path, 3_600_000, code)
+
+
 def test_a_durable_append_whose_sync_fails_says_its_message_was_appended(slow_sync: Path, path: Path) -> None:
     code = """
 def wait():
