@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 _ALL_OF = {"subscribe": "topics", "queueIds": "queue ids"}
 
 # Options of other sources of Spark, with their names here.
-_OF_OTHER_SOURCES = {"mode": "errors"}
+_OF_OTHER_SOURCES = {"mode": "errors", "kafka.bootstrap.servers": "path", "includeheaders": "columns"}
 
 
 def expect_known(names: Iterable[str], accepted: tuple[str, ...]) -> None:

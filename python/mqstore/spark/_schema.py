@@ -17,6 +17,15 @@ MESSAGE_SCHEMA: StructType = from_arrow_schema(pa.schema(_no_messages()))
 BROKER = "broker"
 #: The column with the error of an unreadable message, in reads with errors="corrupt_record".
 CORRUPT_RECORD = "_corrupt_record"
+#: The columns of Spark's Kafka source, by the columns that a message has instead.
+_OF_KAFKA = {
+    "key": "keys",
+    "value": "body",
+    "partition": "queue_id",
+    "offset": "queue_offset",
+    "timestamp": "store_time",
+    "headers": "properties",
+}
 
 
 def message_schema(columns: Sequence[str] | None = None) -> StructType:
@@ -39,7 +48,8 @@ def select(known: StructType, columns: Sequence[str] | None) -> StructType:
         raise ValueError(f"columns is a list of at least one column name, not {columns!r}")
     for name in columns:
         if name not in known.names:
-            raise ValueError(f"a message has no column {name!r}; its columns are {', '.join(known.names)}")
+            instead = f" (did you mean {_OF_KAFKA[name]}?)" if name in _OF_KAFKA else ""
+            raise ValueError(f"a message has no column {name!r}{instead}; its columns are {', '.join(known.names)}")
         if columns.count(name) > 1:
             raise ValueError(f"columns names {name} twice")
     return StructType([known[name] for name in columns])
