@@ -393,15 +393,9 @@ pub(super) fn queue_choice(value: &Bound<'_, PyAny>) -> PyResult<Option<QueueCho
     if value.is_none() {
         return Ok(None);
     }
-    if !value.is_instance_of::<PyString>() {
-        return whole(value, "queue_id").map(|id| Some(QueueChoice::Id(id)));
-    }
     match value.extract::<&str>() {
         Ok("next") => Ok(Some(QueueChoice::Next)),
-        _ => Err(PyValueError::new_err(format!(
-            "queue_id is {}: expected an int, or \"next\" for the queues of the topic by turns",
-            repr_of(value)?
-        ))),
+        _ => whole(value, "queue_id").map(|id| Some(QueueChoice::Id(id))),
     }
 }
 

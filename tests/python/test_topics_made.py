@@ -119,7 +119,7 @@ def test_a_choice_without_queues_or_with_two_choices_is_refused(store: mqstore.W
             assert raised.value.stored == 0
     with pytest.raises(ValueError, match="both choose the queue"):
         store.append("grown", b"x", queue_id=0, sharding_key="k")
-    with pytest.raises(ValueError, match="queue_id is 'last': expected an int, or \"next\""):
+    with pytest.raises(TypeError, match="queue_id is an int, not str"):
         store.append("grown", b"x", queue_id="last")  # type: ignore[arg-type]
     store.create_topic("orders")
     for row in ({"body": b"x", "queue_id": 1, "sharding_key": "k"}, {"body": b"x", "sharding_key": "k"}):
