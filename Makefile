@@ -23,6 +23,8 @@ NATIVE := python/mqstore/_native.abi3.so
 SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
 # The Rust tests that are too long for `make test`.
 SLOW_RUST := crashes::every_step_is_needed
+# The Rust test whose random histories `make slowtest` multiplies.
+GROUP_HISTORIES := groups_get_every_message_and_repeat_none_that_is_settled
 # The versions of RocketMQ in one half of the tests against it.
 RECENT := 5.3.3 or 5.5.1
 HAVE := $(wildcard python docs/site docs/figures tests/conftest.py tests/data tests/docs tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
@@ -55,6 +57,8 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust, Python and Spark tests, in l
 slowtest: java $(VENV)/dev.stamp $(NATIVE) ## the tests that `make test` leaves out
 	@echo "== Slow Rust tests"
 	@cargo test --test it -- --ignored --exact $(SLOW_RUST)
+	@echo "== Ten times the histories of consumer groups"
+	@MQSTORE_CRASHES=10 cargo test --test it -- --nocapture $(GROUP_HISTORIES)
 	@echo "== Slow Python tests, and beside them slow Spark tests"
 	@$(call side_by_side,$(PY) -m pytest -m slow tests/python tests/torture,$(PY) -m pytest -m slow tests/spark)
 	@echo "== Spark tests over Spark Connect"

@@ -21,7 +21,7 @@ pub(super) trait Drawn: Clone + Debug + Sync {
     /// Draws `count` operations.
     fn draw(random: &mut Random, count: usize) -> Vec<Self>;
 
-    /// Carries a history out, and examines every image taken on the way. Lines for people go to `told`.
+    /// Carries a history out, and examines every image taken on the way. Adds lines for people to `told`.
     fn carry_out(
         history: &History<Self>,
         examiner: &Examiner<'_>,

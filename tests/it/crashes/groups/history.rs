@@ -49,7 +49,7 @@ pub(super) const GROUPS: [Group; 3] = [
     },
 ];
 
-/// The topics that producers write to. A message in a retry topic stands for one that was delivered after its delay.
+/// The topics that producers write to. A message in a retry topic represents a delivered retry.
 const TOPICS: [&str; 7] = ["t", "t", "u", "u", "%RETRY%all", "%RETRY%tagged", "%RETRY%ordered"];
 const TAGS: [&str; 3] = ["a", "b", "c"];
 
@@ -96,17 +96,17 @@ impl Group {
 /// The choice of messages in an acknowledgement, among those that the group was given and has not settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// All that the consumer holds.
+    /// Each message that the consumer holds.
     All,
     /// The first of those.
     First,
     /// The last of those.
     Last,
-    /// One of the group, whoever holds it.
+    /// A message of the group, whoever holds it.
     OfAnyone(u64),
-    /// One that is settled.
+    /// A settled message.
     Again(u64),
-    /// One that was not given yet.
+    /// A message that the group was not given yet.
     Unknown(u64),
 }
 

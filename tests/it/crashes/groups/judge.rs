@@ -82,7 +82,7 @@ impl Queue {
     }
 }
 
-/// What producers, consumers and groups did and saw.
+/// The record of what producers, consumers and groups did and saw.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     /// By the number in their body.
@@ -92,7 +92,7 @@ pub(super) struct Judge {
     acked: BTreeSet<(usize, u64)>,
     /// Messages before the start of a group, or passed over by a seek.
     excused: BTreeSet<(usize, u64)>,
-    /// As [`Consumer::positions`](mqstore::broker::Consumer::positions) reports it.
+    /// The progress of [`Consumer::positions`](mqstore::broker::Consumer::positions).
     pub(super) progress: Progress,
     /// The values that the file may have after a power cut. Without an entry: no value.
     durable: BTreeMap<(usize, QueueName), BTreeSet<Option<i64>>>,
@@ -303,7 +303,7 @@ impl Judge {
         Some((name.clone(), queue.next))
     }
 
-    /// These were acknowledged, and the group counted so many of them.
+    /// Checks the count of an acknowledgement, and settles its messages.
     pub(super) fn acks(&mut self, group: usize, places: &[(QueueName, i64)], counted: usize) -> Checked {
         let (mut sure, mut late) = (0, 0);
         for (queue, offset) in places {
@@ -374,32 +374,32 @@ impl Judge {
     /// Compares the positions of a consumer with what its group was given.
     pub(super) fn observe(&mut self, group: usize, positions: Vec<QueuePosition>) -> Checked {
         for position in positions {
-            let told = format!("{}: {position:?}", GROUPS[group].name);
+            let shown = format!("{}: {position:?}", GROUPS[group].name);
             let key = (group, (position.topic, position.queue_id));
             let own = self.queues.entry(key.clone()).or_default();
             let open = own.first_open().unwrap_or(position.next);
             ensure(position.committed <= open, "progress passes no message in flight", || {
-                format!("{told}, {open} is in flight")
+                format!("{shown}, {open} is in flight")
             })?;
             let is_exact = position.committed == open && position.in_flight == own.open();
             ensure(
                 is_exact || own.has_late(),
                 "progress is the lowest message that is not settled",
-                || format!("{told}, expected {open} and {}", own.open()),
+                || format!("{shown}, expected {open} and {}", own.open()),
             )?;
             ensure(position.next >= own.next, "offsets rise within a queue", || {
-                format!("{told}, {} was given", own.next)
+                format!("{shown}, {} was given", own.next)
             })?;
             ensure(
                 position.committed <= position.queue.end,
                 "progress is within its queue",
-                || told.clone(),
+                || shown.clone(),
             )?;
             let before = self.progress.insert(key, position.committed);
             ensure(
                 before.is_none_or(|before| before <= position.committed),
                 "progress does not fall",
-                || format!("{told}, it was {before:?}"),
+                || format!("{shown}, it was {before:?}"),
             )?;
         }
         Ok(())
@@ -500,7 +500,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Everything was consumed: each queue of each group is settled to its end.
+    /// Checks that each group has settled each of its queues to the end.
     pub(super) fn expect_consumed(&self, reader: &MessageReader) -> Checked {
         let sent_back = sent_back(reader)?;
         for (group, of) in GROUPS.iter().enumerate() {

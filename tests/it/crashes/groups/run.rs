@@ -471,7 +471,7 @@ impl Run<'_> {
 
     fn power_cut(&mut self, seed: u64) -> Checked {
         self.examine_taken()?;
-        // The start of a log of which nothing is durable may be lost: other tests salvage it.
+        // While nothing is durable, the start of the log may be lost: other tests salvage it.
         let opens = |env: &SimulatedEnv| self.flushed > 0 || self.examiner.open(&env.copy(), true).is_ok();
         let is_whole = |(env, report): &(SimulatedEnv, CrashReport)| !Torn::of(report).is_any() && opens(env);
         let crashed = (seed..seed + 100).map(|seed| self.env.crash(seed)).find(is_whole);
@@ -534,7 +534,7 @@ impl Run<'_> {
             return Ok(());
         }
         let reader = match self.reader(env) {
-            // The start of a log of which nothing is durable may be lost, and its rest not.
+            // While nothing is durable, the start of the log may be lost, and its rest not.
             Err(Error::Corrupt { .. }) if self.flushed == 0 => return Ok(()),
             opened => works("a crashed store opens for reading", opened)?,
         };
@@ -542,7 +542,7 @@ impl Run<'_> {
         self.judge.examine(&reader, &Files::of(env, root()), self.flushed)
     }
 
-    /// Everything works again: the groups consume everything in a bounded number of polls, and a close keeps that.
+    /// Checks that the groups consume everything in a bounded number of polls once no call fails, and that a close keeps that.
     fn finish(&mut self) -> Checked {
         for group in 0..GROUPS.len() {
             if !self.members.iter().any(|member| member.group == group) {
