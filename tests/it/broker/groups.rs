@@ -170,6 +170,7 @@ fn chosen_letters_are_sent_again_each_time_and_others_are_refused() {
     ));
     // A message without its first topic ends a resend, after those before it.
     assert!(matches!(open.broker.resend("billing", None), Err(Error::Invalid { .. })));
+    open.store.catch_up(Duration::from_secs(10)).unwrap();
     assert_eq!(open.store.reader().queue_bounds("orders", 0).unwrap().end, 4);
     open.close();
 }
