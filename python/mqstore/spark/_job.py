@@ -240,8 +240,9 @@ def append_rows(job: Job, staged: Sequence[Staged]) -> None:
 def _open(job: Job) -> mqstore.Writer:
     """Opens the store of the job. The first run creates a missing store."""
     is_first = job.manifest() is None
+    options: dict[str, Any] = job.store_options | {"services": False}
     try:
-        store: mqstore.Writer = mqstore.open(job.target, "a" if is_first else "r+", **job.store_options | {"services": False})
+        store: mqstore.Writer = mqstore.open(job.target, "a" if is_first else "r+", **options)
         return store
     except mqstore.NotAStoreError as error:
         if not is_first:

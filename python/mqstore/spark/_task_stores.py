@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,7 +30,8 @@ def stage_stores(job: Job, batches: Iterator[pa.RecordBatch], partition: int, at
                 if broker not in stores:
                     path = job.folder / home / broker
                     path.parent.mkdir(exist_ok=True)
-                    stores[broker] = stack.enter_context(mqstore.open(path, "x", **job.store_options | {"services": False}))
+                    options: dict[str, Any] = job.store_options | {"services": False}
+                    stores[broker] = stack.enter_context(mqstore.open(path, "x", **options))
                 stores[broker].append_batch(part, job.topic, durable=False)
                 rows[broker] += part.num_rows
     if rows:

@@ -68,9 +68,10 @@ class Broker:
         cluster: str = "DefaultCluster",
         **options: Any,
     ) -> None:
+        all_options: dict[str, Any] = SMALL | {"services": False} | options
         with ExitStack() as opened:
             self.clock = clock or opened.enter_context(Clock())
-            self.store = opened.enter_context(mqstore.open(path, "x", **(SMALL | {"services": False} | options)))
+            self.store = opened.enter_context(mqstore.open(path, "x", **all_options))
             self._opened = opened.pop_all()
         self.topics = {}
         self._hosts = {"born_host": client_host, "store_host": host}
