@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 WORDS = {
     "bindings": "Python classes",
     "arrow": "batches of messages",
+    "broker": "groups, delays, retention",
     "check": "verify, repair, rebuild",
     "store": "the writing process",
     "read": "read, query, scan",
@@ -75,7 +76,10 @@ def draw(facts: dict[str, Any]) -> Figure:
 
 def kind(module: str) -> str:
     """Returns the colour of a module."""
-    for color, modules in (("e", ("bindings", "arrow")), ("a", ("check", "store", "read", "pipeline", "services", "recovery"))):
+    for color, modules in (
+        ("e", ("bindings", "arrow")),
+        ("a", ("broker", "check", "store", "read", "pipeline", "services", "recovery")),
+    ):
         if module in modules:
             return color
     return "b" if module in ("log", "storage") else "f"
