@@ -40,6 +40,7 @@ MEANINGS = (
     (r"lock", "held by the writer; has mqstore's claim", "f"),
     (r"config/mqstore\.flushed", "up to which offset the log is on disk", "f"),
     (r"config/mqstore\.json", "the sizes of the files", "f"),
+    (r"config/topics\.json", "the topics, as a broker keeps them", "f"),
 )
 
 
