@@ -48,7 +48,7 @@ API = {
     "reports": (
         "Reports",
         "Results that are plain data: statistics, recovery, findings and repairs.",
-        ["StoreStats", "TopicStats", "RecoveryReport", "VerifyReport", "Finding", "RepairReport", "Change"],
+        ["StoreStats", "TopicStats", "RecoveryReport", "VerifyReport", "Finding", "RepairReport", "Change", "TrimReport"],
     ),
     "errors": ("Errors", "The exceptions, and what helps.", ["errors"]),
     "modules": (
