@@ -406,7 +406,8 @@ class Writer(Store):
         ValueError
             Another consumer of the group has other topics or options; a name that no broker accepts.
         CorruptError
-            `config/consumerOffset.json` cannot be read, and has no usable previous version.
+            `config/consumerOffset.json`, or without `ordered` `config/topics.json`, cannot be read, and has
+            no usable previous version.
         """
     def import_from(
         self,

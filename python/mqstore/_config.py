@@ -18,7 +18,7 @@ __all__ = ["Options", "RepairOptions", "StoreConfig", "merged"]
 
 
 class RepairOptions(TypedDict, total=False):
-    """The options of `repair` and `rebuild`, which choose `recovery` themselves."""
+    """The options of `repair` and `rebuild`, which choose `recovery` themselves and run no `services`."""
 
     mapped_file_size_commit_log: int | None
     mapped_file_size_consume_queue: int | None

@@ -10,11 +10,10 @@ class Consumer(Iterator[Message]):
     """A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` and `Store.consumer` make one. A
     context manager, and an iterator over the messages as they come.
 
-    Each message comes at least once. In the process that writes the store the consumers of a group in this process share
-    its queues, by RocketMQ's rule for averages, and continue where the group was. The progress of a group is the first
-    message of a queue that is not acknowledged; it is written to `config/consumerOffset.json` every 5 s, by
-    `commit(durable=True)` and by `close`, and never passes a message that is not durable. After a crash the group gets the
-    messages after it again.
+    Each message comes at least once. In the process that writes the store, the consumers of a group share its queues, by
+    RocketMQ's rule for averages, and continue where the group was. The progress of a group is the first message of a queue
+    that is not acknowledged; it is written to `config/consumerOffset.json` every 5 s, by `commit(durable=True)` and by
+    `close`, and never passes a message that is not durable. After a crash the group gets the messages after it again.
 
     A consumer of a store that is open for reading keeps its positions in a file of its user, written every 5 s by a poll,
     by `commit(durable=True)` and by `close`. It works alone, and sends nothing back: `nack` raises `ReadOnlyError`.

@@ -83,8 +83,10 @@ class TrimReport(_Shown):
     held_bytes : int
         Bytes of them that this process still reads: the system frees them when the last view of
         them ends.
-    queue_files, index_files : int
-        Removed files that led to nothing else.
+    queue_files : int
+        Removed queue files, whose messages were all removed.
+    index_files : int
+        Removed index files, in the same way.
     refusal : str | None
         The reason why the next file could not be removed. A later trim tries it again.
     kept_for : tuple[tuple[str, str, int, int], ...]

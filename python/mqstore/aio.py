@@ -190,13 +190,16 @@ def _follows(
     return run
 
 
+_AnyStore = TypeVar("_AnyStore", bound=mqstore.Store)
+
+
 def _joins(
-    call: Callable[Concatenate[mqstore.Writer, _P], mqstore.Consumer],
-) -> Callable[Concatenate[Writer, _P], Coroutine[Any, Any, Consumer]]:
+    call: Callable[Concatenate[_AnyStore, _P], mqstore.Consumer],
+) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, Consumer]]:
     """Returns a method that makes a consumer in a thread. If the task is cancelled, the consumer leaves its group at once."""
 
     @wraps(call)
-    async def run(self: Writer, /, *args: _P.args, **options: _P.kwargs) -> Consumer:
+    async def run(self: Any, /, *args: _P.args, **options: _P.kwargs) -> Consumer:
         plain = await asyncio.to_thread(call, self.store, *args, **options)
         return Consumer(self.store, plain, options.get("timeout"))
 
@@ -285,6 +288,7 @@ class Store:
     export = _in_a_thread(mqstore.Store.export)
     copy_to = _in_a_thread(mqstore.Store.copy_to)
 
+    consumer = _joins(mqstore.Store.consumer)
     usage = _in_a_thread(mqstore.Store.usage)
     verify = _in_a_thread(mqstore.Store.verify)
 
@@ -314,9 +318,9 @@ class Consumer(AsyncIterator[mqstore.Message]):
     consumer: mqstore.Consumer
     """The plain consumer."""
 
-    def __init__(self, store: mqstore.Writer, consumer: mqstore.Consumer, timeout: Any) -> None:
+    def __init__(self, store: mqstore.Store, consumer: mqstore.Consumer, timeout: Any) -> None:
         self.consumer = self._plain = consumer
-        self._store = store
+        self._writer = store if isinstance(store, mqstore.Writer) else None
         self._timeout = timeout
         #: Taken by polls that were cancelled, and by iterations that ended.
         self._kept: list[mqstore.Message] = []
@@ -354,14 +358,20 @@ class Consumer(AsyncIterator[mqstore.Message]):
         seconds = _seconds(timeout)
         begun = monotonic()
         while True:
-            seen = self._store.dispatched_offset
+            seen = self._queued()
             if messages := await self._take(max_messages):
                 return messages
             looked = monotonic()
-            while self._store.dispatched_offset == seen and (waited := monotonic() - looked) < _REBALANCE:
+            # Only a look of the consumer itself sees what another process appends.
+            longest = _LONGEST if self._writer is None else _REBALANCE
+            while self._queued() == seen and (waited := monotonic() - looked) < longest:
                 if seconds is not None and monotonic() - begun >= seconds:
                     return []
                 await asyncio.sleep(min(max(waited / _PATIENCE, _SHORTEST), _LONGEST))
+
+    def _queued(self) -> int:
+        """Returns the end of what this process has put into queues; of a store that another process writes to, always 0."""
+        return 0 if self._writer is None else self._writer.dispatched_offset
 
     async def _take(self, most: int) -> list[mqstore.Message]:
         """Returns what is there now."""
@@ -460,7 +470,7 @@ class Writer(Store):
     wait_dispatched = _in_a_thread(mqstore.Writer.wait_dispatched)
     trim = _in_a_thread(mqstore.Writer.trim)
     import_from = _in_a_thread(mqstore.Writer.import_from)
-    consumer = _joins(mqstore.Writer.consumer)
+    consumer = _joins(mqstore.Writer.consumer)  # type: ignore[arg-type]  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def _seconds(timeout: float | timedelta | None) -> float | None:

@@ -29,9 +29,9 @@ const MAX_RECONSUME_TIMES: i32 = 16;
 /// A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` and
 /// `Store.consumer` make one. A context manager, and an iterator over the messages as they come.
 ///
-/// Each message comes at least once. In the process that writes the store the consumers of a group in this process share its queues, by
-/// RocketMQ's rule for averages, and continue where the group was. The progress of a group is the
-/// first message of a queue that is not acknowledged; it is written to
+/// Each message comes at least once. In the process that writes the store, the consumers of a group
+/// share its queues, by RocketMQ's rule for averages, and continue where the group was. The progress
+/// of a group is the first message of a queue that is not acknowledged; it is written to
 /// `config/consumerOffset.json` every 5 s, by `commit(durable=True)` and by `close`, and never
 /// passes a message that is not durable. After a crash the group gets the messages after it again.
 ///
@@ -90,7 +90,8 @@ impl Writer {
     /// ValueError
     ///     Another consumer of the group has other topics or options; a name that no broker accepts.
     /// CorruptError
-    ///     `config/consumerOffset.json` cannot be read, and has no usable previous version.
+    ///     `config/consumerOffset.json`, or without `ordered` `config/topics.json`, cannot be read, and has
+    ///     no usable previous version.
     #[pyo3(
         signature = (group, topics, *, tags=None, start=None, since=None, on_missing=None, ordered=None, max_reconsume_times=None,
             consume_timeout=None, timeout=None),
@@ -118,7 +119,7 @@ impl Writer {
         let consume_timeout = to_wait(consume_timeout, "consume_timeout")?.unwrap_or(CONSUME_TIMEOUT);
         let timeout = to_wait(timeout, "timeout")?;
         let broker = handle.broker()?;
-        let is_ordered = ordered.unwrap_or(false);
+        let is_ordered = ordered.map_or_else(|| broker.is_ordered(&topics), Ok)?;
         let subscription = Subscription {
             topics: topics.clone(),
             tags: tags.unwrap_or("*").to_owned(),

@@ -96,6 +96,19 @@ impl BrokerController {
         &self.topics
     }
 
+    /// Returns true if one of the topics was created as an ordered one.
+    ///
+    /// # Errors
+    /// The damage of `topics.json`.
+    pub fn is_ordered(&self, topics: &[String]) -> Result<bool> {
+        for topic in topics {
+            if self.topics.get(topic)?.and_then(|known| known.order) == Some(true) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Returns the settings of the consumer groups.
     pub fn subscription_groups(&self) -> &SubscriptionGroups {
         &self.settings

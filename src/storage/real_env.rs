@@ -134,7 +134,13 @@ impl Env for RealEnv {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             opened => is_lock_held(&opened?)?,
         };
-        Ok(is_held || is_directory_locked(&open_directory(parent_of(path))?))
+        if is_held {
+            return Ok(true);
+        }
+        match open_directory(parent_of(path)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            directory => Ok(is_directory_locked(&directory?)),
+        }
     }
 
     fn now_ms(&self) -> i64 {

@@ -54,6 +54,7 @@ LOOP: list[Any] = []
 PRODUCED = struct.pack(">iiiii1sh", 23, 0, 0, 0, 1, b"x", 0) * 2
 #: Files of a broker's `config`.
 CONFIG = {
+    "subscriptionGroup.json": {"subscriptionGroupTable": {"group": {"groupName": "group"}}},
     "consumerOffset.json": {"offsetTable": {"t@group": {"0": 1}}},
     "delayOffset.json": {"offsetTable": {"1": 1}},
     "topics.json": {"topicConfigTable": {"t": {"topicName": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}}},
@@ -73,6 +74,8 @@ APPENDS: dict[str, tuple[int, Call]] = {
 WRITES: dict[str, Call] = {
     "close": lambda store, _: store.close(),
     "commit": lambda store, _: store.commit(),
+    "create_topic": lambda store, _: store.create_topic("created"),
+    "trim": lambda store, _: store.trim(0).bytes,
     "resend": lambda store, _: store.broker.resend("group"),
     "reset": lambda store, _: store.broker.reset("group", "t", "earliest"),
     "consumer": lambda store, _: store.consumer("group", "t", timeout=0).topics,
@@ -97,6 +100,7 @@ READS: dict[str, Call] = {
     "follow": lambda store, _: all_of(store.follow(start="earliest", timeout=0)),
     "follow an absent topic": lambda store, _: all_of(store.follow("tt", timeout=0)),
     "get": lambda store, _: len(store.get("t", 0, 0)),
+    "group_configs": lambda store, _: len(store.broker.group_configs()),
     "groups": lambda store, _: len(store.broker.groups()),
     "index_files": lambda store, _: len(store.inspect.index_files()),
     "kept_elsewhere": lambda store, _: len(store.inspect.kept_elsewhere()),

@@ -84,7 +84,10 @@ def test_a_dropped_store_that_cannot_be_closed_calls_the_unraisable_hook(tmp_pat
     printed, told = run(path, how)
     first, *_, last = told.splitlines()
     assert first == f"Exception ignored in: 'closing the store {path}, which was dropped open; the next open recovers it'"
-    assert last == f"mqstore.errors.StoreIOError: [Errno 27] cannot write: File too large (os error 27): '{path}/config/mqstore.flushed'"
+    assert (
+        last
+        == f"mqstore.errors.StoreIOError: [Errno 27] cannot write: File too large (os error 27): '{path}/config/mqstore.flushed'"
+    )
     assert "panic" not in told
     wanted = ["int() argument must be a string, a bytes-like object or a real number, not 'mqstore.Writer'"]
     assert printed.splitlines() == (wanted if "error" in how and how != "errors_hidden" else []) + ["done"]

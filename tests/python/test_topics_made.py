@@ -205,3 +205,18 @@ def test_groups_are_listed(tmp_path: Path) -> None:
             return len(await mqstore.aio.Store(reader).broker.group_configs())
 
         assert asyncio.run(in_a_loop()) == 1
+
+
+def test_consumer_of_an_ordered_topic_waits_for_a_failed_message(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.create_topic("steps", queues=1, order=True)
+        for body in (b"a", b"b"):
+            store.append("steps", body)
+        with store.consumer("billing", "steps") as consumer:
+            first, _ = consumer.poll()
+            assert consumer.nack(first)
+            assert consumer.poll(timeout=0) == []
+            assert [message.body for message in consumer.poll(timeout=10)] == [b"a", b"b"]
+        with store.consumer("shipping", "steps", ordered=False) as consumer:
+            assert consumer.nack(consumer.poll(1)[0])
+            assert [message.body for message in consumer.poll(timeout=0)] == [b"b"]

@@ -185,12 +185,15 @@ class Broker:
 
     def persist(self) -> None:
         """Writes `topics.json`, `consumerOffset.json` and `delayOffset.json` in `config`, as a broker does every few seconds."""
-        folder = Path(self.path, "config")
         if HALF_TOPIC in self.topics:
             half = self._queue_of(HALF_TOPIC, 0).max_offset
             self.commit_offset(TRANSACTION_GROUP, HALF_TOPIC, 0, min(self._open, default=half))
             if OP_TOPIC in self.topics:
                 self.commit_offset(TRANSACTION_GROUP, OP_TOPIC, 0, self._queue_of(OP_TOPIC, 0).max_offset)
+        self._write_settings()
+
+    def _write_settings(self) -> None:
+        folder = Path(self.path, "config")
         version = {"counter": 1, "stateVersion": 0, "timestamp": int(self.clock.now.timestamp() * 1000)}
         _config.write(folder / "topics.json", {"dataVersion": version, "topicConfigTable": _topic_configs(self.topics)})
         _config.write(folder / "delayOffset.json", {"dataVersion": version, "offsetTable": self._delivered})
@@ -203,9 +206,13 @@ class Broker:
 
     def close(self) -> None:
         """Writes `config` and closes the store; calling it again does nothing."""
+        is_open = not self.store.closed
         with self._opened:
-            if not self.store.closed:
+            if is_open:
                 self.persist()
+        if is_open:
+            # The close of the store has written topics.json, too.
+            self._write_settings()
 
     def __enter__(self) -> Self:
         return self
