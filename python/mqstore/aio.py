@@ -39,7 +39,7 @@ import asyncio
 import concurrent.futures.thread  # noqa: F401
 import inspect
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from functools import wraps
@@ -190,20 +190,22 @@ def _follows(
     return run
 
 
-_AnyStore = TypeVar("_AnyStore", bound=mqstore.Store)
+class _TapOptions(TypedDict, total=False):
+    """The keyword arguments of `mqstore.Store.consumer` but for `positions`."""
+
+    tags: str | None
+    start: Literal["earliest", "latest"] | Mapping[tuple[str, int], int]
+    since: _Time | None
+    on_missing: Literal["earliest", "latest"] | None
+    consume_timeout: float | timedelta
+    timeout: float | timedelta | None
 
 
-def _joins(
-    call: Callable[Concatenate[_AnyStore, _P], mqstore.Consumer],
-) -> Callable[Concatenate[Any, _P], Coroutine[Any, Any, Consumer]]:
-    """Returns a method that makes a consumer in a thread. If the task is cancelled, the consumer leaves its group at once."""
+class _ConsumerOptions(_TapOptions, total=False):
+    """The keyword arguments of `mqstore.Writer.consumer`."""
 
-    @wraps(call)
-    async def run(self: Any, /, *args: _P.args, **options: _P.kwargs) -> Consumer:
-        plain = await asyncio.to_thread(call, self.store, *args, **options)
-        return Consumer(self.store, plain, options.get("timeout"))
-
-    return run
+    ordered: bool | None
+    max_reconsume_times: int | None
 
 
 class _Fields(TypedDict, total=False):
@@ -288,9 +290,20 @@ class Store:
     export = _in_a_thread(mqstore.Store.export)
     copy_to = _in_a_thread(mqstore.Store.copy_to)
 
-    consumer = _joins(mqstore.Store.consumer)
     usage = _in_a_thread(mqstore.Store.usage)
     verify = _in_a_thread(mqstore.Store.verify)
+
+    async def consumer(
+        self,
+        topics: str | Iterable[str],
+        *,
+        positions: str | os.PathLike[str],
+        group: str | None = None,
+        **options: Unpack[_TapOptions],
+    ) -> Consumer:
+        """Returns a consumer that keeps its positions in a file, as `mqstore.Store.consumer`."""
+        plain = await asyncio.to_thread(self.store.consumer, topics, positions=positions, group=group, **options)
+        return Consumer(self.store, plain, options.get("timeout"))
 
     @property
     def inspect(self) -> Inspect:
@@ -470,7 +483,13 @@ class Writer(Store):
     wait_dispatched = _in_a_thread(mqstore.Writer.wait_dispatched)
     trim = _in_a_thread(mqstore.Writer.trim)
     import_from = _in_a_thread(mqstore.Writer.import_from)
-    consumer = _joins(mqstore.Writer.consumer)  # type: ignore[arg-type]  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    async def consumer(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, group: str | None, topics: str | Iterable[str], **options: Unpack[_ConsumerOptions]
+    ) -> Consumer:
+        """Returns a consumer of a group, as `mqstore.Writer.consumer`."""
+        plain = await asyncio.to_thread(self.store.consumer, group, topics, **options)
+        return Consumer(self.store, plain, options.get("timeout"))
 
 
 def _seconds(timeout: float | timedelta | None) -> float | None:
