@@ -177,7 +177,7 @@ fn expect_schema(schema: &CSchema, depth: usize) -> Result<()> {
     for child in inner {
         // SAFETY: a pointer of the producer's that is not null leads to a schema that lives as long as its parent.
         let Some(child) = (unsafe { child.as_ref() }) else {
-            return invalid("the Arrow schema lacks one of its children");
+            return invalid("the Arrow schema is without one of its children");
         };
         expect_schema(child, depth + 1)?;
     }
@@ -253,7 +253,7 @@ fn expect_array(array: &CArray, data_type: &DataType) -> Result<()> {
     for (child, data_type) in children.into_iter().zip(inner).chain(dictionary) {
         // SAFETY: a pointer of the producer's that is not null leads to an array that lives as long as its parent.
         let Some(child) = (unsafe { child.as_ref() }) else {
-            return invalid(format!("an Arrow array lacks its child of {data_type}"));
+            return invalid(format!("an Arrow array is without its child of {data_type}"));
         };
         expect_array(child, data_type)?;
     }

@@ -457,13 +457,13 @@ fn expect_undamaged_end(store: &StoreState<'_>, report: &RecoveryReport) -> Resu
     let Some(found) = found else {
         return log.expect_last_segment_at(end);
     };
-    let goes_on = if found == end {
+    let continuation = if found == end {
         String::new()
     } else {
         format!(", and a message starts at {found}")
     };
     let reason = format!(
-        "the log ends here ({}){goes_on}: a part of the log is damaged",
+        "the log ends here ({}){continuation}: a part of the log is damaged",
         report.stop_reason
     );
     Err(log.corrupt(end, reason).with_remedy(Remedy::Repair))

@@ -18,7 +18,7 @@ from rocketmq import Dump
 import mqstore
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Of so many consecutive puts the last third goes into one batch.
+#: The last third of this number of consecutive puts goes into one batch.
 STRETCH = 150
 #: The write modes.
 MODES: dict[str, dict[str, Any]] = {

@@ -35,7 +35,7 @@ class Dump:
 
     #: By physical offset, every record of the log.
     records: dict[int, Record] = field(default_factory=dict)
-    #: By topic and queue id: min and max offset, and the entries: physical offset, size and, where the side tells, tags code.
+    #: By topic and queue id: min and max offset, and the entries: physical offset, size and, if the side has it, tags code.
     queues: dict[tuple[str, int], tuple[int, int, list[tuple[int, ...]]]] = field(default_factory=dict)
     #: Where the log begins and ends.
     bounds: tuple[int, int] = (0, 0)

@@ -14,7 +14,7 @@ from generator import Generator, Geometry
 from proof import RECOVERED, Proof
 from rocketmq import RocketMQ
 
-#: How often a writer is killed, while it writes so many messages; each makes one image of every kind.
+#: The number of kills of a writer, and of messages that it writes; each makes one image of every kind.
 CRASHES, MESSAGES = 3, 2_000
 #: Examined beside each other: much of it is waiting.
 WORKERS = 3

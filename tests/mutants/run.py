@@ -39,7 +39,7 @@ QUICK = {"CARGO_PROFILE_TEST_OPT_LEVEL": "0", "CARGO_PROFILE_TEST_DEBUG": "none"
 TIMEOUT_S = 300
 #: For all tests without a mutant, and for all steps.
 LONG_TIMEOUT_S = 1800
-#: One that gathers without end is, too, before the machine has no memory left.
+#: A run that gathers without end is stopped, too, before the machine has no memory left.
 MEMORY = 4 << 30
 
 

@@ -19,7 +19,7 @@ from encoder import EPOCH_MS, Encoder
 
 import mqstore
 
-#: Appends numbers until it is told to end, in the time between two given as an argument.
+#: Appends numbers until a message asks it to end, in the time between two given as an argument.
 NUMBERS = """
 import sys, threading, time, mqstore
 path, pause, options = sys.argv[1], float(sys.argv[2]), eval(sys.argv[3])
@@ -237,7 +237,7 @@ def test_a_second_of_waiting_costs_few_wakes_and_1_percent_of_processor(path: Pa
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.01 * seconds
 
 
-#: Tells how often the thread that waits has slept since the interrupt.
+#: Counts the sleeps of the thread that waits since the interrupt.
 INTERRUPTED = """
 import os, pathlib, re, signal, sys, threading, time, mqstore
 def sleeps():

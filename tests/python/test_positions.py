@@ -20,7 +20,7 @@ from conftest import GOLDEN
 
 import mqstore
 
-#: A writer of another process: it appends so many messages to queue orders/0, says so, and waits for its end.
+#: A writer of another process: it appends a number of messages to queue orders/0, says so, and waits for its end.
 WRITER = """
 import sys, mqstore
 store = mqstore.open(sys.argv[1], "a", flush_disk_type=sys.argv[4])

@@ -75,7 +75,7 @@ with mqstore.open(path) as reader:
     assert reader.recovery.clean_exit and bodies(reader) == found
 """
 
-#: Until the disk goes on, appends return. Nobody who waits for the disk is told that a message is durable.
+#: While the disk stalls, appends return. No caller that waits for the disk learns that a message is durable.
 CONTINUES = """
 def append(size):
     body = b"%d " % len(stored) + b"x" * size
@@ -93,7 +93,7 @@ assert isinstance(error, mqstore.WaitTimeoutError) and seconds >= 5, got
 late = []
 """
 
-#: A message that finds no room is refused after 5 s, and a smaller one that finds room is not.
+#: A message without room in the pool is refused after 5 s; a smaller message with room is not.
 FILLS_UP = """
 piece = b"x" * (1 << 20)
 store.append("orders", piece)

@@ -23,7 +23,7 @@ class Mode:
     name: str
     options: dict[str, Any]
     bounds: dict[str, int]
-    #: One message of so many is appended with `durable=True`; 0 for none.
+    #: One message of this number is appended with `durable=True`; 0 for none.
     durable_every: int = 0
     #: With which `durable` the others are appended.
     durable: bool | None = None

@@ -231,7 +231,7 @@ def hours_section(used: Used) -> Section:
     unit = {13: "hour", 10: "day", 7: "month", 4: "year"}[length]
     text = (
         f"A bar is the bytes that were stored in {'an' if unit == 'hour' else 'a'} {unit} (UTC), in the colours of the largest "
-        f"topics. Where no message was stored there is no bar. A colour that grows tells since when a topic fills the disk."
+        f"topics. Where no message was stored there is no bar. A colour that grows shows since when a topic fills the disk."
     )
     rows = [
         [place.replace("T", " "), count["messages"], count["bytes"], ", ".join(topic for topic, _ in top.most_common(3))]
@@ -305,7 +305,7 @@ def recovery_section(store: mqstore.Store) -> Section:
     elif found.lost:
         decision += "Damaged stretches were passed over. "
     else:
-        decision += "Nothing tells of messages that are missing. "
+        decision += "No sign of missing messages was found. "
     text = (
         f"{decision}The bar is the log. Its coloured part is what opening the store read to find the end of the log, "
         f"{amount(found.log_end)}: {found.stop_reason}."

@@ -1,4 +1,5 @@
-//! Plain technical English: phrases of a private dialect, doc comments without a subject or a verb, and long names of tests.
+//! Plain technical English: phrases of a private dialect in comments, pages and the texts of errors, doc comments without a subject or a
+//! verb, and long names of tests.
 
 use super::tree::{Finding, Tree, tokens};
 
@@ -65,6 +66,8 @@ const DIALECT: [(&str, &[&str]); 28] = [
     ("meanwhile", &[]),
     ("by way of", &[]),
 ];
+/// Folders whose string literals users read.
+const WITH_TEXTS: [&str; 2] = ["src/", "python/"];
 /// Words with which the next phrase is plain English: "there is none", "the one that".
 const PLAIN_BEFORE: [&str; 2] = ["there", "the"];
 /// Places that keep such a phrase: file, a part of the line, reason.
@@ -133,13 +136,34 @@ fn prose(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
         .filter(move |(path, _)| *path != of_this_rule)
 }
 
-/// The lines of comments, docstrings or pages in a file.
+/// The lines of comments, docstrings or pages in a file, and the texts that its code has for users.
 fn lines<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
-    match path.rsplit_once('.') {
-        Some((_, "md")) => page(text),
+    let mut lines = match path.rsplit_once('.') {
+        Some((_, "md")) => return page(text),
         Some((_, "rs")) => rust(text),
         _ => python(text),
+    };
+    if WITH_TEXTS.iter().any(|folder| path.starts_with(folder)) {
+        lines.extend(texts(text));
+        lines.sort_by_key(|line| line.number);
     }
+    lines
+}
+
+/// The string literals of code that have several words, as far as one line has all of the literal.
+fn texts(text: &str) -> impl Iterator<Item = Line<'_>> {
+    let code = text.lines().zip(1..).filter(|(text, _)| {
+        let text = text.trim_start();
+        !text.starts_with("//") && !text.starts_with('#') && !text.contains("\"\"\"")
+    });
+    code.flat_map(|(text, number)| {
+        let literals = text.split('"').skip(1).step_by(2).filter(|literal| literal.contains(' '));
+        literals.map(move |text| Line {
+            number,
+            text,
+            is_head: false,
+        })
+    })
 }
 
 /// Lines of a page outside of code blocks.
@@ -191,7 +215,7 @@ fn python(text: &str) -> Vec<Line<'_>> {
                 text: text.trim().trim_matches('"'),
                 is_head: quotes > 0 && !in_string,
             });
-        } else if let Some((_, comment)) = text.split_once("# ") {
+        } else if let Some((_, comment)) = text.split_once("# ").or_else(|| text.split_once("#: ")) {
             lines.push(Line {
                 number,
                 text: comment,
@@ -242,12 +266,14 @@ fn a_phrase_of_the_dialect_and_a_fragment_are_reported() {
     let tree = Tree::planted(&[
         (
             "src/a.rs",
-            "/// What it is.\n///\n/// Returns `so many` of it.\nfn a() {} // anew\n// It goes on.\n",
+            "/// What it is.\n///\n/// Returns `so many` of it.\nfn a() {} // anew\n// It goes on.\nlet b = \"it lacks this\";\n",
         ),
         (
             "python/b.py",
-            "def b():\n    \"\"\"Whether it is.\n\n    It tells the user.\n    \"\"\"\n    # as so many\n",
+            "def b():\n    \"\"\"Whether it is.\n\n    It tells the user.\n    \"\"\"\n    # as so many\n    #: It stands here.\n    \
+             raise ValueError(\"one that is wrong\")\n",
         ),
+        ("tests/it/d.rs", "let d = \"it lacks this\";\n"),
         ("docs/C.md", "It is none of these.\n```\nanew\n```\nIt is none.\n"),
     ]);
     let found = super::shown(&dialect(&tree));
@@ -256,8 +282,11 @@ fn a_phrase_of_the_dialect_and_a_fragment_are_reported() {
         [
             "src/a.rs:1: `What` begins no noun phrase and no sentence",
             "src/a.rs:5: `goes on` is not plain English",
+            "src/a.rs:6: `lacks` is not plain English",
             "python/b.py:2: `Whether` begins no noun phrase and no sentence",
             "python/b.py:6: `so many` is not plain English",
+            "python/b.py:7: `stands` is not plain English",
+            "python/b.py:8: `one that` is not plain English",
             "docs/C.md:5: `is none` is not plain English",
         ]
     );

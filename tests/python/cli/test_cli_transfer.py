@@ -19,7 +19,7 @@ import mqstore
 from mqstore.testing import SMALL
 
 STORES = ["491_multifile", "498_mixed", "533_mixed", "551_mixed"]
-#: What export and import keep of a message that they store anew.
+#: What export and import keep of a message that they store again.
 KEPT = ("topic", "queue_id", "body", "properties", "keys", "tags", "born_time", "born_host", "flag", "reconsume_times")
 
 
