@@ -460,8 +460,11 @@ impl Stepped for Dispatcher {
         (self.log.watermarks.readable.clone(), next)
     }
 
+    /// Poisons the store, unless the cause is a shortage: after the stop of the log the close dispatches again, and reports it.
     fn fail(&self, cause: Error) {
-        self.dispatched.poison(self.log.refuse(cause));
+        if !cause.is_shortage() {
+            self.dispatched.poison(self.log.refuse(cause));
+        }
     }
 }
 

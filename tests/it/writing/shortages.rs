@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mqstore::config::{Recovery, StoreConfig};
@@ -17,7 +17,7 @@ use super::full_disk::{count, crashed};
 use super::services::stepped;
 use crate::counting_env::CountingEnv;
 
-use super::{Place, SEGMENT, bodies, contents, message, put, small, wait_for_segments, with};
+use super::{Place, SEGMENT, bodies, contents, message, put, reader, small, wait_for_segments, with};
 
 /// `EMFILE`, `ENFILE`, `ENOMEM`.
 const SHORTAGES: [i32; 3] = [24, 23, 12];
@@ -280,5 +280,33 @@ fn an_open_that_finds_no_descriptor_at_any_look_says_so_or_finds_the_same() {
             }
         }
         assert!(refused > 20, "{refused} of {all_looks}");
+    }
+}
+
+#[test]
+fn a_dispatch_that_is_short_after_the_stop_is_left_to_the_close() {
+    for errno in SHORTAGES {
+        let place = Place::new();
+        let (env, store) = stepped(&place);
+        put(&store, "t", b"x");
+        let store = Arc::new(store);
+        let (dispatching, is_short) = (Arc::downgrade(&store), AtomicBool::new(false));
+        // The thread of the dispatcher may begin a step before it sees the stop: here, while the close syncs the log.
+        env.before_changes(move |change| {
+            if change.starts_with("sync LogRange")
+                && let Some(store) = dispatching.upgrade()
+            {
+                is_short.store(true, Ordering::SeqCst);
+                assert!(store.step(Service::Dispatch, Instant::now()).unwrap_err().is_shortage());
+                is_short.store(false, Ordering::SeqCst);
+            }
+            if is_short.load(Ordering::SeqCst) && change.contains("consumequeue") {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            Ok(())
+        });
+        store.close().unwrap();
+        env.heal();
+        assert_eq!(bodies(&reader(&place.store), "t", 0), [b"x"]);
     }
 }
