@@ -393,6 +393,31 @@ fn an_ordered_queue_waits_for_a_message_that_failed() {
 }
 
 #[test]
+fn an_ordered_queue_moves_once_its_messages_are_settled() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    for queue_id in 0..2 {
+        open.append("orders", queue_id, "a");
+    }
+    let ordered = Subscription {
+        is_ordered: true,
+        ..subscription(&["orders"])
+    };
+    let first = open.consumer("billing", ordered.clone());
+    let got = first.poll(9, None).unwrap();
+    assert_eq!(got.len(), 2);
+    // The second queue is the second consumer's now, and the first one still has a message of it.
+    let second = open.consumer("billing", ordered);
+    open.append("orders", 1, "b");
+    open.store.catch_up(Duration::from_secs(5)).unwrap();
+    assert_eq!(second.positions().unwrap().len(), 1);
+    assert_eq!(bodies(&second.take(9, Instant::now()).unwrap()), [""; 0]);
+    ack(&first, &got);
+    assert_eq!(bodies(&second.take(9, Instant::now()).unwrap()), ["b"]);
+    open.close();
+}
+
+#[test]
 fn a_consumer_without_a_group_keeps_no_progress() {
     let (_dir, path) = directory();
     let open = Open::at(&path);
