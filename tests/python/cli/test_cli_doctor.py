@@ -249,11 +249,13 @@ def test_doctor_reports_settings_that_a_repair_has_not_copied(
 
 
 KILLED = """
-import os, signal, sys, mqstore
+import os, signal, sys, time, mqstore
 store = mqstore.open(sys.argv[1], "x", mapped_file_size_commit_log=16384, max_hash_slot_num=100, max_index_num=200)
 for number in range(2000):
     store.append("orders", b"%d" % number, queue_id=number % 2, keys=[f"k{number}"])
 store.wait_dispatched()
+# Entries are in the queue files 10 ms later. Without them a broker needs a rebuild.
+time.sleep(0.5)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
