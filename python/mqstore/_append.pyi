@@ -84,8 +84,9 @@ class Writer(Store):
             Chooses the queue of a created topic (`create_topic`), as RocketMQ's `SelectMessageQueueByHash`
             does: messages with one key are in one queue, in their order. It is stored (`__SHARDINGKEY`).
         delay_level : int, default 0
-            1 or more sends the message to the queue of that level, for a broker to deliver; a level above
-            the last one counts as the last. `AppendResult` has its place there.
+            1 or more delays the message: it waits in the queue of that level until this writer (see the
+            option `services`) or a broker delivers it. A level above the last one counts as the last.
+            `AppendResult` has its place there.
         unique_key : str, optional
             The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.
         born_time : datetime with a timezone, or int of ms since 1970, optional

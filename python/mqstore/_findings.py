@@ -339,7 +339,7 @@ def _of_delayed(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
             "delayed.waiting",
             "note",
             f"{number} messages wait for their delivery",
-            "a broker delivers them while it runs, each when its delay is over",
+            "a broker, or a writer of mqstore with services, delivers them while it runs, each when its delay is over",
             run(("delayed", store.path, "-n", "10")),
             topic=SCHEDULE_TOPIC,
         )

@@ -84,7 +84,7 @@ struct State {
     /// Ids of the consumers, ascending by the time of their join.
     members: BTreeSet<u64>,
     queues: BTreeMap<QueueName, GroupQueue>,
-    /// The number of polls: the queues take turns in being first, so that none waits for ever behind a busy one.
+    /// The number of polls: the queues take turns in being first, so that a busy one does not starve the others.
     polls: usize,
     /// Messages that were lost or are damaged, and were passed over with `errors="skip"`.
     skipped: u64,
@@ -300,6 +300,15 @@ impl ConsumerGroup {
                 }
                 got => got?,
             };
+            let is_gapless = i64::try_from(got.messages.len()).is_ok_and(|count| got.next_begin_offset == offset + count);
+            if !is_gapless {
+                // Messages that expire during the read are left out of it: a group that has not consumed them must know.
+                let bounds = self.reader().queue_bounds(topic, *queue_id)?;
+                if offset < bounds.start {
+                    queue.in_flight = InFlight::new(request.bound(bounds, offset)?);
+                    continue;
+                }
+            }
             skipped += got.skipped;
             match got.status {
                 GetMessageStatus::Found => {

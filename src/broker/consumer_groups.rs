@@ -24,9 +24,6 @@ use crate::watermark::Watermark;
 /// The interval at which progress is persisted: RocketMQ's `flushConsumerOffsetInterval`.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The longest wait of a call for the dispatch of what was appended before it.
-const PATIENCE: Duration = Duration::from_millis(100);
-
 /// The consumer groups of a store.
 #[derive(Debug)]
 pub(super) struct ConsumerGroups {
@@ -135,7 +132,7 @@ impl ConsumerGroups {
     /// [`Error::NotFound`] for a topic without queues; the damage of the settings file; those of [`ConsumerOffsets::persist`].
     pub(super) fn reset(&self, group: &str, topic: &str, to: &Start) -> Result<BTreeMap<i32, i64>> {
         self.settings.ensure(group)?;
-        self.store.catch_up(PATIENCE)?;
+        self.source.catch_up()?;
         let reader = self.store.reader();
         let known = lock(&self.groups).get(group).cloned();
         let mut offsets = BTreeMap::new();
@@ -176,7 +173,7 @@ impl ConsumerGroups {
             }
             return Ok(sent);
         }
-        self.store.catch_up(PATIENCE)?;
+        self.source.catch_up()?;
         let reader = self.store.reader();
         for queue_id in reader.queue_ids(&topic)? {
             let bounds = reader.queue_bounds(&topic, queue_id)?;

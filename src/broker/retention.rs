@@ -4,15 +4,15 @@
 //! message that was not delivered, nor a half message of an open transaction: nothing else holds their content.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::broker_controller::BrokerController;
 use crate::error::{Error, Result};
-use crate::format::SCHEDULE_TOPIC;
+use crate::format::{HALF_TOPIC, SCHEDULE_TOPIC};
+use crate::log::BrokerSettings;
 use crate::read::MessageReader;
 use crate::store::{TrimTo, Trimmed};
 
-/// The topic of half messages.
-const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 /// The group whose progress in [`HALF_TOPIC`] is the first open transaction.
 const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 
@@ -108,7 +108,7 @@ impl BrokerController {
         } else {
             store.trim(to, floor)?
         };
-        let end_of = |segments: &[std::ops::Range<i64>]| segments.last().map_or(0, |segment| segment.end);
+        let end_of = |segments: &[Range<i64>]| segments.last().map_or(0, |segment| segment.end);
         let (removed, wanted) = (end_of(&trimmed.segments), end_of(&wanted));
         let (unread, holds) = holds
             .into_iter()
@@ -149,7 +149,7 @@ fn progress_of_all(reader: &MessageReader) -> Result<Progress> {
 }
 
 /// Returns the content of a settings file; nothing if the file is missing.
-fn known<T>(settings: Result<crate::log::BrokerSettings<Vec<T>>>) -> Result<Vec<T>> {
+fn known<T>(settings: Result<BrokerSettings<Vec<T>>>) -> Result<Vec<T>> {
     match settings {
         Err(Error::NotFound { .. }) => Ok(Vec::new()),
         settings => settings.map(|settings| settings.content),

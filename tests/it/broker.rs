@@ -26,6 +26,8 @@ use tempfile::TempDir;
 
 use crate::writing::{message, with};
 
+/// Bytes of a small segment.
+const SEGMENT: i64 = 16384;
 /// The time after which a message is given again.
 const CONSUME_TIMEOUT: Duration = Duration::from_secs(900);
 

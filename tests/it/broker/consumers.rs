@@ -1,15 +1,20 @@
 //! Consumers: what a group is given, what it has acknowledged, and who reads which queue.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::broker::{BrokerService, Start, Subscription};
+use mqstore::broker::{BrokerController, BrokerService, Start, Subscription};
+use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::read::OnMissing;
+use mqstore::storage::Env;
+use mqstore::store::{MessageStore, OpenMode};
 
-use super::{CONSUME_TIMEOUT, Open, ack, bodies, directory, subscription};
+use super::{CONSUME_TIMEOUT, Open, SEGMENT, ack, bodies, directory, subscription};
+use crate::counting_env::CountingEnv;
 
 #[test]
 fn two_groups_each_get_every_message_in_order() {
@@ -227,6 +232,39 @@ fn a_position_outside_its_queue_is_an_error_or_the_bound_asked_for() {
         }
     }
     open.close();
+}
+
+#[test]
+fn messages_that_expire_during_a_poll_are_not_passed_over_silently() {
+    let (_dir, path) = directory();
+    let open = Open::with_segments(&path, SEGMENT as u64);
+    while open.store.appended_offset() < 3 * SEGMENT {
+        open.append("orders", 0, &"x".repeat(400));
+    }
+    open.close();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = MessageStore::open(&seam, &path, StoreConfig::default(), OpenMode::Existing).unwrap();
+    let store = Arc::new(store);
+    let broker = BrokerController::new(&store);
+    let consumer = broker.consumer(Some("billing"), subscription(&["orders"]), &Start::Earliest);
+    let consumer = consumer.unwrap();
+    // The first segment goes after the bounds of the queue were read, and before its messages are.
+    let first = path.join(format!("commitlog/{:020}", 0));
+    env.before_looks(move |look| {
+        if look.ends_with("commitlog/00000000000000000000") && first.exists() {
+            fs::remove_file(&first)?;
+        }
+        Ok(())
+    });
+    let refused = consumer.poll(9, Some(Instant::now())).unwrap_err();
+    assert!(
+        matches!(refused, Error::OffsetOutOfRange { offset: 0, ref bounds, .. } if bounds.start > 0),
+        "{refused}"
+    );
+    env.heal();
+    broker.close().unwrap();
+    store.close().unwrap();
 }
 
 #[test]

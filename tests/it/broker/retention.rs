@@ -3,10 +3,8 @@
 use mqstore::broker::{Hold, NeededBy};
 use mqstore::store::TrimTo;
 
-use super::{Open, ack, directory, subscription};
+use super::{Open, SEGMENT, ack, directory, subscription};
 use crate::writing::{message, with};
-
-const SEGMENT: i64 = 16384;
 
 /// A store of small segments with six segments of messages in two queues of `orders`.
 fn filled(path: &std::path::Path) -> Open {
