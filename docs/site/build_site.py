@@ -48,7 +48,18 @@ API = {
     "reports": (
         "Reports",
         "Results that are plain data: statistics, recovery, findings and repairs.",
-        ["StoreStats", "TopicStats", "RecoveryReport", "VerifyReport", "Finding", "RepairReport", "Change", "TrimReport"],
+        [
+            "StoreStats",
+            "TopicStats",
+            "RecoveryReport",
+            "VerifyReport",
+            "Finding",
+            "RepairReport",
+            "Change",
+            "TrimReport",
+            "Trace",
+            "TracedRecord",
+        ],
     ),
     "errors": ("Errors", "The exceptions, and what helps.", ["errors"]),
     "modules": (

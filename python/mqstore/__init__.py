@@ -88,7 +88,18 @@ from mqstore.errors import (
 
 if TYPE_CHECKING:
     from mqstore._config import StoreConfig
-    from mqstore._reports import Change, Finding, RecoveryReport, RepairReport, StoreStats, TopicStats, TrimReport, VerifyReport
+    from mqstore._reports import (
+        Change,
+        Finding,
+        RecoveryReport,
+        RepairReport,
+        StoreStats,
+        TopicStats,
+        Trace,
+        TracedRecord,
+        TrimReport,
+        VerifyReport,
+    )
 
 __all__ = [
     "AppendResult",
@@ -132,6 +143,8 @@ __all__ = [
     "Topic",
     "TopicStats",
     "Topics",
+    "Trace",
+    "TracedRecord",
     "TrimReport",
     "UnsupportedFormatError",
     "Usage",

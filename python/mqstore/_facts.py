@@ -108,3 +108,17 @@ def _last_time(queue: mqstore.Queue) -> str | None:
     with suppress(mqstore.StoreError, OverflowError):
         return json_time(queue[-1].store_time)
     return None
+
+
+def is_in_queue(store: mqstore.Store, message: mqstore.Message) -> bool:
+    """Returns True if the queue entry at the offset of a message leads to it, or if the queues are in another format."""
+    if message.topic not in store.topics:
+        return False
+    # A lost queue has no offsets.
+    with suppress(mqstore.NotFoundError, mqstore.CorruptError, IndexError):
+        try:
+            found = store.topics[message.topic].queues[message.queue_id][message.queue_offset]
+        except mqstore.UnsupportedFormatError:
+            return True
+        return found.physical_offset == message.physical_offset
+    return False

@@ -2,6 +2,7 @@ from collections.abc import Iterable
 from typing import Literal, final
 
 from mqstore._message import Message
+from mqstore._reports import Trace
 from mqstore._scan import RecordBatch
 from mqstore._topics import Topic
 from mqstore._types import _Time
@@ -94,6 +95,15 @@ class BrokerState:
     def dead_letters(self, group: str) -> Topic:
         """Returns the dead letters of a group, which its consumers failed on too often: the `Topic` `%DLQ%` and the name of
         the group, empty without dead letters.
+        """
+    def trace(self, id: str) -> Trace:
+        """Returns the trace of a message: each record of it in the log, from its append on, and what became of it. A `Trace`.
+
+        `id` is the unique key of the message, or the offset id of one of its records. The copies of a message without a
+        unique key cannot be found: its trace has the one record. Reads the index in each topic, and the log once where the
+        index or queues are not whole.
+
+        Raises `NotFoundError` if no record of the log has the id.
         """
     def resend(self, group: str, messages: Message | Iterable[Message] | None = None) -> int:
         """Appends dead letters of a group again to the topics that they came from, as their producer would: without the

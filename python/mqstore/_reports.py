@@ -10,7 +10,18 @@ from typing import Any, Literal, NoReturn, final
 
 from mqstore.errors import Remedy
 
-__all__ = ["Change", "Finding", "RecoveryReport", "RepairReport", "StoreStats", "TopicStats", "TrimReport", "VerifyReport"]
+__all__ = [
+    "Change",
+    "Finding",
+    "RecoveryReport",
+    "RepairReport",
+    "StoreStats",
+    "TopicStats",
+    "Trace",
+    "TracedRecord",
+    "TrimReport",
+    "VerifyReport",
+]
 
 
 class _Shown:
@@ -114,6 +125,93 @@ class TrimReport(_Shown):
         what = "would be removed" if self.dry_run else "removed"
         kept = f", more kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
         return f"<mqstore.TrimReport {len(self.segments)} segments {what}, {self.bytes} bytes{kept}>"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TracedRecord(_Shown):
+    """A record of a message in the log: one of `Trace.records`.
+
+    Attributes
+    ----------
+    stage : str
+        "stored" for the record of a producer; "half" for a half message and "committed" or
+        "rolled_back" for the end of its transaction; "delayed" or "timer" for a message that waits
+        for its time and "delivered" for its copy; "retry" and "dead" for what a group has failed
+        on; "given_up" for a half message that the broker asks for no more.
+    state : str
+        In a queue that groups consume: "consumed" if each of them has passed it, "unconsumed" if
+        not or without groups, "unreachable" if no entry of the queue leads to it. For dead letters
+        "dead" or "sent_again". For delayed messages and timers "waiting", "delivered",
+        "stored_again" (a timer that is due much later), or "lost" if the delivery has passed it
+        and no copy is there. For half messages "open", "committed", "rolled_back", "given_up" or
+        "ended", as of `mqstore find`. "unknown" where settings or messages that say it were lost.
+    topic : str
+        The topic.
+    queue_id : int
+        The queue of the topic.
+    queue_offset : int
+        The place in the queue.
+    physical_offset : int
+        The place in the log, in bytes.
+    store_time : int
+        The time at which it was stored, in ms since 1970.
+    passed_by : tuple[str, ...]
+        The groups whose progress has passed it. A group also passes what it has sent back.
+    awaited_by : tuple[str, ...]
+        The groups that consume the topic and have not passed it.
+    """
+
+    stage: str
+    state: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_time: int
+    passed_by: tuple[str, ...]
+    awaited_by: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}/{self.queue_id}@{self.queue_offset}"
+        return f"<mqstore.TracedRecord {self.stage} {self.state}, {place}>"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Trace(_Shown):
+    """The result of `BrokerState.trace`.
+
+    Attributes
+    ----------
+    id : str
+        The id that was asked for.
+    records : tuple[TracedRecord, ...]
+        The records of the message, ascending by physical offset. Those whose segments have expired
+        are not there.
+    complete : bool
+        True if these are all records of the message in the log. False if a message that could be
+        one was skipped, because it was lost or is damaged.
+    unknown : tuple[str, ...]
+        The reasons why states are unknown or groups are missing; empty if nothing is.
+    """
+
+    id: str
+    records: tuple[TracedRecord, ...]
+    complete: bool
+    unknown: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict, with each record as one."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        ways = ", ".join(f"{record.stage} {record.state}" for record in self.records)
+        return f"<mqstore.Trace {self.id}: {ways}{'' if self.complete else ', incomplete'}>"
 
 
 @final

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import mqstore
 
-#: Files of a broker, each with others that it writes at the same time: if these exist, the file has existed, too.
+#: Files of a broker, each with others that it writes at the same time: if these exist, the file has existed, too. A store that no
+#: broker has written has the topics, and the offsets of groups only once it has groups.
 _WRITTEN_WITH = {
     "topics.json": ("consumerOffset.json", "delayOffset.json"),
-    "consumerOffset.json": ("topics.json",),
+    "consumerOffset.json": ("topics.json", "subscriptionGroup.json"),
     "delayOffset.json": ("topics.json",),
 }
 

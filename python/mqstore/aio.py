@@ -253,6 +253,7 @@ class BrokerState:
     groups = _in_a_thread(mqstore.BrokerState.groups)
     dead_letters = _in_a_thread(mqstore.BrokerState.dead_letters)
     resend = _in_a_thread(mqstore.BrokerState.resend)
+    trace = _in_a_thread(mqstore.BrokerState.trace)
     reset = _in_a_thread(mqstore.BrokerState.reset)
     topic_configs = _in_a_thread(mqstore.BrokerState.topic_configs)
     group_configs = _in_a_thread(mqstore.BrokerState.group_configs)

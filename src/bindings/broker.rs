@@ -9,8 +9,10 @@ use pyo3::types::PyString;
 
 use super::arguments;
 use super::handle::{Freshness, Handle};
+use super::imports;
 use super::message::listed;
 use super::record_batch::RecordBatch;
+use super::store::Store;
 use super::time::to_ms;
 use super::topic::Topic;
 use super::warnings::warn;
@@ -127,6 +129,22 @@ impl BrokerState {
     ) -> PyResult<Bound<'py, Topic>> {
         self.0.expect_open()?;
         Topic::new(py, self.0.clone(), format!("%DLQ%{group}"))
+    }
+
+    /// Returns the trace of a message: each record of it in the log, from its append on, and what
+    /// became of it. A `Trace`.
+    ///
+    /// `id` is the unique key of the message, or the offset id of one of its records. Reads the index in
+    /// each topic, and the log once where the index or queues are not whole. Without a unique key the
+    /// trace has what groups have sent back, for which the log is read from the message on, and not the
+    /// copies of a delayed message.
+    ///
+    /// Raises `NotFoundError` if no record of the log has the id.
+    #[pyo3(signature = (id))]
+    fn trace<'py>(&self, py: Python<'py>, #[pyo3(from_py_with = arguments::name)] id: &str) -> PyResult<Bound<'py, PyAny>> {
+        self.0.expect_open()?;
+        let store = Store { handle: self.0.clone() };
+        imports::call(py, "mqstore._trace", "trace_of", (store, id), None)
     }
 
     /// Appends dead letters of a group again to the topics that they came from, as their producer

@@ -91,6 +91,7 @@ READS: dict[str, Call] = {
     "closed": lambda store, _: store.closed,
     "consumer_offsets": lambda store, _: len(store.broker.consumer_offsets()),
     "copy_to": lambda store, work: store.copy_to(f"{work}/copy").rows,
+    "trace": lambda store, _: store.broker.trace(queue(store)[0].message_id).records,
     "dead_letters": lambda store, _: len(store.broker.dead_letters("group")),
     "delay_offsets": lambda store, _: len(store.broker.delay_offsets()),
     "dump": lambda store, _: len(store.inspect.dump(0)),

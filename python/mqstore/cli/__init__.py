@@ -15,6 +15,7 @@ COMMANDS = {
     "topics": "topics:topics",
     "queues": "topics:queues",
     "find": "find:find",
+    "trace": "trace:trace",
     "cat": "cat:cat",
     "get": "get:get",
     "dump": "dump:dump",

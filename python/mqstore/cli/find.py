@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import mqstore
-from mqstore._facts import facts_of, file_queues
+from mqstore._facts import facts_of, file_queues, is_in_queue
 from mqstore._rows import json_time
 from mqstore._transactions import ROLLBACK, TYPE, fate_of
 from mqstore.cli._main import command, from_the_command_line
@@ -86,23 +86,9 @@ def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Mes
         out.lack(f"{place} belongs to a transaction whose state cannot be read: {text_without_advice(error)}")
     if fate is not None:
         out.note(f"{place} is {fate.text}")
-    if message.transaction not in ("prepared", "rollback") and not _is_in_queue(store, message):
+    if message.transaction not in ("prepared", "rollback") and not is_in_queue(store, message):
         out.note(f"{place} is in the log, and no entry of its queue leads to it: consumers do not get it")
     return {**row, "transaction": fate and fate.state}
-
-
-def _is_in_queue(store: mqstore.Store, message: mqstore.Message) -> bool:
-    """Returns True if the queue entry at the offset of a message leads to it, or if the queues are in another format."""
-    if message.topic not in store.topics:
-        return False
-    # A lost queue has no offsets.
-    with suppress(mqstore.NotFoundError, mqstore.CorruptError, IndexError):
-        try:
-            found = store.topics[message.topic].queues[message.queue_id][message.queue_offset]
-        except mqstore.UnsupportedFormatError:
-            return True
-        return found.physical_offset == message.physical_offset
-    return False
 
 
 def _looked_at(store: mqstore.Store, out: Output, conditions: dict[str, Any], everything: bool) -> str:

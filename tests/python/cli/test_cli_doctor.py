@@ -34,6 +34,13 @@ def test_doctor_puts_the_worst_first_and_what_waits_last(stores: dict[str, Path]
     assert run("doctor", stores["torn"], "--json").objects[0]["findings"][0]["id"] == "log.whole_after_end"
 
 
+def test_doctor_finds_nothing_wrong_in_a_new_store_without_groups(tmp_path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        store.append("orders", b"x")
+    ran = run("doctor", tmp_path / "store", "--json")
+    assert (ran.code, ran.objects[0]["findings"]) == (0, [])
+
+
 def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
     order = mqstore_broker.send("orders", b"x", queue_id=0)
     mqstore_broker.send("orders", b"x", queue_id=0)

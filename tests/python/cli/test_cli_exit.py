@@ -21,6 +21,7 @@ WRITING = {"import", "rebuild", "consume", "resend"}
 #: What is asked of a store besides its name.
 MORE: dict[str, tuple[object, ...]] = {
     "find": ("--property", "REAL_TOPIC=audit-log"),
+    "trace": ("FD00000000000000000000000000000259285FFD2B276CF4C7CC0017",),
     "cat": ("orders",),
     "get": ("orders/0@0",),
     "dump": (0,),
@@ -31,7 +32,7 @@ MORE: dict[str, tuple[object, ...]] = {
     "completion": ("bash",),
 }
 #: Exit codes where the first message of each queue is damaged. Other commands read none of these, and end with 0.
-READING = ["find", "cat", "get", "tail", "du", "delayed", "transactions", "dead", "export", "copy", "diff", "report"]
+READING = ["find", "trace", "cat", "get", "tail", "du", "delayed", "transactions", "dead", "export", "copy", "diff", "report"]
 OF_DAMAGED = dict.fromkeys([*READING, "consume", "resend", "doctor", "verify", "repair"], 1) | {"rebuild": 3}
 #: What reading says in the words of Python.
 PYTHON = re.compile(r'errors=|recovery=|mode "|INCOMPLETE')

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import mqstore
 from mqstore.cli import COMMANDS
 from mqstore.testing import Broker
 
@@ -63,6 +64,9 @@ def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
         "diff": [folder / "copy"],
         "report": ["-o", folder / "page.html"],
     }
+    if command == "trace":
+        with mqstore.open(store) as reader:
+            more[command] = [reader.topics["orders"].queues[0][0].message_id]
     written = {"import": folder / "new", "rebuild": folder / "copy"}
     if command in ("consume", "resend"):
         # The broker of the test has the store open.

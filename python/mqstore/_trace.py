@@ -1,0 +1,225 @@
+"""The trace of a message: its records in the log, and what became of each.
+
+A broker copies a message on its way: a half message at its commit, a delayed one and a timer at its delivery, a failed one to the
+topic of retries of the group and in the end to its dead letters. All copies have the unique key of the message, by which the
+index finds them in each topic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import mqstore
+from mqstore._broker_topics import (
+    DEAD,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    RETRY,
+    ROCKSDB_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANSACTION_GROUP,
+)
+from mqstore._delays import Delivery, delivery_of
+from mqstore._facts import facts_of, is_in_queue
+from mqstore._lost_queues import lost_queues
+from mqstore._reports import Trace, TracedRecord
+from mqstore._rows import rows_of
+from mqstore._settings import why_missing
+from mqstore._transactions import Counting, fate_of
+
+_STAGES = {
+    HALF_TOPIC: "half",
+    ROCKSDB_HALF_TOPIC: "half",
+    SCHEDULE_TOPIC: "delayed",
+    TIMER_TOPIC: "timer",
+    GIVEN_UP_TOPIC: "given_up",
+}
+_TRANSACTIONS = {"prepared": "half", "commit": "committed", "rollback": "rolled_back"}
+#: Topics without consumer groups.
+_WITHOUT_GROUPS = frozenset(_STAGES)
+
+
+def trace_of(store: mqstore.Store, message_id: str, counting: Counting = lambda read: read) -> Trace:
+    """Traces a message by its offset id or unique key. Each read is passed to `counting`.
+
+    Raises `NotFoundError` if no record of the log has the id.
+    """
+    messages, is_complete = _records(store, message_id, counting)
+    tracer = _Tracer(store, messages, is_complete, counting, *_progress(store), delivery_of(store))
+    records = tuple(tracer.traced(message) for message in messages)
+    return Trace(id=message_id, records=records, complete=is_complete, unknown=tuple(tracer.unknown()))
+
+
+@dataclass
+class _Tracer:
+    """The records of one message, ascending by physical offset, and the settings that tell what became of them."""
+
+    store: mqstore.Store
+    messages: list[mqstore.Message]
+    is_complete: bool
+    counting: Counting
+    #: The offset of the next message of each group in each queue of a topic; None if it is unknown.
+    progress: dict[str, dict[str, dict[int, int]]] | None
+    why_unknown: str | None
+    delivery: Delivery
+
+    def traced(self, message: mqstore.Message) -> TracedRecord:
+        """Returns the record with its stage, its state, and the groups."""
+        stage = self._stage(message)
+        passed_by, awaited_by = self._groups(message, stage)
+        return TracedRecord(
+            stage=stage,
+            state=self._state(message, stage, passed_by, awaited_by),
+            topic=message.topic,
+            queue_id=message.queue_id,
+            queue_offset=message.queue_offset,
+            physical_offset=message.physical_offset,
+            store_time=round(message.store_time.timestamp() * 1000),
+            passed_by=passed_by,
+            awaited_by=awaited_by,
+        )
+
+    def unknown(self) -> Iterator[str]:
+        """Yields the reasons why a state is unknown or the groups are missing."""
+        topics = {message.topic for message in self.messages}
+        if self.why_unknown is not None and topics - _WITHOUT_GROUPS:
+            yield self.why_unknown
+        if self.delivery.unknown is not None and self.delivery.is_lost and SCHEDULE_TOPIC in topics:
+            yield self.delivery.unknown
+
+    def _stage(self, message: mqstore.Message) -> str:
+        topic, properties = message.topic, message.properties
+        if topic in _STAGES:
+            return _STAGES[topic]
+        if topic.startswith(DEAD):
+            return "dead"
+        if topic.startswith(RETRY):
+            return "retry"
+        if message.transaction in _TRANSACTIONS:
+            return _TRANSACTIONS[message.transaction]
+        return "delivered" if properties.get("REAL_TOPIC") == topic else "stored"
+
+    def _state(self, message: mqstore.Message, stage: str, passed_by: tuple[str, ...], awaited_by: tuple[str, ...]) -> str:
+        match stage:
+            case "half" | "given_up" | "rolled_back":
+                fate = fate_of(self.store, message, self.counting)
+                return "unknown" if fate is None else fate.state
+            case "delayed":
+                return self._delivered(message, "DELAY", self._is_waiting(message))
+            case "timer" if any(self._is_rolled(message, later) for later in self._after(message)):
+                return "stored_again"
+            case "timer":
+                return self._delivered(message, "TIMER_OUT_MS", self._is_ahead(message))
+            case _ if not is_in_queue(self.store, message):
+                return "unreachable"
+            case "dead":
+                return "sent_again" if passed_by else "dead"
+            case _ if self.progress is None:
+                return "unknown"
+            case _:
+                return "consumed" if passed_by and not awaited_by else "unconsumed"
+
+    def _delivered(self, message: mqstore.Message, name: str, is_waiting: bool | None) -> str:
+        """Returns the state of a message of which a copy with the same property `name` goes to its real topic when it is due."""
+        given = message.properties
+        copies = [
+            later
+            for later in self._after(message)
+            if later.topic == given.get("REAL_TOPIC")
+            and later.reconsume_times == message.reconsume_times
+            and later.properties.get(name) == given.get(name)
+        ]
+        if copies:
+            return "delivered"
+        if is_waiting:
+            return "waiting"
+        return "lost" if is_waiting is False and self.is_complete else "unknown"
+
+    def _is_waiting(self, message: mqstore.Message) -> bool | None:
+        """Returns whether a delayed message is after the progress of its delivery; None if that is unknown."""
+        if self.delivery.unknown is not None and self.delivery.is_lost:
+            return None
+        return message.queue_offset >= self.delivery.offsets.get(message.queue_id + 1, 0)
+
+    def _is_ahead(self, message: mqstore.Message) -> bool | None:
+        """Returns True if a timer was due after the last message of the store, or else None: its state is not read."""
+        due, last = message.properties.get("TIMER_OUT_MS", ""), facts_of(self.store)["last_store_time"]
+        stored = datetime.fromisoformat(last).timestamp() * 1000 if isinstance(last, str) else 0
+        return True if due.isdecimal() and int(due) > stored else None
+
+    def _is_rolled(self, message: mqstore.Message, later: mqstore.Message) -> bool:
+        """Returns True if `later` is the timer again: a broker stores a timer that is due much later again every two days."""
+        return later.topic == message.topic and "TIMER_ROLL_TIMES" in later.properties
+
+    def _after(self, message: mqstore.Message) -> Iterator[mqstore.Message]:
+        return (later for later in self.messages if later.physical_offset > message.physical_offset)
+
+    def _groups(self, message: mqstore.Message, stage: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Returns the groups that have passed a message, and those that consume its topic and have not."""
+        if message.topic in _WITHOUT_GROUPS or stage in ("half", "rolled_back") or self.progress is None:
+            return (), ()
+        of_topic = self.progress.get(message.topic, {})
+        if message.topic.startswith(RETRY):
+            # The group of a retry topic has no progress in it before its first retry.
+            of_topic = {message.topic.removeprefix(RETRY): {}, **of_topic}
+        passed = {group for group, offsets in of_topic.items() if offsets.get(message.queue_id, 0) > message.queue_offset}
+        return tuple(sorted(passed)), tuple(sorted(of_topic.keys() - passed)) if stage != "dead" else ()
+
+
+def _records(store: mqstore.Store, message_id: str, counting: Counting) -> tuple[list[mqstore.Message], bool]:
+    """Returns the records of a message, ascending by physical offset, and whether these are all of the log."""
+    given: list[mqstore.Message] = []
+    with suppress(mqstore.NotFoundError):
+        given = [store.message(message_id)]
+    key = given[0].unique_key if given else message_id
+    if key is None:
+        return _sent_back(store, given[0], counting)
+    lost = lost_queues(store, lambda topic: True)
+    answers = [counting(store.query(topic, key, errors="skip")) for topic in store.topics]
+    found = [message for answer in answers for message in answer if message.unique_key == key]
+    is_complete = all(answer.complete for answer in answers)
+    if not found or not is_complete or lost:
+        batches = counting(store.scan(keys=key, transactions="all", columns=["physical_offset"], errors="skip"))
+        found += [store.message_at(offset) for batch in batches for (offset,) in batch]
+        is_complete = store.recovery.complete and not batches.skipped
+    by_offset = {message.physical_offset: message for message in [*given, *found] if message.unique_key == key}
+    if not by_offset:
+        raise mqstore.NotFoundError(f"no record of the log has the id {message_id!r}")
+    return [by_offset[offset] for offset in sorted(by_offset)], is_complete
+
+
+def _sent_back(store: mqstore.Store, message: mqstore.Message, counting: Counting) -> tuple[list[mqstore.Message], bool]:
+    """Returns a message without a unique key, and what groups have sent back of it, which names its offset id."""
+    origin = message.properties.get("ORIGIN_MESSAGE_ID", message.message_id)
+    records = {message.physical_offset: message}
+    with suppress(mqstore.NotFoundError, mqstore.CorruptError):
+        first = store.message(origin)
+        records[first.physical_offset] = first
+    wanted: dict[str, Any] = {"properties": {"ORIGIN_MESSAGE_ID": origin}, "physical": (min(records), None)}
+    batches = counting(store.scan(transactions="all", columns=["physical_offset"], errors="skip", **wanted))
+    for batch in batches:
+        records.update((offset, store.message_at(offset)) for (offset,) in batch)
+    return [records[offset] for offset in sorted(records)], store.recovery.complete and not batches.skipped
+
+
+def _progress(store: mqstore.Store) -> tuple[dict[str, dict[str, dict[int, int]]] | None, str | None]:
+    """Returns the offset of the next message of each group, by topic, group and queue id; or why it is unknown."""
+    rows: Iterable[dict[str, Any]]
+    try:
+        rows = rows_of(store.broker.consumer_offsets())
+    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
+        return None, f"the progress of the consumer groups is unknown: {error}"
+    except mqstore.NotFoundError:
+        why = why_missing(store, "consumerOffset.json")
+        return ({}, None) if why is None else (None, f"the progress of the consumer groups is unknown: {why}")
+    progress: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if row["group"] != TRANSACTION_GROUP:
+            progress[row["topic"]][row["group"]][row["queue_id"]] = row["offset"]
+    return progress, None
