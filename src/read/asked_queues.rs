@@ -13,6 +13,7 @@ use crate::read::message_reader::MessageReader;
 /// The queues in files that are asked for, each at the next message to which it leads. Records are asked about in the order of the walk.
 #[derive(Debug)]
 pub(super) struct AskedQueues {
+    /// Ascending.
     topics: Option<Vec<String>>,
     ids: Option<Vec<i32>>,
     reverse: bool,
@@ -35,7 +36,10 @@ struct AskedQueue {
 
 impl AskedQueues {
     /// The queues of these topics with these ids, `None` for all: in the order of the log, or from its end.
-    pub(super) fn new(topics: Option<Vec<String>>, ids: Option<Vec<i32>>, reverse: bool) -> Self {
+    pub(super) fn new(mut topics: Option<Vec<String>>, ids: Option<Vec<i32>>, reverse: bool) -> Self {
+        if let Some(topics) = &mut topics {
+            topics.sort_unstable();
+        }
         Self {
             topics,
             ids,
@@ -131,7 +135,7 @@ impl AskedQueues {
         let all = reader.queue_store().file_queues().into_iter();
         let asked = all.filter(|(topic, id, _)| {
             let is_named = match &self.topics {
-                Some(topics) => topics.iter().any(|named| **named == **topic),
+                Some(topics) => topics.binary_search_by(|named| named.as_str().cmp(&**topic)).is_ok(),
                 // It leads to messages of other topics, which are not given twice.
                 None => !is_light_queue(topic),
             };

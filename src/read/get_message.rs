@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::format::{CqUnit, SCHEDULE_TOPIC, java_hash};
+use crate::format::{CqUnit, MessageView, SCHEDULE_TOPIC, java_hash};
 use crate::log::{ConsumeQueue, StoredMessage};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
@@ -75,6 +75,17 @@ fn has_hash(topic: &str, unit: &CqUnit) -> bool {
 /// Returns true if an entry may be that of a message with these tags.
 pub(super) fn is_code_of(topic: &str, unit: &CqUnit, tags: Option<&Cow<'_, str>>) -> bool {
     !has_hash(topic, unit) || tags.map_or(0, |tags| java_hash(tags)) == unit.tags_code as i32
+}
+
+/// Returns the damage of a message whose tags have another code than the entry that leads to it.
+pub(super) fn wrong_tags(reader: &MessageReader, view: &MessageView<'_>) -> Error {
+    let damage = format!(
+        "its tags are {:?}, and the entry of {}/{} that leads to it has the code of others: the entry or the record is damaged",
+        view.tags().unwrap_or_default(),
+        view.topic(),
+        view.queue_id()
+    );
+    reader.advise(reader.log().corrupt(view.physical_offset(), damage))
 }
 
 /// The outcome of a `get`; the names are `RocketMQ`'s.

@@ -283,32 +283,37 @@ impl MessageReader {
     }
 
     /// Returns the damage of a record that names another topic, queue id or queue offset than the entry that leads to it, which is one of
-    /// a queue of `topic`. No checksum covers these fields. Returns `None` if the record's own entry leads to it, and if no entry of the
-    /// topic does: its queue may have expired, or be lost.
+    /// a queue of these topics. No checksum covers these fields. Returns `None` if the record's own entry leads to it, and if no entry of
+    /// the topics does: its queue may have expired, or be lost.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn find_wrong_place(&self, topic: &str, view: &MessageView<'_>) -> Result<Option<Error>> {
+    pub(super) fn find_wrong_place<'a>(
+        &self,
+        topics: impl IntoIterator<Item = &'a str>,
+        view: &MessageView<'_>,
+    ) -> Result<Option<Error>> {
         let at = view.physical_offset();
-        if view.has_topic(topic)
-            && let Ok(Some(queue)) = self.queue(topic, view.queue_id())
+        if let Ok(Some(queue)) = self.queue(&view.topic(), view.queue_id())
             && queue
                 .known_unit(view.queue_offset())?
                 .is_some_and(|unit| unit.physical_offset == at)
         {
             return Ok(None);
         }
-        for queue_id in self.queue_ids(topic).unwrap_or_default() {
-            let Some(queue) = self.queue(topic, queue_id)? else { continue };
-            let mut entry = None;
-            queue.visit_from(at, |queue_offset, unit| {
-                entry = Some((queue_offset, unit)).filter(|(_, unit)| unit.physical_offset == at);
-                Ok(false)
-            })?;
-            let Some((queue_offset, unit)) = entry else { continue };
-            match self.message_of_entry(topic, queue_id, queue_offset, unit) {
-                Err(damage @ Error::Corrupt { .. }) => return Ok(Some(damage)),
-                led_to => led_to.map(drop)?,
+        for topic in topics {
+            for queue_id in self.queue_ids(topic).unwrap_or_default() {
+                let Some(queue) = self.queue(topic, queue_id)? else { continue };
+                let mut entry = None;
+                queue.visit_from(at, |queue_offset, unit| {
+                    entry = Some((queue_offset, unit)).filter(|(_, unit)| unit.physical_offset == at);
+                    Ok(false)
+                })?;
+                let Some((queue_offset, unit)) = entry else { continue };
+                match self.message_of_entry(topic, queue_id, queue_offset, unit) {
+                    Err(damage @ Error::Corrupt { .. }) => return Ok(Some(damage)),
+                    led_to => led_to.map(drop)?,
+                }
             }
         }
         Ok(None)

@@ -132,7 +132,13 @@ impl MessageReader {
         })?;
         for offset in offsets {
             let why = match self.log().read(offset, Check::Whole)? {
-                LogRecord::Message(message) => return Ok(Some(message)),
+                LogRecord::Message(message) => {
+                    let topics = self.queue_store().topics();
+                    match self.find_wrong_place(topics.iter().map(String::as_str), &message.view())? {
+                        Some(damage) => Unreadable::Damaged(damage),
+                        None => return Ok(Some(message)),
+                    }
+                }
                 LogRecord::Corrupt(error) => Unreadable::Damaged(error),
                 // It has expired since.
                 _ => Unreadable::Expired,

@@ -251,27 +251,92 @@ const PLACE: [(&str, usize); 3] = [("queue id", 12), ("queue offset", 20), ("top
 
 #[test]
 fn a_query_raises_at_a_message_that_names_another_place_than_its_entry() {
+    for ((field, at), with_index) in PLACE.into_iter().flat_map(|place| [(place, true), (place, false)]) {
+        let store = Damaged::new(&[]);
+        store.edit(120, |record| record[at] ^= 1);
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let reader = open(store.path());
+        let what = format!("{field}, index: {with_index}");
+        let read = reader.message_in_queue("orders", 0, 120).unwrap_err();
+        let (path, offset, remedy) = damage(asked(&reader, "k120", Errors::Raise));
+        assert_eq!(remedy, Some(Remedy::SkipOrSalvage), "{what}");
+        assert_eq!(damage(Err(read)), (path, offset, remedy), "{what}");
+        let result = query(&reader, "k120");
+        assert_eq!((result.hits.len(), result.complete, result.skipped), (0, false, 1), "{what}");
+        // Of its tag, too, for which the log is walked.
+        let tagged = QueryRequest {
+            by: QueryBy::Tag("tag".to_owned()),
+            ..by_key("orders", "")
+        };
+        reader.query(&tagged).unwrap_err();
+        for n in [0, 119, 121, 699] {
+            let result = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
+            assert_eq!((result.hits.len(), result.complete), (1, true), "{what}, k{n}");
+        }
+    }
+}
+
+#[test]
+fn a_walk_for_keys_finds_no_message_that_names_another_place() {
     for (field, at) in PLACE {
         let store = Damaged::new(&[]);
         store.edit(120, |record| record[at] ^= 1);
+        fs::remove_dir_all(store.path().join("index")).unwrap();
         let reader = open(store.path());
-        let read = reader.message_in_queue("orders", 0, 120).unwrap_err();
-        let (path, offset, remedy) = damage(asked(&reader, "k120", Errors::Raise));
-        assert_eq!(remedy, Some(Remedy::SkipOrSalvage), "{field}");
-        assert_eq!(damage(Err(read)), (path, offset, remedy), "{field}");
-        let result = query(&reader, "k120");
-        assert_eq!((result.hits.len(), result.complete, result.skipped), (0, false, 1), "{field}");
-        // Of its tag, too, for which the log is walked: but for the topic, whose messages alone are compared there.
-        if field != "topic" {
-            let tagged = QueryRequest {
-                by: QueryBy::Tag("tag".to_owned()),
-                ..by_key("orders", "")
-            };
-            reader.query(&tagged).unwrap_err();
+        let wanted = [("orders", "k119"), ("orders", "k120"), ("orders", "k121")];
+        for _ in 0..2 {
+            let raised = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise);
+            assert!(matches!(raised, Err(Error::Corrupt { .. })), "{field}");
+            let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Skip).unwrap();
+            assert_eq!([0, 1, 2].map(|key| hits.of(key).len()), [1, 0, 1], "{field}");
         }
-        for n in [0, 119, 121, 699] {
-            let result = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
-            assert_eq!((result.hits.len(), result.complete), (1, true), "{field}, k{n}");
+    }
+}
+
+#[test]
+fn a_query_by_tag_raises_where_the_entry_of_a_message_has_another_code() {
+    let store = Damaged::new(&[]);
+    // The last byte of the tag.
+    store.edit(120, |record| record[122] ^= 1);
+    let tagged = |errors| QueryRequest {
+        by: QueryBy::Tag("tag".to_owned()),
+        errors,
+        ..by_key("orders", "")
+    };
+    let reader = open(store.path());
+    damage(reader.query(&tagged(Errors::Raise)));
+    let result = reader.query(&tagged(Errors::Skip)).unwrap();
+    assert_eq!((result.hits.len(), result.complete, result.skipped), (699, false, 1));
+    let changed = format!("ta{}", char::from(b'g' ^ 1));
+    let of_changed = QueryRequest {
+        by: QueryBy::Tag(changed),
+        ..tagged(Errors::Raise)
+    };
+    assert_eq!(reader.query(&of_changed).unwrap().hits.len(), 1);
+}
+
+#[test]
+fn a_walk_for_an_id_raises_at_a_message_that_names_another_place() {
+    for (field, at) in PLACE {
+        let dir = tempdir().unwrap();
+        let mut writer = StoreWriter::small(dir.path());
+        for n in 100..110 {
+            let (body, id) = (format!("body {n}"), format!("U{n}"));
+            writer.put("orders", 0, body.as_bytes(), &[("UNIQ_KEY", &id)]);
+        }
+        writer.finish(true);
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        let start = open(dir.path()).position("orders", 0, 5).unwrap().unwrap().physical_offset as usize;
+        let segment = dir.path().join("commitlog").join(segment_name(0));
+        let mut bytes = fs::read(&segment).unwrap();
+        bytes[start + at] ^= 1;
+        fs::write(segment, bytes).unwrap();
+        let reader = open(dir.path());
+        assert!(matches!(reader.message("U105", true), Err(Error::Corrupt { .. })), "{field}");
+        for n in [104, 106] {
+            reader.message(&format!("U{n}"), true).unwrap();
         }
     }
 }

@@ -107,6 +107,14 @@ impl KeyMatches {
             .retain(|(key, hit)| !(stretch.contains(&hit.physical_offset) && is_asked_for(key)));
     }
 
+    /// Drops the hits at these physical offsets, which ascend.
+    pub(super) fn drop_at(&mut self, places: &[i64]) {
+        if !places.is_empty() {
+            self.hits
+                .retain(|(_, hit)| places.binary_search(&hit.physical_offset).is_err());
+        }
+    }
+
     /// Drops what is beyond the limit, and counts.
     pub(super) fn keep_newest(&mut self) {
         let Some(limit) = self.limit else { return };

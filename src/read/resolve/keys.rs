@@ -13,6 +13,7 @@ use crate::interrupt;
 use crate::log::{Candidate, Candidates, IndexFile, Indexed, KeyLookup, LogRecord, RecordCursor, Source};
 use crate::read::damage::{Unread, Unreadable, first_damage};
 use crate::read::message_reader::{MessageReader, Position};
+use crate::read::resolve::contradicted::Contradicted;
 use crate::read::resolve::hits::{HitBounds, KeyHit, KeyHits, KeyMatches};
 use crate::read::resolve::query_request::{Numbers, Wanted};
 use crate::sync::lock;
@@ -295,7 +296,7 @@ impl<'a> KeySearch<'a> {
 
     /// Takes account of a record that names another place than the entry of the wanted topic that leads to it. Returns false if none does.
     fn note_wrong_place(&mut self, candidate: Candidate, view: &MessageView<'_>) -> Result<bool> {
-        let damage = self.reader.find_wrong_place(self.wanted.topic(candidate.key), view)?;
+        let damage = self.reader.find_wrong_place([self.wanted.topic(candidate.key)], view)?;
         let is_damaged = damage.is_some();
         if let Some(damage) = damage {
             self.note(view.physical_offset(), Unreadable::Damaged(damage))?;
@@ -362,23 +363,29 @@ impl<'a> KeySearch<'a> {
         let (wanted, found) = (self.wanted, &mut self.found);
         let numbers = self.numbers.get_or_init(|| wanted.numbers());
         let (mut unchecked, checks_bodies) = (Vec::new(), self.unread.is_some());
+        // Returns true if it has added a hit that is not checked later.
         let mut add = |view: &MessageView<'_>| {
             found.drop_surplus();
             let physical_offset = view.physical_offset();
+            let mut is_hit = false;
             if bounds.physical.contains(&physical_offset) {
                 wanted.each_of(view, numbers, |key| {
                     if checks_bodies {
                         unchecked.push(Candidate { physical_offset, key });
                     } else {
                         found.push(key, KeyHit::of(view));
+                        is_hit = true;
                     }
                 });
             }
+            is_hit
         };
         let log_start = reader.physical_bounds().start;
         let mut memory = self.unread.is_none().then(|| reader.walked.walk_from(from, log_start));
+        let mut contradicted = Contradicted::new(wanted, numbers, reader);
         let mut visit = |view: &MessageView<'_>| {
-            add(view);
+            let is_hit = add(view);
+            contradicted.look_at(view, is_hit);
             if let Some(memory) = &mut memory {
                 memory.add(view);
             }
@@ -388,18 +395,24 @@ impl<'a> KeySearch<'a> {
         } else {
             reader.walk_source(source, &mut visit)?
         };
+        let mut wrong = contradicted.finish()?;
+        let places: Vec<i64> = wrong.keys().copied().collect();
+        unread.append(&mut wrong);
         if let Some(damage) = first_damage(&unread) {
             if self.unread.is_none() {
                 reader.skip(damage.clone(), self.errors)?;
             }
             if self.errors == Errors::Skip {
                 for topic in wanted.topics(numbers) {
-                    reader.visit_queued(topic, &range, &mut unread, |message| add(&message.view()))?;
+                    reader.visit_queued(topic, &range, &mut unread, |message| {
+                        add(&message.view());
+                    })?;
                 }
             }
         } else if let Some(memory) = memory {
             reader.walked.keep(memory);
         }
+        self.found.drop_at(&places);
         if let Some(known) = &mut self.unread {
             known.append(&mut unread);
         }

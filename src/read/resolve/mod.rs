@@ -4,6 +4,8 @@
 mod offsets;
 /// The arguments of a query, and the keys to be found.
 mod query_request;
+/// Records that a walk meets and that their queues contradict.
+mod contradicted;
 /// The hits of the keys.
 mod hits;
 /// By key and by id.

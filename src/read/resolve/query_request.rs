@@ -139,6 +139,14 @@ impl<'a> Wanted<'a> {
             }
     }
 
+    /// Returns true if the message may be wanted, whatever its topic is.
+    pub(super) fn may_be_of(self, view: &MessageView<'_>) -> bool {
+        match self {
+            Self::Query(request) => request.by.is_of(view),
+            Self::Keys(_) | Self::UniqueKeys(..) => true,
+        }
+    }
+
     /// Brings the keys with these numbers into the cache of the processor, which waits for the memory once for several of them.
     /// They come in no order, and one after the other it would wait for each.
     pub(super) fn touch(self, numbers: impl Iterator<Item = usize>) {

@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 
 use crate::error::Result;
 use crate::format::{CqUnit, MessageView, Transaction, is_light_queue, property};
-use crate::read::get_message::{TagFilter, is_code_of};
+use crate::read::get_message::{TagFilter, is_code_of, wrong_tags};
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::queue_leads::{Lead, LostQueues, QueueLeads};
 use crate::read::scan::record_location::{LedBy, RecordLocation};
@@ -176,12 +176,7 @@ impl Predicate {
         let is_wanted = self.tags.matches(tags.as_ref());
         match entry {
             Some(unit) if self.tags.may_match(&topic, &unit) != is_wanted && !is_code_of(&topic, &unit, tags.as_ref()) => {
-                let damage = format!(
-                    "its tags are {:?}, and the entry of {topic}/{} that leads to it has the code of others: the entry or the record is damaged",
-                    tags.unwrap_or_default(),
-                    view.queue_id()
-                );
-                Err(reader.advise(reader.log().corrupt(view.physical_offset(), damage)))
+                Err(wrong_tags(reader, view))
             }
             _ => Ok(is_wanted),
         }
