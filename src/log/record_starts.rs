@@ -24,6 +24,8 @@
 //! is not stale if the entry of its own queue points to it, nor is any record before it. In a crashed store entries may be stale, too:
 //! there a record is stale if it is older than both of the last two records before the damage.
 
+use std::cell::Cell;
+
 use crate::error::Result;
 use crate::format::{Check, DispatchRequest, MessageView};
 use crate::interrupt;
@@ -41,12 +43,16 @@ pub struct LastWriter {
 }
 
 /// The evidence for the starts of records of a log.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct RecordStarts<'a> {
     log: &'a LogFiles,
     queues: &'a ConsumeQueueStore,
     index: Option<&'a IndexService>,
     last_writer: LastWriter,
+    /// The end of the part of the log that is searched.
+    until: i64,
+    /// The bytes of false record heads in all searches so far.
+    imitated: Cell<u64>,
 }
 
 impl<'a> RecordStarts<'a> {
@@ -62,7 +68,15 @@ impl<'a> RecordStarts<'a> {
             queues,
             index,
             last_writer,
+            until: i64::MAX,
+            imitated: Cell::new(0),
         }
+    }
+
+    /// Restricts the search to records that start before `until`.
+    #[must_use]
+    pub fn up_to(self, until: i64) -> Self {
+        Self { until, ..self }
     }
 
     /// Returns the earliest store time of a record that counts because a queue entry points to it.
@@ -77,7 +91,9 @@ impl<'a> RecordStarts<'a> {
     /// [`crate::error::Error::Io`]; [`crate::error::Error::Corrupt`] for bytes that imitate records so often that the search takes too
     /// long.
     pub fn next_record(&self, damaged: i64, from: i64, since: i64) -> Result<Option<i64>> {
-        let mut search = self.log.search_records(self.since_of_named(since));
+        let mut search = self
+            .log
+            .search_records(self.since_of_named(since), self.until, &self.imitated);
         let Some(first) = search.next(from)? else {
             return Ok(None);
         };

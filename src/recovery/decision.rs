@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, CONFIG_DIR, Check, FLUSHED_MARK_FILE, has_lost_bytes, is_salvage_record};
 use crate::interrupt;
-use crate::log::LogRecord;
+use crate::log::{LogRecord, RecordStarts};
 use crate::recovery::lost_offsets::LostOffsets;
 use crate::recovery::plan::{Missing, RecoveryReport};
 use crate::recovery::store_state::StoreState;
@@ -256,14 +256,16 @@ fn is_stale(store: &StoreState<'_>, report: &RecoveryReport) -> bool {
         && store.records.checkpoint.physic_msg_timestamp <= report.last_store_time
 }
 
-/// Whole messages after the end of the log of a crashed store. Only a salvage reads them.
+/// Whole messages after the end of the log of a crashed store, or bytes there that were not searched for them. Only a salvage reads them.
 #[derive(Debug)]
 pub(super) struct CutOff {
-    /// The start of the first of them.
-    first: i64,
-    /// The end of the last bytes that were written after it.
+    /// The start of the first of them; `None` if none was found in the bytes that were searched.
+    first: Option<i64>,
+    /// The end of the last bytes that were written after the log.
     written_until: i64,
-    /// All of them, for a writer, which removes them.
+    /// The number of these bytes that were not searched.
+    unsearched: i64,
+    /// All of them that were found, for a writer, which removes them.
     pub(super) messages: LostOffsets,
 }
 
@@ -271,19 +273,7 @@ impl CutOff {
     /// Says where the log ends and what follows, with another sign of missing messages.
     fn describe(&self, store: &StoreState<'_>, report: &RecoveryReport, sign: Option<Error>) -> String {
         let log = store.log;
-        let (fate, removed) = if let Some(places) = self.messages.describe() {
-            (format!("this open removes them: {places}"), "")
-        } else {
-            (
-                "they are not read".to_owned(),
-                ", and the next start of a writer removes them",
-            )
-        };
-        let follow = format!(
-            "whole messages follow in {} bytes, the first at {}: {fate}",
-            self.written_until - self.first,
-            self.first
-        );
+        let (follow, removed) = self.describe_messages(store.is_for_writing());
         let end_of_log = |removed: &str| {
             let reason = format!("the log ends here ({}), and {follow}{removed}", report.stop_reason);
             log.corrupt(report.log_end, reason).text().to_string()
@@ -299,50 +289,112 @@ impl CutOff {
             format!("{}; {}", end_of_log(""), sign.text())
         }
     }
+
+    /// Says what follows the log, and what the next writer does with it, if this open is not that of a writer.
+    fn describe_messages(&self, is_for_writing: bool) -> (String, &'static str) {
+        let Some(first) = self.first else {
+            let follow = format!("{} bytes that follow were not searched for whole messages", self.unsearched);
+            return if is_for_writing {
+                (format!("{follow}: this open removes them"), "")
+            } else {
+                (follow, ", and the next start of a writer removes them")
+            };
+        };
+        let follow = format!(
+            "whole messages follow in {} bytes, the first at {first}",
+            self.written_until - first
+        );
+        let Some(places) = self.messages.describe() else {
+            return (
+                format!("{follow}: they are not read"),
+                ", and the next start of a writer removes them",
+            );
+        };
+        let rest = match self.unsearched {
+            0 => String::new(),
+            unsearched => format!(", and {unsearched} bytes were not searched for more"),
+        };
+        (format!("{follow}: this open removes them: {places}{rest}"), "")
+    }
 }
+
+/// The bytes after the end of a crashed log that an open searches for whole messages. A search of more would take seconds.
+const MAX_SEARCHED: i64 = 256 << 20;
+/// The damaged stretches among these messages after which the search continues. For each, every queue is looked at.
+const MAX_STRETCHES: usize = 1000;
 
 /// Finds the whole messages after the end of the log of a crashed store. A record that is torn at the end of the log, as a crash leaves it,
 /// is followed by none. Beside a live writer the log only grows. Call it before the queues drop their entries past the end: they show
 /// where records start.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Corrupt`] as [`RecordStarts::next_record`](crate::log::RecordStarts::next_record).
+/// [`Error::Io`].
 pub(super) fn find_cut_off(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<CutOff>> {
     let (log, end) = (store.log, report.log_end);
     if store.records.shutdown.is_clean() || store.is_written_to() || store.intent.is_salvage() {
         return Ok(None);
     }
-    let Some(first) = store
-        .record_starts()
-        .next_record(end, end.saturating_add(1), report.stale_before)?
-    else {
+    let until = end.saturating_add(MAX_SEARCHED);
+    let starts = store.record_starts().up_to(until);
+    let searched = search(&starts, end, report.stale_before)?;
+    if searched == Searched::Absent && log.files_end() <= until {
         return Ok(None);
-    };
+    }
     // A writer that cannot be seen has appended here since, unless this is the record whose torn end ended the scan.
     if let LogRecord::Message(message) = log.read(end, store.check)?
         && !(store.is_own(end) && has_lost_bytes(&message.view()))
     {
         return Ok(None);
     }
-    let written_until = log.written_until(first)?;
-    let messages = if store.is_for_writing() {
-        find_whole_messages(store, report, first)?
-    } else {
-        LostOffsets::default()
+    let written_until = log.written_until(end)?;
+    let (first, (messages, searched_until)) = match searched {
+        Searched::Found(first) if store.is_for_writing() => {
+            (Some(first), find_whole_messages(store, report, &starts, first, until)?)
+        }
+        Searched::Found(first) => (Some(first), (LostOffsets::default(), until)),
+        Searched::Absent => (None, (LostOffsets::default(), until)),
+        Searched::GivenUp => (None, (LostOffsets::default(), end)),
     };
-    Ok(Some(CutOff {
+    let unsearched = written_until.saturating_sub(searched_until).max(0);
+    Ok((first.is_some() || unsearched > 0).then_some(CutOff {
         first,
         written_until,
+        unsearched,
         messages,
     }))
 }
 
-/// Finds the places of all whole messages from `first` on, which lies after the end of the log.
-fn find_whole_messages(store: &StoreState<'_>, report: &RecoveryReport, first: i64) -> Result<LostOffsets> {
+/// The outcome of a search for the next whole message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Searched {
+    /// It starts here.
+    Found(i64),
+    Absent,
+    /// Too many bytes imitate records.
+    GivenUp,
+}
+
+/// Searches for the next whole message after `at`.
+fn search(starts: &RecordStarts<'_>, at: i64, since: i64) -> Result<Searched> {
+    match starts.next_record(at, at.saturating_add(1), since) {
+        Err(Error::Corrupt { .. }) => Ok(Searched::GivenUp),
+        found => Ok(found?.map_or(Searched::Absent, Searched::Found)),
+    }
+}
+
+/// Finds the places of the whole messages from `first` on, which lies after the end of the log, and before `until`. Returns also where the
+/// search ended.
+fn find_whole_messages(
+    store: &StoreState<'_>,
+    report: &RecoveryReport,
+    starts: &RecordStarts<'_>,
+    first: i64,
+    until: i64,
+) -> Result<(LostOffsets, i64)> {
     let mut messages = LostOffsets::default();
-    let mut next = Some(first);
-    while let Some(start) = next {
-        let mut scan = store.log.scan(start, store.log.files_end(), store.check);
+    let mut at = first;
+    for _ in 0..MAX_STRETCHES {
+        let mut scan = store.log.scan(at, store.log.files_end().min(until), store.check);
         for message in scan.by_ref() {
             interrupt::check()?;
             let message = message?;
@@ -351,12 +403,14 @@ fn find_whole_messages(store: &StoreState<'_>, report: &RecoveryReport, first: i
                 messages.add(&view.topic(), view.queue_id(), view.queue_offset());
             }
         }
-        let at = scan.position();
-        next = store
-            .record_starts()
-            .next_record(at, at.saturating_add(1), report.stale_before)?;
+        let end = scan.position();
+        at = match search(starts, end, report.stale_before)? {
+            Searched::Found(next) => next,
+            Searched::Absent => return Ok((messages, until)),
+            Searched::GivenUp => return Ok((messages, end)),
+        };
     }
-    Ok(messages)
+    Ok((messages, at))
 }
 
 /// Refuses a log that ends before the mark of what was flushed, or starts after it. A live writer does not explain such an end: an open
@@ -408,7 +462,16 @@ fn last_covered(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Optio
     }
     let since = report.covered_stale_before;
     let mut at = report.log_end;
-    while let Some(next) = store.record_starts().next_record(at, at + 1, since)? {
+    let mut starts = store.record_starts();
+    // The log that was read reaches the stamp by the times of its messages. Covered messages follow it only if one of these is wrong.
+    let is_reached = report.last_store_time >= until;
+    if is_reached {
+        starts = starts.up_to(at.saturating_add(MAX_SEARCHED));
+    }
+    while let Some(next) = match starts.next_record(at, at + 1, since) {
+        Err(Error::Corrupt { .. }) if is_reached => None,
+        next => next?,
+    } {
         let mut scan = store.log.scan(next, store.log.files_end(), store.check);
         for message in scan.by_ref() {
             interrupt::check()?;

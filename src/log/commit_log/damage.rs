@@ -1,6 +1,7 @@
 //! Damaged ranges of the log: the search for the next intact record, the sizes that damaged records claim, raw bytes, and salvage
 //! records, which make the log one chain of records again, for this crate and for a broker.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -17,7 +18,7 @@ use crate::log::commit_log::log_record::{LogRecord, StoredMessage};
 const SEARCHED_AT_ONCE: usize = 64 * 1024;
 /// The most record heads that a search for a known record examines.
 const MAX_EXAMINED: usize = 64;
-/// The most bytes of false record heads that one search reads. A damaged log has few of them. In a log made by an attacker every
+/// The most bytes of false record heads that a search reads. A damaged log has few of them. In a log made by an attacker every
 /// byte may be one.
 const MAX_IMITATED: u64 = 4 << 30;
 /// The most bytes that are copied: a damaged length may claim a whole segment.
@@ -33,12 +34,14 @@ pub(crate) enum ClaimedEnd {
 }
 
 impl LogFiles {
-    /// Starts a search for intact records that were stored at `since` or after: older ones are stale.
-    pub(crate) fn search_records(&self, since: i64) -> RecordSearch<'_> {
+    /// Starts a search for intact records that were stored at `since` or after, since older ones are stale, and that start before `until`.
+    /// `imitated` counts the bytes of false record heads, of one search or of several.
+    pub(crate) fn search_records<'a>(&'a self, since: i64, until: i64, imitated: &'a Cell<u64>) -> RecordSearch<'a> {
         RecordSearch {
             log: self,
             since,
-            imitated: 0,
+            until,
+            imitated,
         }
     }
 
@@ -205,8 +208,9 @@ impl LogFiles {
 pub(crate) struct RecordSearch<'a> {
     log: &'a LogFiles,
     since: i64,
+    until: i64,
     /// The bytes of the false record heads so far.
-    imitated: u64,
+    imitated: &'a Cell<u64>,
 }
 
 impl RecordSearch<'_> {
@@ -217,7 +221,7 @@ impl RecordSearch<'_> {
     pub(crate) fn next(&mut self, from: i64) -> Result<Option<StoredMessage>> {
         let log = self.log;
         for start in log.starts() {
-            let asked = from.max(start)..log.files_end().min(start + log.segment_size() as i64);
+            let asked = from.max(start)..log.files_end().min(self.until).min(start + log.segment_size() as i64);
             if asked.is_empty() {
                 continue;
             }
@@ -239,8 +243,8 @@ impl RecordSearch<'_> {
     /// # Errors
     /// [`Error::Corrupt`] as for [`next`](Self::next).
     pub(crate) fn count_imitated(&mut self, at: i64, bytes: i64) -> Result<()> {
-        self.imitated += bytes.unsigned_abs();
-        if self.imitated > MAX_IMITATED {
+        self.imitated.set(self.imitated.get().saturating_add(bytes.unsigned_abs()));
+        if self.imitated.get() > MAX_IMITATED {
             let reason = "cannot find the next record: too many offsets after this one look like the start of a record";
             return Err(self.log.corrupt(at, reason.to_owned()));
         }

@@ -1,6 +1,7 @@
 //! `recovery="salvage"`: what is whole is kept on both sides of any damage, and the log is one chain again.
 
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use mqstore::check::{FindingId, VerifyRequest};
@@ -283,6 +284,88 @@ fn a_log_whose_every_byte_imitates_a_record_ends_the_search_with_an_error() {
     let starts = RecordStarts::new(&log, &queues, None, crashed);
     let refused = starts.next_record(0, 1, 0).unwrap_err();
     assert!(refused.to_string().contains("look like the start of a record"), "{refused}");
+}
+
+#[test]
+fn a_crashed_log_opens_though_bytes_after_its_end_imitate_records() {
+    const MIB: usize = 1 << 20;
+    let store = Crashed::new(3, false);
+    let (path, end) = store.segment(store.offsets[2]);
+    let mut segment = fs::read(&path).unwrap();
+    let mut head = segment[end..end + 88].to_vec();
+    head[..4].copy_from_slice(&(16 * MIB as u32).to_be_bytes());
+    head[84..].copy_from_slice(&(16 * MIB as u32 - 91).to_be_bytes());
+    segment.truncate(end);
+    while segment.len() < 32 * MIB {
+        let at = segment.len() as u64;
+        segment.extend([&head[..28], &at.to_be_bytes(), &head[36..]].concat());
+    }
+    segment.truncate(32 * MIB);
+    fs::write(&path, segment).unwrap();
+    let opened = store.open().unwrap();
+    let report = opened.reader().recovery();
+    assert_eq!(report.log_end, store.offsets[2]);
+    let missing = &report.missing.as_ref().unwrap().what;
+    let expected = format!("{} bytes that follow were not searched for whole messages", 32 * MIB - end);
+    assert!(missing.contains(&expected), "{missing}");
+    opened.close().unwrap();
+    store.expect_messages(2);
+}
+
+#[test]
+fn a_crashed_log_is_not_searched_again_for_each_imitated_stretch() {
+    const MIB: usize = 1 << 20;
+    const STRETCHES: i64 = 8;
+    let store = Crashed::new(3, false);
+    let (path, end) = store.segment(store.offsets[2]);
+    let mut segment = fs::read(&path).unwrap();
+    let mut head = segment[end..end + 88].to_vec();
+    head[..4].copy_from_slice(&(16 * MIB as u32).to_be_bytes());
+    head[84..].copy_from_slice(&(16 * MIB as u32 - 91).to_be_bytes());
+    segment.truncate(end);
+    // A search reads 1 GiB for each stretch.
+    for _ in 0..STRETCHES {
+        segment.extend([b'x'; 100]);
+        for _ in 0..64 {
+            let at = segment.len() as u64;
+            segment.extend([&head[..28], &at.to_be_bytes(), &head[36..]].concat());
+        }
+        segment.extend(forged(segment.len() as i64));
+    }
+    segment.resize(32 * MIB, 0);
+    fs::write(&path, segment).unwrap();
+    let opened = store.open().unwrap();
+    let report = opened.reader().recovery();
+    let missing = &report.missing.as_ref().unwrap().what;
+    assert!(missing.contains("bytes were not searched for more"), "{missing}");
+    assert!((1..STRETCHES).contains(&report.cut.count()), "{}", report.cut.count());
+    opened.close().unwrap();
+}
+
+#[test]
+fn a_crashed_log_is_searched_for_a_quarter_gigabyte_and_says_so() {
+    const SEARCHED: u64 = 256 << 20;
+    for (at, is_searched) in [(SEARCHED - 4096, true), (SEARCHED + 4096, false)] {
+        let store = Crashed::new(3, false);
+        let (path, end) = store.segment(store.offsets[2]);
+        let at = end as u64 + at;
+        // Holes take no space and no time.
+        let segment = OpenOptions::new().write(true).open(&path).unwrap();
+        segment.set_len(end as u64).unwrap();
+        segment.set_len(2 * SEARCHED).unwrap();
+        segment.write_all_at(&forged(at as i64), at).unwrap();
+        let opened = store.open().unwrap();
+        let report = opened.reader().recovery();
+        assert_eq!(report.log_end, store.offsets[2]);
+        assert_eq!(report.cut.count(), i64::from(is_searched));
+        let missing = &report.missing.as_ref().unwrap().what;
+        assert_eq!(
+            missing.contains("bytes that follow were not searched"),
+            !is_searched,
+            "{missing}"
+        );
+        opened.close().unwrap();
+    }
 }
 
 /// A message of topic `forged`, encoded for this place of the log.
