@@ -147,7 +147,8 @@ impl Batches {
 
     /// Topic and queue id of each queue that had wanted messages in the part of the log that the
     /// latest pass has read, and whose files are lost: a new list. The pass does not return these
-    /// messages. A pass along queues finds no such queue.
+    /// messages. A pass for named topics may read only queues: it finds such a queue if the ids of
+    /// the topic's queues or the broker's settings of the topic show that one is missing.
     #[getter]
     fn lost_queues(&self, py: Python<'_>) -> Vec<(String, i32)> {
         self.latest(py).coverage().lost_queues.clone()

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mqstore::config::Errors;
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
 use mqstore::format::segment_name;
 use mqstore::interrupt::{INTERVAL, interruptible};
 use mqstore::read::{
-    BodyFilter, Filled, MessageReader, OnDamage, Order, ParallelScan, Scan, ScanRequest, ScanSection, Transactions,
+    BodyFilter, Filled, MessageReader, OnDamage, Order, ParallelScan, Picked, Scan, ScanRequest, ScanSection, Transactions,
 };
-
+use mqstore::storage::Env;
 use tempfile::{TempDir, tempdir};
 
+use crate::counting_env::CountingEnv;
 use crate::golden::golden_dir;
 use crate::reading::open;
 use crate::skipping::{DAMAGED, Damaged, SEGMENT};
@@ -256,6 +257,59 @@ fn a_scan_of_the_log_is_incomplete_if_the_files_of_a_queue_are_lost() {
     let mut scan = Scan::new(open(dir.path()), ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
     while !matches!(scan.fill(|_| Ok(true)).unwrap(), Filled::End) {}
     assert_eq!(scan.lost_queues(), [("orders".to_owned(), 1)]);
+}
+
+/// Scans the topic, which has less than half of the log.
+fn scan_orders(dir: &Path) -> (usize, bool, Vec<(String, i32)>) {
+    scan_orders_of(open(dir))
+}
+
+fn scan_orders_of(reader: Arc<MessageReader>) -> (usize, bool, Vec<(String, i32)>) {
+    let request = ScanRequest {
+        topics: Some(vec!["orders".to_owned()]),
+        ..ScanRequest::default()
+    };
+    let mut scan = Scan::new(reader, request, OnDamage::new(Errors::Raise)).unwrap();
+    let mut found = 0;
+    let mut take = |_: Picked<'_>| {
+        found += 1;
+        Ok(true)
+    };
+    while !matches!(scan.fill(&mut take).unwrap(), Filled::End) {}
+    (found, scan.is_complete(), scan.lost_queues())
+}
+
+#[test]
+fn a_scan_of_a_small_topic_is_incomplete_if_a_queue_between_is_lost() {
+    let dir = without_queue_1((0..60).map(|n| n % 3));
+    assert_eq!(scan_orders(dir.path()), (40, false, vec![("orders".to_owned(), 1)]));
+}
+
+#[test]
+fn a_scan_of_a_small_topic_is_incomplete_if_a_queue_of_its_settings_is_lost() {
+    let dir = without_queue_1((0..40).map(|n| n % 2));
+    let settings = r#"{"topicConfigTable":{"orders":{"topicName":"orders","readQueueNums":2,"writeQueueNums":2}}}"#;
+    fs::create_dir_all(dir.path().join("config")).unwrap();
+    fs::write(dir.path().join("config/topics.json"), settings).unwrap();
+    assert_eq!(scan_orders(dir.path()), (20, false, vec![("orders".to_owned(), 1)]));
+}
+
+#[test]
+fn a_scan_of_a_small_topic_reads_its_queues_if_ids_were_never_used() {
+    let dir = tempdir().unwrap();
+    let mut writer = StoreWriter::small(dir.path());
+    for n in 0..400 {
+        let (topic, queue_id) = if n < 20 { ("orders", n % 2 * 2) } else { ("bills", 0) };
+        writer.put(topic, queue_id, b"body", &[]);
+    }
+    writer.finish(true);
+    let (log, env) = (dir.path().join("commitlog"), Arc::new(CountingEnv::new()));
+    let as_env: Arc<dyn Env> = env.clone();
+    let reader = Arc::new(MessageReader::open(&as_env, dir.path(), StoreConfig::default()).unwrap());
+    let before = env.bytes_read_below(&log);
+    assert_eq!(scan_orders_of(reader), (20, true, Vec::new()));
+    let (read, written) = (env.bytes_read_below(&log) - before, writer.end().unsigned_abs());
+    assert!(read < written / 4, "{read} of {written}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! - **Bounds.** With a time range, only segments are read whose first messages were stored in about that range.
 //! - **Route.** Along the entries of the queues, 64 at once, if topics are named and have less than about half of the log; otherwise record
 //!   by record along the log. Queues that are read in log order are merged by physical offset. A message that is unwanted by the tag hash of
-//!   its entry costs no read of the log.
+//!   its entry costs no read of the log. If the topic may have lost a queue, the log is read instead.
 //! - **Both routes return the same messages.** A record that was found in the log counts only if the entry of its queue leads to it. No
 //!   checksum covers a topic, so a record of an unwanted topic may be a damaged wanted one: each wanted queue is kept in step with the log,
 //!   and an entry that leads to such a record shows the damage.
@@ -25,6 +25,8 @@ mod predicate;
 mod log_locations;
 /// Places, by a queue.
 mod queue_locations;
+/// Signs of queues whose files are lost.
+mod queue_census;
 /// The route: the locations of messages, in order.
 mod route;
 /// Requested topics that do not exist.

@@ -13,6 +13,7 @@ use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::log_locations::{LogLocations, LogLocationsBackward};
 use crate::read::scan::predicate::Predicate;
+use crate::read::scan::queue_census::may_have_lost_queues;
 use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::queue_locations::QueueLocations;
 use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
@@ -317,7 +318,7 @@ fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Resu
 }
 
 /// The queues of all these topics, if each has some, and if reading their messages takes less time than reading the log: messages that lie
-/// apart are read more slowly.
+/// apart are read more slowly. Of a queue whose files are lost, only the log has the messages.
 fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[String]) -> Result<Option<Vec<QueueLocations>>> {
     let with_queues = topics_with_queues(reader, request)?;
     if topics.iter().any(|topic| !with_queues.contains(topic)) {
@@ -332,7 +333,7 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
     }
     let Range { start, end } = reader.physical_bounds();
     let has_light = with_queues.iter().any(|topic| is_light_queue(topic));
-    if !has_light && bytes >= (end - start) / 2 {
+    if !has_light && (bytes >= (end - start) / 2 || may_have_lost_queues(reader, &with_queues)?) {
         return Ok(None);
     }
     if request.physical != (start..end) {

@@ -210,8 +210,8 @@ impl Scan {
         self.absent.names()
     }
 
-    /// Queues that had wanted messages and whose files are lost, as topic and queue id, ascending. A scan along the log finds them;
-    /// one along queues does not.
+    /// Queues that had wanted messages and whose files are lost, as topic and queue id, ascending. A scan of a topic whose queue ids and
+    /// settings show no missing queue may read its queues alone, and does not find a lost one.
     pub fn lost_queues(&self) -> Vec<(String, i32)> {
         self.lost.names()
     }
