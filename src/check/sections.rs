@@ -23,7 +23,7 @@ pub(super) struct Agreed {
     /// From the start of its first record to the start of the record after its last one.
     pub(super) stretch: Range<i64>,
     pub(super) messages: u64,
-    /// Store times of the first and the last message. They do not fall, and none is far from the one before it.
+    /// Store times of the first and the last message. They do not fall, and the last one is not far from the one before it.
     pub(super) store_times: Option<(i64, i64)>,
     /// The queue offsets of its messages, without a gap in each queue.
     pub(super) queues: Vec<(QueueHandle, Range<i64>)>,
@@ -40,6 +40,8 @@ pub(super) struct SectionReader<'a> {
     queues: QueueTable<Entries>,
     files: &'a [Arc<KeyFile>],
     agreed: Agreed,
+    /// Set if the time of the last message is far from the one before it: only the next message decides about it.
+    is_undecided: bool,
 }
 
 /// The entries of a queue.
@@ -75,6 +77,7 @@ impl<'a> SectionReader<'a> {
             queues: table,
             files,
             agreed: Agreed::default(),
+            is_undecided: false,
         }
     }
 
@@ -110,7 +113,7 @@ impl<'a> SectionReader<'a> {
         }
         self.agreed.stretch = start..scan.position();
         self.agreed.items = items.into_taken();
-        Ok(scan.stopped_by().is_none())
+        Ok(scan.stopped_by().is_none() && !self.is_undecided)
     }
 
     /// Returns the place at which its first record may start. A body may hold bytes that look like a record.
@@ -131,9 +134,10 @@ impl<'a> SectionReader<'a> {
     fn agrees(&mut self, view: &MessageView<'_>, items: &mut KeyItems<'_>) -> Result<bool> {
         let time = view.store_time();
         let (first, last) = self.agreed.store_times.unwrap_or((time, time));
-        if time < last || time > last.saturating_add(FAR) || is_salvage_record(view) {
+        if time < last || is_salvage_record(view) {
             return Ok(false);
         }
+        self.is_undecided = time > last.saturating_add(FAR);
         self.agreed.store_times = Some((first, time));
         self.agreed.messages += 1;
         let dispatched = DispatchRequest::of(view);

@@ -52,6 +52,13 @@ impl StoreTimes {
         self.undecided.is_none() && self.last.is_none_or(|last| last <= time && time <= last.saturating_add(FAR))
     }
 
+    /// Returns true if the times of these messages, which do not fall, are in order after those before. A second message confirms
+    /// a first message that is far from the message before it.
+    pub(super) fn are_followed_by_all(&self, (first, last): (i64, i64), messages: u64) -> bool {
+        let is_later = self.undecided.is_none() && self.last.is_none_or(|before| before <= first);
+        is_later && last <= self.most && (messages > 1 || self.are_followed_by(first))
+    }
+
     /// Continues after messages that are in order.
     pub(super) fn take_agreed(&mut self, last: i64) {
         self.last = Some(last);

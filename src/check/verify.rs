@@ -326,16 +326,16 @@ impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
 
     /// Skips a section that agrees as a whole; `false` if it does not agree with the entries before it.
     fn take_agreed(&mut self, agreed: &Agreed) -> Result<bool> {
-        let Some((first, last)) = agreed.store_times else {
+        let Some(times) = agreed.store_times else {
             return Ok(false);
         };
-        let agrees = self.store_times.are_followed_by(first)
+        let agrees = self.store_times.are_followed_by_all(times, agreed.messages)
             && self.queues.are_next(&agreed.queues)
             && self.keys.take_agreed(&agreed.items, agreed.stretch.end, &mut self.context)?;
         if agrees {
             self.queues.take_agreed(&agreed.queues);
             self.messages += agreed.messages;
-            self.store_times.take_agreed(last);
+            self.store_times.take_agreed(times.1);
         }
         Ok(agrees)
     }

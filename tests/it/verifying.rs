@@ -417,6 +417,34 @@ fn a_settings_file_that_grows_after_it_was_listed_is_read_whole() {
     assert_eq!(told(&report), "");
 }
 
+/// Verifies a store in which hours pass after each twentieth message, or do not. Returns the bytes of the log that were read.
+fn bytes_read_to_verify(hours: i64) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = StoreWriter::new(dir.path(), 1 << 20, 1000, 100, 1000);
+    for n in 0..400 {
+        if n % 20 == 0 {
+            writer.last_store_time += hours * 3_600_000;
+        }
+        writer.put("orders", 0, &[7; 1000], &[("KEYS", &format!("k{n}"))]);
+    }
+    writer.finish(true);
+    let env = Arc::new(CountingEnv::new());
+    let request = VerifyRequest {
+        section_bytes: 32 << 10,
+        ..VerifyRequest::default()
+    };
+    let as_env: Arc<dyn Env> = env.clone();
+    let report = verified_by(&as_env, dir.path(), request).unwrap();
+    assert_eq!(told(&report), "");
+    env.bytes_read_below(&dir.path().join("commitlog"))
+}
+
+#[test]
+fn the_log_of_a_store_with_hours_between_messages_is_verified_in_one_read() {
+    let (busy, quiet) = (bytes_read_to_verify(0), bytes_read_to_verify(2));
+    assert!(quiet < busy + busy / 5, "{quiet}, {busy} without the hours");
+}
+
 #[test]
 fn the_thousandth_finding_of_a_kind_counts_the_rest_and_keeps_its_place() {
     let dir = tempfile::tempdir().unwrap();
