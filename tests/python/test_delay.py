@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import mqstore
+import mqstore.aio
 
 #: The time that a delivery may take on a machine that runs other tests, too.
 PATIENCE = 30
@@ -52,6 +55,54 @@ def test_levels_of_the_option_are_delivered_after_a_reopening(tmp_path: Path) ->
     with mqstore.open(tmp_path / "store", "a", message_delay_level="2s 1h") as store:
         assert [message.body for message in wait_for("orders", 1, store)] == [b"late"]
         assert store.stats().delayed_waiting == 1
+
+
+def expect_dead(store: mqstore.Store, deliveries: list[mqstore.Message]) -> None:
+    """Checks two retries, each a second after the delivery before it at the earliest, and the dead letter."""
+    assert [message.body for message in deliveries] == [b"poison"] * 3
+    assert [message.reconsume_times for message in deliveries] == [0, 1, 2]
+    times = [message.store_time for message in deliveries]
+    assert all((later - earlier).total_seconds() >= 1 for earlier, later in pairwise(times))
+    [letter] = store.broker.dead_letters("billing").queues[0]
+    assert (letter.body, letter.keys, letter.reconsume_times) == (b"poison", ["k"], 3)
+
+
+def test_a_message_that_always_fails_becomes_a_dead_letter(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "store", "x", message_delay_level="1s 1s 1s 1s") as store:
+        store.append("orders", b"poison", keys=["k"])
+        store.append("orders", b"fine")
+        deliveries = []
+        with store.consumer("billing", "orders", max_reconsume_times=2) as consumer:
+            while len(deliveries) < 3:
+                messages = consumer.poll(timeout=PATIENCE)
+                assert messages
+                assert all(consumer.nack(message) for message in messages if message.body == b"poison")
+                consumer.ack(message for message in messages if message.body == b"fine")
+                deliveries += [message for message in messages if message.body == b"poison"]
+            assert (consumer.poll(timeout=1.5), consumer.lag()) == ([], 0)
+        expect_dead(store, deliveries)
+    with mqstore.open(tmp_path / "store", "a") as store:
+        assert store.consumer("billing", "orders").poll(timeout=0.1) == []
+        assert store.broker.resend("billing") == 1
+        [again] = store.consumer("billing", "orders").poll(timeout=PATIENCE)
+        assert (again.body, again.reconsume_times) == (b"poison", 0)
+
+
+def test_a_task_gets_retries_until_the_message_is_a_dead_letter(tmp_path: Path) -> None:
+    asyncio.run(expect_dead_in_a_task(tmp_path / "store"))
+
+
+async def expect_dead_in_a_task(path: Path) -> None:
+    async with mqstore.aio.open(path, "x", message_delay_level="1s 1s 1s 1s") as store:
+        await store.append("orders", b"poison", keys=["k"])
+        deliveries: list[mqstore.Message] = []
+        async with await store.consumer("billing", "orders", max_reconsume_times=2) as consumer:
+            while len(deliveries) < 3:
+                [message] = await consumer.poll(timeout=PATIENCE)
+                assert await consumer.nack(message)
+                deliveries.append(message)
+            assert await consumer.poll(timeout=1.5) == []
+        expect_dead(store.store, deliveries)
 
 
 CHILD = """
