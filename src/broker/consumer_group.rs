@@ -10,6 +10,7 @@ use super::consumer_offset::QueueProgress;
 use super::group_store::GroupStore;
 use super::in_flight::InFlight;
 use super::retry::{RETRY_PREFIX, send_back};
+use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::MessageView;
 use crate::read::{GetMessageStatus, GetRequest, MessageReader, OnMissing, Side, StoredMessage, TagFilter};
@@ -308,6 +309,11 @@ impl ConsumerGroup {
                     queue.in_flight = InFlight::new(request.bound(bounds, offset)?);
                     continue;
                 }
+                if !got.missing.is_empty() && get.max_messages > 1 {
+                    at_once = 1;
+                    continue;
+                }
+                skipped += self.pass_gap(request, got.missing, bounds, get.errors)?;
             }
             skipped += got.skipped;
             match got.status {
@@ -336,6 +342,23 @@ impl ConsumerGroup {
             }
         }
         Ok(skipped)
+    }
+
+    /// Passes messages between others that the log no longer holds. Returns the number of those that were lost.
+    ///
+    /// # Errors
+    /// [`Error::OffsetOutOfRange`] if they have expired, unless `on_missing` permits that; the damage of the log, unless that is
+    /// skipped.
+    fn pass_gap(&self, request: &Request<'_>, missing: Range<i64>, bounds: Range<i64>, errors: Errors) -> Result<u64> {
+        if missing.is_empty() {
+            return Ok(0);
+        }
+        let (topic, queue_id) = request.name;
+        match self.reader().message_in_queue(topic, *queue_id, missing.start) {
+            Err(Error::NotFound { .. }) => request.bound(bounds, missing.start).map(|_| 0),
+            Err(error) if error.is_damage() && errors == Errors::Skip => Ok(missing.end.abs_diff(missing.start)),
+            read => read.map(|_| 0),
+        }
     }
 
     /// Makes the state of a queue at its first use: at the stored progress, or at `start`, or at the first message.

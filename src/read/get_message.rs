@@ -142,9 +142,18 @@ pub struct GetResult {
     pub suggest_pulling_from_slave: bool,
     /// Messages that were lost or are damaged, and were passed over.
     pub skipped: u64,
+    /// The queue offsets from the first to the last of the wanted messages that the log no longer holds; empty if it holds all.
+    pub missing: Range<i64>,
 }
 
 impl GetResult {
+    /// Adds a message that the log no longer holds.
+    fn miss_removed(&mut self, offset: i64) {
+        self.miss(GetMessageStatus::MessageWasRemoving);
+        let first = if self.missing.is_empty() { offset } else { self.missing.start };
+        self.missing = first..offset + 1;
+    }
+
     /// While nothing was found, the last miss decides.
     fn miss(&mut self, status: GetMessageStatus) {
         if self.messages.is_empty() {
@@ -176,6 +185,7 @@ impl MessageReader {
             messages: Vec::new(),
             suggest_pulling_from_slave: false,
             skipped: 0,
+            missing: 0..0,
         };
         let mut end = |status, next_begin_offset| {
             result.status = status;
@@ -215,6 +225,7 @@ impl MessageReader {
         while let Some((offset, unit)) = walk.next(self, false, &on_damage)? {
             furthest = unit.physical_offset;
             if unit.physical_offset < removed_until {
+                result.missing.end = offset + 1;
                 continue;
             }
             let cached = log_end.saturating_sub(unit.physical_offset) <= window;
@@ -229,7 +240,7 @@ impl MessageReader {
             let message = match self.message_of_entry(&request.topic, request.queue_id, offset, unit) {
                 Ok(Some(message)) => message,
                 Ok(None) => {
-                    result.miss(GetMessageStatus::MessageWasRemoving);
+                    result.miss_removed(offset);
                     // Not the next segment that is there: RocketMQ looks at the entries of each missing one.
                     removed_until = self.log().end_of_segment(unit.physical_offset);
                     continue;

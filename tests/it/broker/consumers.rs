@@ -234,11 +234,12 @@ fn a_position_outside_its_queue_is_an_error_or_the_bound_asked_for() {
     open.close();
 }
 
-#[test]
-fn messages_that_expire_during_a_poll_are_not_passed_over_silently() {
+/// A store of four segments, and a group that polls it while the segment with the number `removed` goes, after the bounds of the queue
+/// were read. Returns the number of messages that it gets, or the first error.
+fn poll_while_a_segment_goes(removed: i64, subscription: Subscription) -> Result<usize, Error> {
     let (_dir, path) = directory();
     let open = Open::with_segments(&path, SEGMENT as u64);
-    while open.store.appended_offset() < 3 * SEGMENT {
+    while open.store.appended_offset() < 4 * SEGMENT {
         open.append("orders", 0, &"x".repeat(400));
     }
     open.close();
@@ -247,24 +248,67 @@ fn messages_that_expire_during_a_poll_are_not_passed_over_silently() {
     let store = MessageStore::open(&seam, &path, StoreConfig::default(), OpenMode::Existing).unwrap();
     let store = Arc::new(store);
     let broker = BrokerController::new(&store);
-    let consumer = broker.consumer(Some("billing"), subscription(&["orders"]), &Start::Earliest);
-    let consumer = consumer.unwrap();
-    // The first segment goes after the bounds of the queue were read, and before its messages are.
-    let first = path.join(format!("commitlog/{:020}", 0));
+    let consumer = broker.consumer(Some("billing"), subscription, &Start::Earliest).unwrap();
+    let name = format!("commitlog/{:020}", removed * SEGMENT);
+    let segment = path.join(&name);
     env.before_looks(move |look| {
-        if look.ends_with("commitlog/00000000000000000000") && first.exists() {
-            fs::remove_file(&first)?;
+        if look.ends_with(&name) && segment.exists() {
+            fs::remove_file(&segment)?;
         }
         Ok(())
     });
-    let refused = consumer.poll(9, Some(Instant::now())).unwrap_err();
-    assert!(
-        matches!(refused, Error::OffsetOutOfRange { offset: 0, ref bounds, .. } if bounds.start > 0),
-        "{refused}"
-    );
+    let mut got = 0;
+    let polled = loop {
+        match consumer.poll(9, Some(Instant::now())) {
+            Ok(messages) if messages.is_empty() => break Ok(got),
+            Ok(messages) => got += messages.len(),
+            Err(error) => break Err(error),
+        }
+    };
     env.heal();
     broker.close().unwrap();
     store.close().unwrap();
+    polled
+}
+
+/// A subscription to orders by its tag.
+fn tagged() -> Subscription {
+    Subscription {
+        tags: "x".repeat(400),
+        ..subscription(&["orders"])
+    }
+}
+
+#[test]
+fn messages_that_expire_during_a_poll_are_not_passed_over_silently() {
+    for subscription in [subscription(&["orders"]), tagged()] {
+        let refused = poll_while_a_segment_goes(0, subscription).unwrap_err();
+        assert!(
+            matches!(refused, Error::OffsetOutOfRange { offset: 0, ref bounds, .. } if bounds.start > 0),
+            "{refused}"
+        );
+    }
+    let latest = Subscription {
+        on_missing: OnMissing::Latest,
+        ..subscription(&["orders"])
+    };
+    assert_eq!(poll_while_a_segment_goes(0, latest).unwrap(), 0);
+}
+
+#[test]
+fn messages_that_go_between_others_are_not_passed_over_silently() {
+    for subscription in [subscription(&["orders"]), tagged()] {
+        let refused = poll_while_a_segment_goes(1, subscription.clone()).unwrap_err();
+        assert!(
+            matches!(refused, Error::OffsetOutOfRange { offset, .. } if offset > 0),
+            "{refused}"
+        );
+        let earliest = Subscription {
+            on_missing: OnMissing::Earliest,
+            ..subscription
+        };
+        assert!(poll_while_a_segment_goes(1, earliest).unwrap() > 2);
+    }
 }
 
 #[test]
