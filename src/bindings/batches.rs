@@ -11,11 +11,12 @@ use pyo3::sync::MutexExt;
 use pyo3::types::PyCapsule;
 
 use super::capsule::{export_schema, export_stream};
+use super::imports;
 use super::pass::{Latest, Pass, ReadLock, reading_threads};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
 use super::remedies::advising;
 use super::source::Source;
-use crate::arrow::{MAX_BATCH_BYTES, MessageColumns};
+use crate::arrow::{MAX_BATCH_BYTES, MessageColumns, column_names};
 use crate::config::Errors;
 use crate::error::Result;
 use crate::format::MessageView;
@@ -40,6 +41,21 @@ pub(super) struct Batches {
     latest: Mutex<Latest>,
 }
 
+/// Selects columns by name, all for `None`.
+///
+/// # Errors
+/// `ValueError` for a repeated name, and for an unknown one, with the closest names.
+pub(super) fn selected(names: Option<&[String]>) -> PyResult<MessageColumns> {
+    let unknown = || names?.iter().find(|name| !column_names().any(|known| known == *name));
+    MessageColumns::select(names).map_err(|error| match unknown() {
+        Some(name) => {
+            let closest = Python::attach(|py| imports::there_is(py, name, column_names()));
+            closest.map_or_else(|other| other, |closest| PyValueError::new_err(format!("{error}{closest}")))
+        }
+        None => error.into(),
+    })
+}
+
 impl Batches {
     /// Sets the function that is called with the progress of reading.
     pub(super) fn telling(self, progress: Option<Py<PyAny>>) -> Self {
@@ -54,7 +70,7 @@ impl Batches {
         let errors = errors.unwrap_or(source.errors());
         Ok(Self {
             source: Arc::new(source),
-            columns: MessageColumns::select(columns)?,
+            columns: selected(columns)?,
             max_bytes,
             errors,
             progress: None,

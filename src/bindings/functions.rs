@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::arguments;
+use super::batches::selected;
 use super::capsule::import_table;
 use super::queue::Queue;
 use super::recipe::Recipe;
@@ -16,7 +17,7 @@ use super::store::Store;
 use super::tabular::tabular;
 use super::time::to_ms;
 use super::topic::Topics;
-use crate::arrow::{self, BatchBuilder, BodyAs, MessageColumns, from_arrow};
+use crate::arrow::{self, BatchBuilder, BodyAs, from_arrow};
 use crate::error::Result;
 use crate::format::Round;
 use crate::storage::RealEnv;
@@ -153,7 +154,7 @@ pub(super) fn expect_path_outside(path: PathBuf) -> PyResult<()> {
 /// Returns an empty batch with these columns, all by default, for its schema.
 #[pyfunction(name = "_no_messages", signature = (columns=None))]
 pub(super) fn no_messages(#[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>) -> PyResult<RecordBatch> {
-    let empty = BatchBuilder::new(&MessageColumns::select(columns.as_deref())?).finish();
+    let empty = BatchBuilder::new(&selected(columns.as_deref())?).finish();
     Ok(RecordBatch(empty.map_err(from_arrow)?))
 }
 

@@ -45,6 +45,15 @@ pub(super) fn call<'py>(
     called.map_err(|error| of_shortage(py, error))
 }
 
+/// Returns the hint `; there is A, B` with the names that are closest to `name`, or an empty text.
+///
+/// # Errors
+/// Those of [`call`].
+pub(super) fn there_is<'a>(py: Python<'_>, name: &str, names: impl IntoIterator<Item = &'a str>) -> PyResult<String> {
+    let names: Vec<_> = names.into_iter().collect();
+    call(py, "mqstore._names", "there_is", (name, names), None)?.extract()
+}
+
 /// Returns the `StoreIOError` of a shortage of descriptors or memory that Python met; any other error as it is.
 fn of_shortage(py: Python<'_>, error: PyErr) -> PyErr {
     let number = match shortage(py, &error) {

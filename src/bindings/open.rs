@@ -230,8 +230,10 @@ pub(super) fn config_of(options: &Bound<'_, PyDict>) -> PyResult<StoreConfig> {
 
 fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let Some(field) = config.option(name) else {
+        let names = StoreConfig::options().into_iter().map(|option| option.name);
+        let closest = imports::there_is(value.py(), name, names)?;
         return Err(PyTypeError::new_err(format!(
-            "open() has no option {name:?}: help(mqstore.StoreConfig) lists them"
+            "open() has no option {name:?}{closest}: help(mqstore.StoreConfig) lists them"
         )));
     };
     let set = match field {

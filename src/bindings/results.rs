@@ -252,8 +252,9 @@ impl QueryResult {
         if reader.absent_topics([topic.clone()]).is_empty() {
             return Ok(String::new());
         }
-        let closest = imports::call(py, "mqstore._names", "there_is", (topic, reader.topics()?), None)?;
-        Ok(format!(", no topic {topic:?}{}", closest.extract::<String>()?))
+        let topics = reader.topics()?;
+        let closest = imports::there_is(py, topic, topics.iter().map(String::as_str))?;
+        Ok(format!(", no topic {topic:?}{closest}"))
     }
 
     /// Iterates over the messages with these indexes.

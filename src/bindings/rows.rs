@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyTuple};
 
 use super::arguments::{named, text, type_of, whole};
 use super::fields::{MessageArguments, PropertyArguments, body, is_buffer};
+use super::imports;
 use super::message::Message;
 use super::time::to_ms;
-use crate::arrow::{Defaults, expect_field, incoming, no_body};
+use crate::arrow::{Defaults, column_names, expect_field, incoming, no_body};
 use crate::format::{self, Round};
 use crate::interrupt;
 use crate::store::Incoming;
@@ -111,7 +112,11 @@ fn stated<'a>(value: Option<&'a Bound<'_, PyAny>>, name: &str) -> PyResult<Optio
 /// Returns the fields of a message by their names, as `Message.to_dict` has them; fields that a store assigns again do not count.
 fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<Incoming<'a>> {
     for name in row.keys() {
-        expect_field(text(name.as_borrowed(), "the name of a field")?)?;
+        let name = text(name.as_borrowed(), "the name of a field")?;
+        if let Err(error) = expect_field(name) {
+            let closest = imports::there_is(row.py(), name, column_names())?;
+            return Err(PyValueError::new_err(format!("{error}{closest}")));
+        }
     }
     let given = |name: &str| Ok::<_, PyErr>(row.get_item(name)?.filter(|value| !is_null(value)));
     let given_int = |name: &str| given(name)?.map_or(Ok(0), |value| whole(&value, name));

@@ -10,6 +10,7 @@ use pyo3::types::{PyIterator, PyList, PyRange, PySlice};
 use super::arguments::{self, explained, type_of};
 use super::batches::Batches;
 use super::handle::{Freshness, Handle};
+use super::imports;
 use super::message::Message;
 use super::message_iterator::MessageIterator;
 use super::queue::Queue;
@@ -42,8 +43,12 @@ impl Topics {
     /// # Errors
     /// `KeyError`.
     pub(super) fn topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, Topic>> {
-        let missing = || PyKeyError::new_err(format!("{} has no topic {name:?}", self.handle.path().display()));
-        tabular(py, self.find(py, name)?.ok_or_else(missing)?)
+        let Some(topic) = self.find(py, name)? else {
+            let closest = imports::there_is(py, name, self.names(py)?.iter().map(String::as_str))?;
+            let path = self.handle.path().display();
+            return Err(PyKeyError::new_err(format!("{path} has no topic {name:?}{closest}")));
+        };
+        tabular(py, topic)
     }
 
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<Option<Topic>> {
