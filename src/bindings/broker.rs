@@ -12,7 +12,6 @@ use super::handle::{Freshness, Handle};
 use super::imports;
 use super::message::listed;
 use super::record_batch::RecordBatch;
-use super::store::Store;
 use super::time::to_ms;
 use super::topic::Topic;
 use super::warnings::warn;
@@ -25,14 +24,18 @@ use crate::read::{GroupOffset, MessageReader};
 
 /// The settings and positions that the broker of a store keeps in `config/`: `Store.broker` is one.
 #[pyclass(frozen, module = "mqstore")]
-pub(super) struct BrokerState(Arc<Handle>);
+pub(super) struct BrokerState {
+    handle: Arc<Handle>,
+    /// The `Store` or `Writer` that it belongs to.
+    store: Py<PyAny>,
+}
 
 /// A question about settings, to a reader and, if this process writes the store, to its broker.
 type Question<T> = fn(&MessageReader, Option<&BrokerController>) -> Result<BrokerSettings<Vec<T>>>;
 
 impl BrokerState {
-    pub(super) fn new(handle: Arc<Handle>) -> Self {
-        Self(handle)
+    pub(super) fn new(handle: Arc<Handle>, store: Py<PyAny>) -> Self {
+        Self { handle, store }
     }
 
     /// Answers a question about the broker's settings, and warns if the answer may be out of date.
@@ -42,9 +45,9 @@ impl BrokerState {
         ask: Question<T>,
         batch: fn(&[T]) -> Result<arrow_array::RecordBatch>,
     ) -> PyResult<RecordBatch> {
-        let reader = self.0.reader(py, Freshness::Queues)?;
-        let broker = self.0.own_broker()?;
-        let (batch, doubts) = self.0.detach(py, || {
+        let reader = self.handle.reader(py, Freshness::Queues)?;
+        let broker = self.handle.own_broker()?;
+        let (batch, doubts) = self.handle.detach(py, || {
             let settings = ask(&reader, broker.as_deref())?;
             Ok::<_, Error>((batch(&settings.content)?, settings.doubts))
         })?;
@@ -59,7 +62,7 @@ impl BrokerState {
     /// # Errors
     /// `ClosedError`; `TypeError` for a store that is open for reading.
     fn writing(&self, call: &str) -> PyResult<Arc<BrokerController>> {
-        self.0.own_broker()?.ok_or_else(|| {
+        self.handle.own_broker()?.ok_or_else(|| {
             PyTypeError::new_err(format!(
                 "{call} needs a store that is open for writing: open it with mode=\"a\""
             ))
@@ -127,8 +130,8 @@ impl BrokerState {
         py: Python<'py>,
         #[pyo3(from_py_with = arguments::name)] group: &str,
     ) -> PyResult<Bound<'py, Topic>> {
-        self.0.expect_open()?;
-        Topic::new(py, self.0.clone(), format!("%DLQ%{group}"))
+        self.handle.expect_open()?;
+        Topic::new(py, self.handle.clone(), format!("%DLQ%{group}"))
     }
 
     /// Returns the trace of a message: each record of it in the log, from its append on, and what
@@ -142,9 +145,8 @@ impl BrokerState {
     /// Raises `NotFoundError` if no record of the log has the id.
     #[pyo3(signature = (id))]
     fn trace<'py>(&self, py: Python<'py>, #[pyo3(from_py_with = arguments::name)] id: &str) -> PyResult<Bound<'py, PyAny>> {
-        self.0.expect_open()?;
-        let store = Store { handle: self.0.clone() };
-        imports::call(py, "mqstore._trace", "trace_of", (store, id), None)
+        self.handle.expect_open()?;
+        imports::call(py, "mqstore._trace", "trace_of", (&self.store, id), None)
     }
 
     /// Appends dead letters of a group again to the topics that they came from, as their producer
@@ -170,7 +172,7 @@ impl BrokerState {
         let views: Option<Vec<_>> = messages
             .as_ref()
             .map(|messages| messages.iter().map(|message| message.get().bytes().view()).collect());
-        Ok(self.0.detach(py, || broker.resend(group, views.as_deref()))?)
+        Ok(self.handle.detach(py, || broker.resend(group, views.as_deref()))?)
     }
 
     /// Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to
@@ -191,7 +193,7 @@ impl BrokerState {
     ) -> PyResult<BTreeMap<i32, i64>> {
         let to = to_place(to)?;
         let broker = self.writing("reset")?;
-        Ok(self.0.detach(py, || broker.reset(group, topic, &to))?)
+        Ok(self.handle.detach(py, || broker.reset(group, topic, &to))?)
     }
 
     /// Returns the topics in the settings of the broker of the store (`config/topics.json`), with
@@ -223,14 +225,14 @@ impl BrokerState {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn delay_offsets(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        if let Some(offsets) = self.0.own_delay_offsets()? {
+        if let Some(offsets) = self.handle.own_delay_offsets()? {
             return Ok(RecordBatch(arrow::delay_offsets(&offsets)?));
         }
         self.settings(py, |reader, _| reader.delay_offsets(), arrow::delay_offsets)
     }
 
     fn __repr__(&self) -> String {
-        format!("<mqstore.BrokerState of \"{}\">", self.0.path().display())
+        format!("<mqstore.BrokerState of \"{}\">", self.handle.path().display())
     }
 }
 

@@ -109,9 +109,10 @@ impl Store {
 
     /// The settings and positions that the broker of the store keeps: a `BrokerState`.
     #[getter]
-    fn broker(&self) -> PyResult<BrokerState> {
-        self.handle.expect_open()?;
-        Ok(BrokerState::new(self.handle.clone()))
+    fn broker(slf: &Bound<'_, Self>) -> PyResult<BrokerState> {
+        let handle = &slf.get().handle;
+        handle.expect_open()?;
+        Ok(BrokerState::new(handle.clone(), slf.clone().into_any().unbind()))
     }
 
     /// Physical offset at which the commit log starts, in bytes.
