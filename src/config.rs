@@ -153,6 +153,8 @@ pub enum OptionField<'a> {
     Choice(&'a mut Option<bool>),
     /// The longest time of a wait.
     Wait(&'a mut Duration),
+    /// An age in hours, or none.
+    Age(&'a mut Option<Duration>),
     /// The acknowledgement of an append.
     FlushDiskType(&'a mut FlushDiskType),
     /// The sizes of a new store.
@@ -215,6 +217,8 @@ option_types! {
         Some(false) => "False",
     }.to_owned();
     Duration => Wait, "a number of 0 or more, a timedelta, or None for no limit", |value| value.as_secs().to_string();
+    Option<Duration> => Age, "a number of hours of 0 or more, a timedelta, or None",
+        |value| value.map_or_else(|| "None".to_owned(), |age| (age.as_secs() / 3600).to_string());
     FlushDiskType => FlushDiskType, "\"ASYNC_FLUSH\" or \"SYNC_FLUSH\"", |value| name_of(&FlushDiskType::NAMES, *value);
     Geometry => Geometry, "\"broker\" or None", |value| if *value == Geometry::Broker { "\"broker\"" } else { "None" }.to_owned();
     Recovery => Recovery, "\"heal\" or \"salvage\"", |value| name_of(&Recovery::NAMES, *value);
@@ -382,9 +386,37 @@ options! {
     /// Dispatched bytes after which the checkpoint is stamped again: about the amount that recovery reads. Stamps that take 100 ms or
     /// longer come later.
     checkpoint_interval: u64 = 64 << 20, "", "bytes", "1 or more (bytes)" if |interval| *interval > 0;
-    /// A writer does the work of a broker: it delivers delayed messages. None: True for a store that mqstore has made, False once a
-    /// broker has written it. With False delayed messages wait for a broker.
+    /// A writer does the work of a broker: it delivers delayed messages, and removes old ones. None: True for a store that mqstore has
+    /// made, False once a broker has written it. With False delayed messages wait for a broker, and nothing is removed by itself.
     services: Option<bool> = None, "", "";
+    /// The age at which a segment of the log is removed (`services`): that of its last message. None: no age (RocketMQ's default: 72).
+    file_reserved_time: Option<Duration> = None, "fileReservedTime", "hours";
+    /// The age of a segment is that of its file (mtime), as in RocketMQ, instead of that of its last message.
+    expire_by_file_time: bool = false, "", "";
+    /// The hours of the day, in local time, in which segments are removed for their age: a list such as "04;16". Empty: all
+    /// (RocketMQ's default: "04").
+    delete_when: String = String::new(), "deleteWhen", "";
+    /// The oldest segments are removed while the log has more bytes than this. None: no limit.
+    max_log_bytes: Option<u64> = None, "", "bytes";
+    /// The part of the disk above which segments that are old enough are removed in any hour, read or not. None: the use of the disk
+    /// does not matter (RocketMQ's default: 75).
+    disk_max_used_space_ratio: Option<u64> = None, "diskMaxUsedSpaceRatio", "percent",
+        "1 to 100 (percent), or None"
+        if |percent| percent.is_none_or(|percent| (1..=100).contains(&percent));
+    /// The part of the disk above which the oldest segments are removed, however young and read or not, if
+    /// `disk_max_used_space_ratio` is given.
+    disk_space_clean_forcibly_ratio: u64 = 85, "diskSpaceCleanForciblyRatio", "percent",
+        "1 to 100 (percent)"
+        if |percent| (1..=100).contains(percent);
+    /// Segments are removed above `disk_space_clean_forcibly_ratio`. With False a full disk removes nothing that is not old enough.
+    clean_file_forcibly_enable: bool = true, "cleanFileForciblyEnable", "";
+    /// The removal for age or `max_log_bytes` waits until each consumer group has consumed the messages. With False it does not, as in
+    /// RocketMQ.
+    retain_unconsumed: bool = true, "", "";
+    /// The time between two looks for segments to remove. The first one is a minute after the open.
+    clean_resource_interval: u64 = 10_000, "cleanResourceInterval", "ms", "1 or more (ms)" if |interval| *interval > 0;
+    /// The pause after the removal of a segment.
+    delete_commit_log_files_interval: u64 = 100, "deleteCommitLogFilesInterval", "ms";
     /// The longest wait of a writer for another one to release the lock. 0: it fails at once.
     lock_timeout: Duration = Duration::ZERO, "", "seconds";
     /// The treatment of damage inside the log at an open. "heal": a writer refuses damage of messages that were on disk, and cuts a
@@ -438,6 +470,7 @@ impl StoreConfig {
                 "a multiple of 4096, so that all buffers fit into the address space",
             );
         }
+        self.delete_hours()?;
         self.delay_levels().map(drop)
     }
 
@@ -480,6 +513,26 @@ impl StoreConfig {
     pub fn memory_window(&self, physical_memory: u64) -> i64 {
         let ratio = u64::from(self.access_message_in_memory_max_ratio);
         i64::try_from(physical_memory / 100 * ratio).unwrap_or(i64::MAX)
+    }
+
+    /// Parses `delete_when`: the hours of the day in which segments are removed for their age.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is not a list of hours such as `"04;16"`.
+    pub fn delete_hours(&self) -> Result<Vec<u8>> {
+        let hours = self.delete_when.split(';').map(str::trim).filter(|hour| !hour.is_empty());
+        let parsed: Option<Vec<u8>> = hours.map(|hour| hour.parse().ok().filter(|hour| *hour < 24)).collect();
+        parsed.ok_or_else(|| Error::Invalid {
+            what: format!(
+                "delete_when is {:?}: expected hours from 00 to 23 with ';' between them, such as \"04;16\"",
+                self.delete_when
+            ),
+        })
+    }
+
+    /// Returns true if some option lets a writer remove old segments by itself.
+    pub fn removes_segments(&self) -> bool {
+        self.file_reserved_time.is_some() || self.max_log_bytes.is_some() || self.disk_max_used_space_ratio.is_some()
     }
 
     /// Parses `message_delay_level`.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqstore::storage::{Access, Advice, DirEntry, Env, File, FileSystem, Lock, RealEnv, Region, Step};
+use mqstore::storage::{Access, Advice, DirEntry, DiskUsage, Env, File, FileSystem, Lock, RealEnv, Region, Step};
 
 use crate::limits::wait_at_least;
 
@@ -94,6 +94,14 @@ impl Env for SlowEnv {
 
     fn physical_memory(&self) -> u64 {
         self.env.physical_memory()
+    }
+
+    fn disk_usage(&self, path: &Path) -> io::Result<DiskUsage> {
+        self.env.disk_usage(path)
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<i64> {
+        self.env.modified_ms(path)
     }
 }
 

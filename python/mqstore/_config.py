@@ -52,6 +52,16 @@ class RepairOptions(TypedDict, total=False):
     wait_time_out: int | timedelta
     os_page_cache_busy_time_out_mills: int | timedelta
     checkpoint_interval: int
+    file_reserved_time: float | timedelta | None
+    expire_by_file_time: bool
+    delete_when: str
+    max_log_bytes: int | None
+    disk_max_used_space_ratio: int | None
+    disk_space_clean_forcibly_ratio: int
+    clean_file_forcibly_enable: bool
+    retain_unconsumed: bool
+    clean_resource_interval: int | timedelta
+    delete_commit_log_files_interval: int | timedelta
     lock_timeout: float | timedelta | None
     errors: Literal["raise", "skip"]
     index_tags: bool
@@ -67,6 +77,14 @@ class Options(RepairOptions, total=False):
 
 #: The index of a broker that states one of its sizes and not the other.
 _INDEX_OF_BROKER = {"max_hash_slot_num": 5_000_000, "max_index_num": 20_000_000}
+#: The options that remove old messages, as a broker has them where its configuration states none.
+_RETENTION_OF_BROKER: dict[str, Any] = {
+    "file_reserved_time": 72,
+    "expire_by_file_time": True,
+    "delete_when": "04",
+    "disk_max_used_space_ratio": 75,
+    "retain_unconsumed": False,
+}
 #: The smallest index, with which any accepted size of one of them makes a file that a broker maps.
 _LEAST_INDEX = {"max_hash_slot_num": 1, "max_index_num": 2}
 
@@ -182,9 +200,41 @@ class StoreConfig(_Shown):
         Dispatched bytes after which the checkpoint is stamped again: about the amount that
         recovery reads. Stamps that take 100 ms or longer come later. In bytes.
     services : bool | None, default None
-        A writer does the work of a broker: it delivers delayed messages. None: True for a store
-        that mqstore has made, False once a broker has written it. With False delayed messages
-        wait for a broker.
+        A writer does the work of a broker: it delivers delayed messages, and removes old ones.
+        None: True for a store that mqstore has made, False once a broker has written it. With
+        False delayed messages wait for a broker, and nothing is removed by itself.
+    file_reserved_time : float | timedelta | None, default None
+        The age at which a segment of the log is removed (`services`): that of its last message.
+        None: no age (RocketMQ's default: 72). In hours. RocketMQ: `fileReservedTime`.
+    expire_by_file_time : bool, default False
+        The age of a segment is that of its file (mtime), as in RocketMQ, instead of that of its
+        last message.
+    delete_when : str, default ""
+        The hours of the day, in local time, in which segments are removed for their age: a list
+        such as "04;16". Empty: all (RocketMQ's default: "04"). RocketMQ: `deleteWhen`.
+    max_log_bytes : int | None, default None
+        The oldest segments are removed while the log has more bytes than this. None: no limit.
+        In bytes.
+    disk_max_used_space_ratio : int | None, default None
+        The part of the disk above which segments that are old enough are removed in any hour,
+        read or not. None: the use of the disk does not matter (RocketMQ's default: 75). In
+        percent. RocketMQ: `diskMaxUsedSpaceRatio`.
+    disk_space_clean_forcibly_ratio : int, default 85
+        The part of the disk above which the oldest segments are removed, however young and read
+        or not, if `disk_max_used_space_ratio` is given. In percent. RocketMQ:
+        `diskSpaceCleanForciblyRatio`.
+    clean_file_forcibly_enable : bool, default True
+        Segments are removed above `disk_space_clean_forcibly_ratio`. With False a full disk
+        removes nothing that is not old enough. RocketMQ: `cleanFileForciblyEnable`.
+    retain_unconsumed : bool, default True
+        The removal for age or `max_log_bytes` waits until each consumer group has consumed the
+        messages. With False it does not, as in RocketMQ.
+    clean_resource_interval : int | timedelta, default 10000
+        The time between two looks for segments to remove. The first one is a minute after the
+        open. In ms. RocketMQ: `cleanResourceInterval`.
+    delete_commit_log_files_interval : int | timedelta, default 100
+        The pause after the removal of a segment. In ms. RocketMQ:
+        `deleteCommitLogFilesInterval`.
     lock_timeout : float | timedelta | None, default 0
         The longest wait of a writer for another one to release the lock. 0: it fails at once.
         In seconds.
@@ -235,6 +285,16 @@ class StoreConfig(_Shown):
     os_page_cache_busy_time_out_mills: int | timedelta = 1000
     checkpoint_interval: int = 67108864
     services: bool | None = None
+    file_reserved_time: float | timedelta | None = None
+    expire_by_file_time: bool = False
+    delete_when: str = ""
+    max_log_bytes: int | None = None
+    disk_max_used_space_ratio: int | None = None
+    disk_space_clean_forcibly_ratio: int = 85
+    clean_file_forcibly_enable: bool = True
+    retain_unconsumed: bool = True
+    clean_resource_interval: int | timedelta = 10000
+    delete_commit_log_files_interval: int | timedelta = 100
     lock_timeout: float | timedelta | None = 0
     recovery: Literal["heal", "salvage"] = "heal"
     errors: Literal["raise", "skip"] = "raise"
@@ -260,7 +320,9 @@ class StoreConfig(_Shown):
         It takes the options that mqstore has, by RocketMQ's names. It ignores all others, which say
         nothing of a store that mqstore opens: names, addresses, threads, limits of the network. File
         sizes that the file does not state are RocketMQ's (`geometry="broker"`), as in that broker;
-        `open(path, config=config, geometry=None)` opens a store of other sizes. As in a broker, the
+        `open(path, config=config, geometry=None)` opens a store of other sizes. Old messages go as in
+        that broker, where this writer does its work (`services`): after 72 hours by the time of their
+        file, at 4 o'clock or on a disk that is used by more than 75 %, consumed or not. As in a broker, the
         last of several entries with one key counts, and the size of queue files is rounded up to a
         multiple of 20. `storePathRootDir` says nothing here: the store is in the `path` of `open`.
 
@@ -288,7 +350,7 @@ class StoreConfig(_Shown):
         if not given.keys().isdisjoint(_INDEX_OF_BROKER):
             given = _INDEX_OF_BROKER | given
         try:
-            return replace(cls(geometry="broker"), **given)
+            return replace(cls(geometry="broker"), **_RETENTION_OF_BROKER | given)
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)}: {error}") from None
 

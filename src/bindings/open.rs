@@ -250,6 +250,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         OptionField::Choice(field) => assign(field, value),
         // Its error has the name.
         OptionField::Wait(field) => return lock_timeout(value).map(|timeout| *field = timeout),
+        OptionField::Age(field) => age(value).map(|age| *field = age),
         OptionField::FlushDiskType(field) => one_of(value, FlushDiskType::NAMES).map(|named| *field = named),
         OptionField::Recovery(field) => one_of(value, Recovery::NAMES).map(|named| *field = named),
         OptionField::Errors(field) => one_of(value, Errors::NAMES).map(|named| *field = named),
@@ -278,6 +279,28 @@ where
 fn lock_timeout(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let timeout = to_wait(Some(value).filter(|value| !value.is_none()), "lock_timeout")?;
     Ok(timeout.unwrap_or(Duration::MAX))
+}
+
+/// Converts an age in hours.
+fn age(value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    if let Ok(delta) = value.cast::<PyDelta>() {
+        return Ok(Some(Duration::from_millis(delta_ms(delta)?)));
+    }
+    let expected = || {
+        PyResult::Ok(format!(
+            "expected {}, got {}",
+            <Option<Duration> as OptionType>::ACCEPTED,
+            str_of(value)?
+        ))
+    };
+    let hours: f64 = value.extract().map_err(|error| explained(value.py(), error, expected))?;
+    match Duration::try_from_secs_f64(hours * 3600.0) {
+        Ok(age) => Ok(Some(age)),
+        Err(_) => Err(PyValueError::new_err(expected()?)),
+    }
 }
 
 fn geometry(value: &Bound<'_, PyAny>) -> PyResult<Geometry> {

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use super::clean::{CleanService, CleanStats, CleanWarnings};
 use super::consumer::Consumer;
 use super::consumer_group::{Start, Subscription};
 use super::consumer_groups::{ConsumerGroups, GroupKeeper};
 use super::delay_offset::DelayStats;
 use super::delay_schedule::DelaySchedule;
+use super::retention::{Hold, Retention, TrimReport};
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
 use crate::error::{Error, Result};
 use crate::format::{DelayOffset, MessageView};
 use crate::log::BrokerSettings;
-use crate::read::{GroupOffset, GroupState, MessageReader};
+use crate::read::{GroupOffset, GroupState};
 use crate::services::{Next, Stepped, spawn, step};
-use crate::store::MessageStore;
+use crate::store::{MessageStore, TrimTo};
 use crate::sync::{Mutex, lock};
 use crate::watermark::Watermark;
 
@@ -26,7 +28,6 @@ use crate::watermark::Watermark;
 pub struct BrokerController {
     topics: Arc<TopicConfigs>,
     settings: Arc<SubscriptionGroups>,
-    store: Arc<MessageStore>,
     groups: Arc<ConsumerGroups>,
     /// Poisoned at the close, which ends the services.
     open: Arc<Watermark>,
@@ -36,6 +37,12 @@ pub struct BrokerController {
     delays: Result<Option<DelaySchedule>>,
     /// The threads that deliver delayed messages, once they are needed.
     delay_threads: Mutex<Vec<JoinHandle<()>>>,
+    retention: Arc<Retention>,
+    /// The removal of old segments: `None` where it does not run.
+    cleaner: Option<Arc<Mutex<CleanService>>>,
+    /// The thread that runs it.
+    clean_threads: Mutex<Vec<JoinHandle<()>>>,
+    warnings: Arc<CleanWarnings>,
     /// False where only [`BrokerController::step`] runs services.
     has_threads: bool,
 }
@@ -49,6 +56,8 @@ pub enum BrokerService {
     Deliver,
     /// Persists the progress of the delivery.
     PersistDelays,
+    /// Removes old segments.
+    Clean,
 }
 
 impl BrokerService {
@@ -57,6 +66,7 @@ impl BrokerService {
             Self::Keep => "keeper",
             Self::Deliver => "deliverer",
             Self::PersistDelays => "delay-persister",
+            Self::Clean => "cleaner",
         }
     }
 }
@@ -77,16 +87,27 @@ impl BrokerController {
         let groups = Arc::new(ConsumerGroups::new(store, settings.clone()));
         let open = Arc::new(Watermark::new(0));
         let keeper = GroupKeeper::new(groups.clone(), topics.clone(), open.clone());
+        let delays = DelaySchedule::new(store);
+        let retention = Arc::new(Retention::new(store, &groups));
+        let warnings = Arc::new(CleanWarnings::default());
+        // It runs where the delivery of delayed messages does. If that cannot tell what it needs, each round fails and says why.
+        let cleaner = match delays {
+            Ok(None) => None,
+            _ => CleanService::new(store, &retention, &open, &warnings),
+        };
         Self {
             topics,
             settings,
-            store: store.clone(),
             groups,
             open,
             keeper: Arc::new(Mutex::new(keeper)),
             threads: Mutex::default(),
-            delays: DelaySchedule::new(store),
+            delays,
             delay_threads: Mutex::default(),
+            retention,
+            cleaner: cleaner.map(|cleaner| Arc::new(Mutex::new(cleaner))),
+            clean_threads: Mutex::default(),
+            warnings,
             has_threads: false,
         }
     }
@@ -135,24 +156,48 @@ impl BrokerController {
         self.groups.consumer(group, subscription, start)
     }
 
-    pub(super) fn store(&self) -> &MessageStore {
-        &self.store
+    /// Returns the messages that consumer groups, delays and transactions still need.
+    ///
+    /// # Errors
+    /// The damage of a settings file, and those of reading queues.
+    pub fn holds(&self) -> Result<Vec<Hold>> {
+        self.retention.holds()
     }
 
-    pub(super) fn reader(&self) -> &MessageReader {
-        self.store.reader()
+    /// Removes the oldest segments, and what leads to them alone. It stops before the first message that is still needed. If it is
+    /// `forced`, it removes also messages that groups have not consumed. A dry run removes nothing.
+    ///
+    /// # Errors
+    /// Those of [`BrokerController::holds`] and [`MessageStore::trim`].
+    pub fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
+        self.retention.trim(to, forced, dry_run)
     }
 
-    /// Makes the progress of all groups durable.
-    pub(super) fn persist(&self) -> Result<()> {
-        self.groups.persist()
+    /// Returns the state of the removal of old segments at the time `now`; `None` where it does not run.
+    ///
+    /// # Errors
+    /// Those of [`BrokerController::holds`], and of reading the oldest segment.
+    pub fn clean_stats(&self, now: Instant) -> Result<Option<CleanStats>> {
+        let cleaner = self.cleaner.as_ref();
+        cleaner.map(|cleaner| lock(cleaner).stats(now)).transpose()
     }
 
-    /// Starts the delivery of delayed messages if some wait.
+    /// Returns the warnings of the removal of old segments.
+    pub fn clean_warnings(&self) -> &Arc<CleanWarnings> {
+        &self.warnings
+    }
+
+    /// Starts the delivery of delayed messages if some wait, and the removal of old segments if an option asks for it.
     ///
     /// # Errors
     /// [`Error::Io`] if a thread cannot be started.
     pub fn start(&self) -> Result<()> {
+        if let Some(cleaner) = self.cleaner.as_ref().filter(|_| self.has_threads) {
+            let open = self.open.clone();
+            let is_over = move || open.poisoned().is_some();
+            let thread = spawn(BrokerService::Clean.name(), cleaner.clone(), false, is_over)?;
+            lock(&self.clean_threads).push(thread);
+        }
         match self.delay_stats() {
             Ok(Some(stats)) if stats.waiting > 0 => self.serve_delayed().map(drop),
             // A later call returns why it cannot run.
@@ -250,6 +295,10 @@ impl BrokerController {
             BrokerService::Keep => step(service.name(), &self.keeper, now),
             BrokerService::Deliver => delays.map_or(Ok(Next::Done), |delays| step(service.name(), &delays.deliverer, now)),
             BrokerService::PersistDelays => delays.map_or(Ok(Next::Done), |delays| step(service.name(), &delays.persister, now)),
+            BrokerService::Clean => self.cleaner.as_ref().map_or(Ok(Next::Done), |cleaner| {
+                let cleaner: Arc<Mutex<dyn Stepped>> = cleaner.clone();
+                step(service.name(), &cleaner, now)
+            }),
         }
     }
 
@@ -261,7 +310,7 @@ impl BrokerController {
         self.open.poison(Error::Closed);
         let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
         delays.into_iter().for_each(DelaySchedule::stop);
-        for threads in [&self.threads, &self.delay_threads] {
+        for threads in [&self.threads, &self.delay_threads, &self.clean_threads] {
             for thread in std::mem::take(&mut *lock(threads)) {
                 // A service that panicked has reported it.
                 let _ = thread.join();

@@ -36,12 +36,15 @@ mod delivered;
 mod delay;
 /// The progress of the delivery, and its services.
 mod delay_schedule;
-/// The services and settings of one store.
-mod broker_controller;
 /// Retention: what is still needed, and the removal of the rest.
 mod retention;
+/// The service that removes old segments by itself.
+mod clean;
+/// The services and settings of one store.
+mod broker_controller;
 
 pub use broker_controller::{BrokerController, BrokerService};
+pub use clean::{CleanStats, CleanWarnings};
 pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
 pub use delay_offset::DelayStats;

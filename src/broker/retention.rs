@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::broker_controller::BrokerController;
+use super::consumer_groups::ConsumerGroups;
 use crate::error::{Error, Result};
 use crate::format::{HALF_TOPIC, SCHEDULE_TOPIC};
 use crate::log::BrokerSettings;
 use crate::read::MessageReader;
-use crate::store::{TrimTo, Trimmed};
+use crate::store::{MessageStore, TrimTo, Trimmed};
 
 /// The group whose progress in [`HALF_TOPIC`] is the first open transaction.
 const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
@@ -36,13 +37,15 @@ pub struct Hold {
     pub topic: String,
     /// The queue of the topic.
     pub queue_id: i32,
+    /// The queue offset of the first one.
+    pub queue_offset: i64,
     /// The number of messages.
     pub messages: i64,
     /// The physical offset of the first one.
     pub physical_offset: i64,
 }
 
-/// The result of [`BrokerController::trim`].
+/// The result of [`Retention::trim`].
 #[derive(Debug, Clone, Default)]
 pub struct TrimReport {
     /// The removed files; of a dry run only the segments that would be removed.
@@ -53,15 +56,29 @@ pub struct TrimReport {
     pub unread: Vec<Hold>,
 }
 
-impl BrokerController {
+/// What is still needed of a store that is open for writing, and the removal of the rest.
+#[derive(Debug)]
+pub(super) struct Retention {
+    store: Arc<MessageStore>,
+    groups: Arc<ConsumerGroups>,
+}
+
+impl Retention {
+    pub(super) fn new(store: &Arc<MessageStore>, groups: &Arc<ConsumerGroups>) -> Self {
+        Self {
+            store: store.clone(),
+            groups: groups.clone(),
+        }
+    }
+
     /// Returns the messages that consumer groups, delays and transactions still need.
     ///
     /// # Errors
     /// The damage of a settings file, and those of reading queues.
-    pub fn holds(&self) -> Result<Vec<Hold>> {
+    pub(super) fn holds(&self) -> Result<Vec<Hold>> {
         // The files then have the progress of the consumers of this process.
-        self.persist()?;
-        let reader = self.reader();
+        self.groups.persist()?;
+        let reader = self.store.reader();
         let mut holds = Vec::new();
         for ((by, topic), progress) in progress_of_all(reader)? {
             for queue_id in reader.queue_ids(&topic)? {
@@ -76,6 +93,7 @@ impl BrokerController {
                     by: by.clone(),
                     topic: topic.clone(),
                     queue_id,
+                    queue_offset: next,
                     messages: bounds.end - next,
                     physical_offset: first.map_or(0, |first| first.physical_offset),
                 });
@@ -89,16 +107,15 @@ impl BrokerController {
     /// `forced`, it removes also messages that groups have not consumed. A dry run removes nothing.
     ///
     /// # Errors
-    /// Those of [`BrokerController::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
-    pub fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
-        let store = self.store();
+    /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
+    pub(super) fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
         let holds = self.holds()?;
         let holds_it = |hold: &&Hold| !forced || !matches!(hold.by, NeededBy::Group(_));
         let floor = holds.iter().filter(holds_it).map(|hold| hold.physical_offset).min();
         let floor = floor.unwrap_or(i64::MAX);
-        let wanted = store.segments_to_trim(to, i64::MAX)?;
+        let wanted = self.store.segments_to_trim(to, i64::MAX)?;
         let trimmed = if dry_run {
-            let segments = store.segments_to_trim(to, floor)?;
+            let segments = self.store.segments_to_trim(to, floor)?;
             let bytes = segments.iter().map(|segment| segment.end.abs_diff(segment.start)).sum();
             Trimmed {
                 segments,
@@ -106,7 +123,7 @@ impl BrokerController {
                 ..Trimmed::default()
             }
         } else {
-            store.trim(to, floor)?
+            self.store.trim(to, floor)?
         };
         let end_of = |segments: &[Range<i64>]| segments.last().map_or(0, |segment| segment.end);
         let (removed, wanted) = (end_of(&trimmed.segments), end_of(&wanted));

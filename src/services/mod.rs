@@ -12,6 +12,8 @@ mod dispatcher;
 mod write_back;
 /// Segments created and pages prefaulted ahead of need.
 mod allocate_mapped_file;
+/// The rules of the removal of old segments.
+mod clean;
 /// Spin-then-park for the dispatcher.
 mod poll_then_park;
 /// A thread for each service, or the caller's own steps.
@@ -19,6 +21,7 @@ mod runner;
 
 pub use allocate_mapped_file::{AllocateMappedFile, SupplyPages};
 pub use checkpointer::{Checkpointer, LastDispatched};
+pub use clean::{CleanReason, CleanRules, LimitedClock, Removable, Situation};
 pub use dispatcher::Dispatcher;
 pub use read_barrier::ReadBarrier;
 pub use runner::Service;

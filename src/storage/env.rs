@@ -68,6 +68,24 @@ pub struct DirEntry {
     pub len: u64,
 }
 
+/// The used and the available bytes of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Bytes of files.
+    pub used: u64,
+    /// Bytes that a process without privileges may still use. Reserved blocks are neither used nor available.
+    pub available: u64,
+}
+
+impl DiskUsage {
+    /// Returns the used percentage, rounded up, as RocketMQ 5.x and `df` do.
+    pub fn percent(self) -> u64 {
+        let total = u128::from(self.used) + u128::from(self.available);
+        let percent = (u128::from(self.used) * 100).div_ceil(total.max(1));
+        u64::try_from(percent).unwrap_or(100)
+    }
+}
+
 /// The ordering steps that durability rests on: each sync is called for one of them, and tests can turn each into a no-op. Each
 /// variant states what a power failure does to a store without the step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -299,6 +317,18 @@ pub trait Env: Send + Sync + Debug {
 
     /// Returns the physical memory of the machine, not the limit of a container.
     fn physical_memory(&self) -> u64;
+
+    /// Returns the used and the available bytes of the file system that holds `path`.
+    ///
+    /// # Errors
+    /// `NotFound` ...
+    fn disk_usage(&self, path: &Path) -> io::Result<DiskUsage>;
+
+    /// Returns the time of the last change of a file's bytes (mtime), in ms since 1970.
+    ///
+    /// # Errors
+    /// `NotFound` ...
+    fn modified_ms(&self, path: &Path) -> io::Result<i64>;
 }
 
 /// A file system, held open.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use super::env::{Access, DirEntry, Env, File, FileSystem, Lock, Step};
+use super::env::{Access, DirEntry, DiskUsage, Env, File, FileSystem, Lock, Step};
 
 /// An environment that refuses to create, open for writing, rename or remove a file once the lock of the store was released or
 /// replaced. Open files stay usable: they are those of the store that was locked, while a path may lead into another store.
@@ -112,5 +112,13 @@ impl Env for LockedEnv {
 
     fn physical_memory(&self) -> u64 {
         self.env.physical_memory()
+    }
+
+    fn disk_usage(&self, path: &Path) -> io::Result<DiskUsage> {
+        self.env.disk_usage(path)
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<i64> {
+        self.env.modified_ms(path)
     }
 }

@@ -41,7 +41,7 @@ mod mapped_file_queue;
 pub use append_file::{AppendFile, WarmUp};
 pub(crate) use directory::Fitted;
 pub use directory::usual_len;
-pub use env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+pub use env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
 pub use locked_env::LockedEnv;

@@ -17,7 +17,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::env::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+use super::env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
 use super::fork::PrivateFile;
 use super::guard;
 use super::region::Region;
@@ -171,6 +171,19 @@ impl Env for RealEnv {
         // SAFETY: sysconf has no preconditions; -1 (unknown) becomes 0.
         let (pages, page_size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
         u64::try_from(pages).unwrap_or(0) * u64::try_from(page_size).unwrap_or(0)
+    }
+
+    fn disk_usage(&self, path: &Path) -> io::Result<DiskUsage> {
+        let found = retry(|| Ok(rustix::fs::statvfs(path)?))?;
+        Ok(DiskUsage {
+            used: found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize,
+            available: found.f_bavail * found.f_frsize,
+        })
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<i64> {
+        let found = fs::metadata(path)?;
+        Ok(found.mtime() * 1000 + found.mtime_nsec() / 1_000_000)
     }
 }
 

@@ -40,6 +40,8 @@ pub struct MessageStore {
     pub(super) flush_wanted: Arc<Watermark>,
     services: Services,
     running: Mutex<Option<Running>>,
+    /// One trim at a time.
+    pub(super) trimming: Mutex<()>,
     opened_in: Generation,
     /// Faults in mapped files before the open.
     pub(super) faults_before: u64,
@@ -146,6 +148,7 @@ impl MessageStore {
                 threads: Vec::new(),
                 _locks: locks,
             })),
+            trimming: Mutex::default(),
             opened_in: Generation::current(),
             faults_before: guard_faults(),
             reader: Arc::new(MessageReader::new(
@@ -338,6 +341,11 @@ impl MessageStore {
                 "offset is {physical_offset}: nothing was appended there, the log ends at {end}; leave it out to wait for all"
             ),
         })
+    }
+
+    /// Returns the store time of the last message in ms, 0 if there is none.
+    pub(crate) fn last_store_time(&self) -> i64 {
+        self.log.last_store_time()
     }
 
     /// Returns the physical offset up to which messages are appended.

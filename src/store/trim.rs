@@ -5,6 +5,7 @@
 //! has its entries and keys. Source: docs/FORMAT.md, "Start and recovery".
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use crate::error::{Error, Result};
 use crate::format::Check;
@@ -73,6 +74,7 @@ impl MessageStore {
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`], [`Error::DiskFull`].
     pub fn trim(&self, to: TrimTo, floor: i64) -> Result<Trimmed> {
+        let _alone = self.trimming.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cause) = self.log.watermarks.appended.poisoned() {
             return Err(Error::poisoned(cause, self.flushed_offset()));
         }
@@ -118,16 +120,29 @@ impl MessageStore {
             Some(next) if next < time => return Ok(true),
             _ => {}
         }
+        if log.claimed_store_time(segment.start)?.is_some_and(|first| first >= time) {
+            return Ok(false);
+        }
+        Ok(self.last_stored(segment)?.is_some_and(|last| last < time))
+    }
+
+    /// Returns the store time of the last message of a segment in ms, or a later one if the segment is damaged: that of the first message
+    /// after it. `None` if that is damaged, too. Reads the segment.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn last_stored(&self, segment: &Range<i64>) -> Result<Option<i64>> {
+        let log = self.reader().log();
         let mut scan = log.scan(segment.start, segment.end, Check::Structure);
         let mut last = None;
         while scan.advance()? {
             let Some(view) = scan.view() else { break };
-            if view.store_time() >= time {
-                return Ok(false);
-            }
-            last = Some(view.store_time());
+            last = last.max(Some(view.store_time()));
+        }
+        if last.is_some() && scan.position() >= segment.end {
+            return Ok(last);
         }
         // A scan that damage ends has not seen the last message.
-        Ok(last.is_some() && scan.position() >= segment.end)
+        log.claimed_store_time(segment.end)
     }
 }

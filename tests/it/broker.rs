@@ -1,5 +1,6 @@
 //! A broker's work on a store, without a network.
 
+mod cleaning;
 mod consumers;
 mod damaged_settings;
 mod delay;

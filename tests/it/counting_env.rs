@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use mqstore::storage::{Access, Advice, DirEntry, Env, File, FileSystem, Lock, RealEnv, Region, Step};
+use mqstore::storage::{Access, Advice, DirEntry, DiskUsage, Env, File, FileSystem, Lock, RealEnv, Region, Step};
 
 /// The real environment with a count beside each call.
 #[derive(Debug, Default, Clone)]
@@ -255,6 +255,14 @@ impl Env for CountingEnv {
             0 => self.env.physical_memory(),
             memory => memory,
         }
+    }
+
+    fn disk_usage(&self, path: &Path) -> io::Result<DiskUsage> {
+        self.env.disk_usage(path)
+    }
+
+    fn modified_ms(&self, path: &Path) -> io::Result<i64> {
+        self.env.modified_ms(path)
     }
 }
 

@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use mqstore::storage::{Access, DirEntry, EntryKind, Env, File, FileSystem, Lock, Step};
+use mqstore::storage::{Access, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
 
 pub(crate) use calls::{Call, Failure, Fault};
 use calls::{Calls, Verdict};
@@ -46,6 +46,8 @@ struct Machine {
     /// Directories with a locked file.
     locked: Mutex<BTreeSet<Inode>>,
     now_ms: AtomicI64,
+    /// Bytes of the disk.
+    disk_size: AtomicU64,
     camera: Mutex<Option<Camera>>,
     pause: Mutex<Option<Pause>>,
     stall: Mutex<Option<Stall>>,
@@ -109,6 +111,7 @@ impl SimulatedEnv {
                 calls: Mutex::default(),
                 locked: Mutex::default(),
                 now_ms: AtomicI64::new(now_ms),
+                disk_size: AtomicU64::new(u64::MAX),
                 camera: Mutex::default(),
                 pause: Mutex::default(),
                 stall: Mutex::default(),
@@ -148,6 +151,11 @@ impl SimulatedEnv {
 
     pub(crate) fn set_now(&self, ms: i64) {
         self.machine.now_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Sets the size of the disk, which the files of this machine use.
+    pub(crate) fn set_disk_size(&self, bytes: u64) {
+        self.machine.disk_size.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn now(&self) -> i64 {
@@ -496,6 +504,22 @@ impl Env for SimulatedEnv {
 
     fn physical_memory(&self) -> u64 {
         1 << 30
+    }
+
+    /// The disk has what [`SimulatedEnv::set_disk_size`] has set, and holds the files of this machine and nothing else.
+    fn disk_usage(&self, path: &Path) -> io::Result<DiskUsage> {
+        self.admit(Call::DiskUsage, path)?;
+        let used = self.files(Path::new("/")).iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let size = self.machine.disk_size.load(Ordering::Relaxed);
+        Ok(DiskUsage {
+            used,
+            available: size.saturating_sub(used),
+        })
+    }
+
+    /// No file has such a time here.
+    fn modified_ms(&self, _path: &Path) -> io::Result<i64> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -78,6 +78,7 @@ fn a_message_whose_delivery_is_due_is_kept_also_by_a_forced_trim() {
         by: NeededBy::Delay,
         topic: "SCHEDULE_TOPIC_XXXX".to_owned(),
         queue_id: 17,
+        queue_offset: 0,
         messages: 1,
         physical_offset: 0,
     };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use mqstore::storage::{Access, Advice, DirEntry, EntryKind, Env, File, FileSystem, Lock, Region, Step};
+use mqstore::storage::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Region, Step};
 
 /// Bytes of a file, and the same as memory that can be mapped.
 #[derive(Debug)]
@@ -288,6 +288,14 @@ impl Env for ImageEnv {
 
     fn physical_memory(&self) -> u64 {
         8 << 30
+    }
+
+    fn disk_usage(&self, _path: &Path) -> io::Result<DiskUsage> {
+        refused(io::ErrorKind::Unsupported)
+    }
+
+    fn modified_ms(&self, _path: &Path) -> io::Result<i64> {
+        refused(io::ErrorKind::Unsupported)
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) enum Call {
     Allocate,
     Zero,
     Map,
+    DiskUsage,
 }
 
 impl Call {
@@ -36,7 +37,10 @@ impl Call {
 
     /// Returns true if it changes files, names, or what is durable of them.
     pub(crate) fn is_change(self) -> bool {
-        !matches!(self, Self::Open | Self::List | Self::Length | Self::Read | Self::Map)
+        !matches!(
+            self,
+            Self::Open | Self::List | Self::Length | Self::Read | Self::Map | Self::DiskUsage
+        )
     }
 }
 
