@@ -339,7 +339,9 @@ class Writer(Store):
             As in `append`.
         """
     def stats(self) -> StoreStats:
-        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments."""
+        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments; and what waits now: for
+        consumer groups, and for its delivery.
+        """
     def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
         """Waits until the message at a physical offset is durable, by default until everything appended so far is. The store
         syncs it at once.

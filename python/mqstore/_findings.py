@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTIO
 from mqstore._delays import delivery_of, undelivered
 from mqstore._facts import file_queues
 from mqstore._fixes import BEFORE_ANYTHING, WITHOUT_WRITER, Fix, run, words
+from mqstore._groups import by_topic, lags_of
 from mqstore._lost_queues import has_queue
 from mqstore._rows import rows_of
 from mqstore._settings import missing_settings, why_missing
@@ -33,6 +33,8 @@ _LOG_GONE = words(
 )
 #: The words of a next step that must be done before the store is opened for writing again.
 BEFORE_START = ", before a broker or another writer starts"
+#: The age in seconds of an unconsumed message from which on its group counts as stuck.
+_LONG = 86_400
 #: Findings that a broker may have while it runs.
 _OF_RUNNING = ("consumer.past_end", "consumer.expired_unread", "transaction.not_read", "timer.not_read")
 
@@ -213,7 +215,7 @@ def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
     started = "it writes a new one, and each group begins where its clients say (consumeFromWhere)"
     unknown = ("the progress of the consumer groups is unknown here", _restored(store, file, verified, started))
     try:
-        rows = rows_of(store.broker.lag())
+        rows = lags_of(store)
     except mqstore.UnsupportedFormatError:
         # Verify reports offsets that are in a RocksDB database.
         return
@@ -232,17 +234,24 @@ def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
         is_lost = row["topic"] in topics and not has_queue(store, row["topic"], row["queue_id"])
         if row["offset"] is not None and row["min_offset"] is not None and not is_lost:
             yield from _of_offset(store, row, file, verified)
-    lags = Counter[str]()
-    for row in rows:
-        lags[row["group"]] += row["lag"] or 0
-    for group, lag in lags.most_common():
-        # The broker's own progress shows as open transactions.
-        if lag > 0 and group != TRANSACTION_GROUP:
+    by_group: dict[str, list[Row]] = {}
+    for row in by_topic(rows):
+        by_group.setdefault(row["group"], []).append(row)
+    # The broker's own progress shows as open transactions.
+    by_group.pop(TRANSACTION_GROUP, None)
+    for group, topics in by_group.items():
+        lag = sum(row["lag"] for row in topics)
+        oldest = next((row for row in topics if row["age"] is not None), None)
+        if lag > 0:
+            since = f", the oldest since {oldest['unconsumed_since']}" if oldest else ""
+            is_stuck = oldest is not None and oldest["age"] >= _LONG
             yield _finding(
                 "consumer.lag",
                 "note",
-                f"group {group} has {lag} messages to consume",
-                "a number that grows means that the group is slower than its producers",
+                f"group {group} has {lag} messages to consume{since}",
+                "its oldest message has waited for a day or longer: its consumers have stopped, or fail, or are too slow"
+                if is_stuck
+                else "a number that grows means that the group is slower than its producers",
                 run(("lag", store.path, group)),
             )
 
@@ -338,12 +347,20 @@ def _of_delayed(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
         yield _finding(
             "delayed.waiting",
             "note",
-            f"{number} messages wait for their delivery",
+            f"{number} messages wait for their delivery{_overdue(store)}",
             "a broker, or a writer of mqstore with services, delivers them while it runs, each when its delay is over",
             run(("delayed", store.path, "-n", "10")),
             topic=SCHEDULE_TOPIC,
         )
     yield from reads.of_skipped("delayed.not_read", "delayed messages", "delayed messages", store, verified)
+
+
+def _overdue(store: mqstore.Store) -> str:
+    """Returns the words for delayed messages that were due before now, or an empty string."""
+    levels = rows_of(store.broker.delay_backlog())
+    overdue = sum(level["overdue"] for level in levels)
+    oldest = min((level["next_due"] for level in levels if level["next_due"]), default="an unknown time")
+    return f", {overdue} of them overdue, the first since {oldest}" if overdue else ""
 
 
 def _of_timers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:

@@ -2,10 +2,10 @@ from collections.abc import Iterable
 from typing import Literal, final
 
 from mqstore._message import Message
-from mqstore._reports import Trace
+from mqstore._reports import ResendReport, Trace
 from mqstore._scan import RecordBatch
 from mqstore._topics import Topic
-from mqstore._types import _Time
+from mqstore._types import _Errors, _Time
 
 @final
 class Inspect:
@@ -84,11 +84,12 @@ class BrokerState:
         Warns and raises as `consumer_offsets`.
         """
     def groups(self) -> RecordBatch:
-        """Returns the state of the groups of consumers in their queues, a row each, ascending: `group`, `topic`, `queue_id`,
-        `offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]): the store time of the first message that
-        the group has not consumed, null without a lag and where that message is damaged or lost; `consumers` (int32):
-        consumers of the group in this process, and `in_flight` (int64): messages that they have got and not acknowledged,
-        both null unless this process writes the store. Reads a message for each queue with a lag.
+        """Returns the state of the groups of consumers in their queues, a row each, ascending: `group`, `topic`,
+        `queue_id`, `offset`, `min_offset`, `max_offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]):
+        the store time of the first message that the group has not consumed, null without a lag and where that message is
+        damaged or lost; `consumers` (int32): consumers of the group in this process, and `in_flight` (int64): messages
+        that they have got and not acknowledged, both null unless this process writes the store. Reads a message for each
+        queue with a lag.
 
         Warns and raises as `consumer_offsets`.
         """
@@ -105,16 +106,24 @@ class BrokerState:
 
         Raises `NotFoundError` if no record of the log has the id.
         """
-    def resend(self, group: str, messages: Message | Iterable[Message] | None = None) -> int:
+    def resend(
+        self,
+        group: str,
+        messages: Message | Iterable[Message] | None = None,
+        *,
+        errors: _Errors | None = None,
+    ) -> ResendReport:
         """Appends dead letters of a group again to the topics that they came from, as their producer would: without the
-        properties of the retries, and as if no consumer had failed. Returns their number. The queues of a topic take turns.
+        properties of the retries, and as if no consumer had failed. Returns a `ResendReport`. The queues of a topic take
+        turns.
 
         `messages` is a message or an iterable of them. By default these are the letters that were not sent again before:
         the group has progress in its dead letters, which then passes them and is durable. After a crash within the call
-        some come twice.
+        some come twice. With `errors="skip"` the letters that are lost or damaged are passed, too, and the report names
+        them; the option of the open is the default.
 
-        Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store is open for reading,
-        `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
+        Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store is open for
+        reading, `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
         """Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to the queue offset of
@@ -150,4 +159,14 @@ class BrokerState:
         file.
 
         Warns and raises as `consumer_offsets`.
+        """
+    def delay_backlog(self) -> RecordBatch:
+        """Returns the delayed messages that wait for their delivery, a row for each level with a queue, ascending: `level`
+        (int32), `offset` (int64: the queue offset of the message that is delivered next, in queue `level - 1` of
+        `SCHEDULE_TOPIC_XXXX`), `waiting` (int64): messages from there on, `next_due` (timestamp[us, UTC]): the time at
+        which the next one is due, null without one and where its queue entry is damaged or lost, `overdue` (int64):
+        messages that were due before now. No message is read. The progress is that of `delay_offsets`; in a store without
+        any, all messages wait.
+
+        Warns as `consumer_offsets`. Raises `CorruptError` and `UnsupportedFormatError` as it does.
         """

@@ -6,6 +6,7 @@ The module is imported when a call first returns one, because `dataclasses` take
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, Literal, NoReturn, final
 
 from mqstore.errors import Remedy
@@ -13,8 +14,10 @@ from mqstore.errors import Remedy
 __all__ = [
     "Change",
     "Finding",
+    "GroupStats",
     "RecoveryReport",
     "RepairReport",
+    "ResendReport",
     "StoreStats",
     "TopicStats",
     "Trace",
@@ -125,6 +128,68 @@ class TrimReport(_Shown):
         what = "would be removed" if self.dry_run else "removed"
         kept = f", more kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
         return f"<mqstore.TrimReport {len(self.segments)} segments {what}, {self.bytes} bytes{kept}>"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ResendReport(_Shown):
+    """The result of `BrokerState.resend`.
+
+    Attributes
+    ----------
+    sent : int
+        Dead letters that were appended again.
+    skipped : tuple[tuple[int, int], ...]
+        Queue id and queue offset of each dead letter that is lost or damaged, or names no topic
+        (`errors="skip"`).
+    expired : int
+        Dead letters that expired before they were sent again.
+    """
+
+    sent: int
+    skipped: tuple[tuple[int, int], ...]
+    expired: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return f"<mqstore.ResendReport {self.sent} sent, {len(self.skipped)} skipped, {self.expired} expired>"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GroupStats(_Shown):
+    """The backlog of a consumer group in a topic.
+
+    Attributes
+    ----------
+    group : str
+        The group.
+    topic : str
+        The topic.
+    queues : int
+        Queues of the topic.
+    lag : int
+        Messages that the group has not consumed.
+    unconsumed_since : datetime | None
+        The store time of the oldest of them; None without a lag, and where it is damaged or lost.
+    """
+
+    group: str
+    topic: str
+    queues: int
+    lag: int
+    unconsumed_since: datetime | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        since = "" if self.unconsumed_since is None else f" since {self.unconsumed_since.isoformat(timespec='milliseconds')}"
+        return f"<mqstore.GroupStats {self.group} of {self.topic}: lag {self.lag}{since}>"
 
 
 @final
@@ -266,6 +331,13 @@ class StoreStats(_Shown):
     delayed_passed_over : int | None
         Delayed messages that could not be delivered since the open: lost, damaged, or
         without a topic. None if this writer delivers none.
+    delayed_overdue : int | None
+        Messages of `delayed_waiting` that were due before now.
+    delayed_next_due : datetime | None
+        The time at which the next delayed message is due; None if none waits.
+    groups : tuple[GroupStats, ...]
+        What each consumer group has not consumed, by topic, the worst first: the one whose oldest
+        message waits longest.
     available_buffer_nums : int | None
         Empty buffers of the transient store pool; None without a pool. A store with
         `SYNC_FLUSH` always has one.
@@ -296,6 +368,9 @@ class StoreStats(_Shown):
     mapping_faults: int
     delayed_waiting: int | None
     delayed_passed_over: int | None
+    delayed_overdue: int | None
+    delayed_next_due: datetime | None
+    groups: tuple[GroupStats, ...]
     available_buffer_nums: int | None
     is_transient_store_pool_low: bool | None
     is_transient_store_pool_locked: bool | None

@@ -258,6 +258,7 @@ class BrokerState:
     topic_configs = _in_a_thread(mqstore.BrokerState.topic_configs)
     group_configs = _in_a_thread(mqstore.BrokerState.group_configs)
     delay_offsets = _in_a_thread(mqstore.BrokerState.delay_offsets)
+    delay_backlog = _in_a_thread(mqstore.BrokerState.delay_backlog)
 
 
 class Store:

@@ -25,7 +25,7 @@ pub(crate) use json_lines::{BodyAs, json_lines};
 pub(crate) use record_batch::{BatchBuilder, MAX_BATCH_BYTES};
 pub(crate) use resolve::{from_arrow, resolve_ids, resolve_keys, resolve_offsets, resolve_times};
 pub(crate) use statistics::{
-    USAGE_COLUMNS, consumer_offsets, delay_offsets, dump, groups, index_files, kept_elsewhere, lags, segments,
+    USAGE_COLUMNS, consumer_offsets, delay_backlog, delay_offsets, dump, groups, index_files, kept_elsewhere, lags, segments,
     subscription_groups, topic_configs, usage,
 };
 pub(crate) use table::Table;

@@ -13,7 +13,7 @@ use crate::arrow::resolve::from_arrow;
 use crate::error::Result;
 use crate::format::{DelayOffset, IndexGeometry, IndexHeader, SubscriptionGroupConfig, TopicConfig};
 use crate::log::{Chains, IndexFileState, KeptElsewhere};
-use crate::read::{DumpRow, GroupLag, GroupOffset, GroupState, Segment, Shared, Usage, UsageBy, UsageCount};
+use crate::read::{DelayBacklog, DumpRow, GroupLag, GroupOffset, GroupState, Segment, Shared, Usage, UsageBy, UsageCount};
 
 /// The names that `usage` accepts, each with its grouping.
 pub(crate) const USAGE_COLUMNS: [(&str, UsageBy); 5] = [
@@ -201,6 +201,8 @@ pub(crate) fn groups(groups: &[GroupState]) -> Result<RecordBatch> {
             ("topic", texts(of().map(|state| Some(state.lag.topic.clone())))),
             ("queue_id", int32s(of().map(|state| Some(state.lag.queue_id)))),
             ("offset", int64s(of().map(|state| state.lag.offset))),
+            ("min_offset", int64s(of().map(|state| Some(state.lag.queue.as_ref()?.start)))),
+            ("max_offset", int64s(of().map(|state| Some(state.lag.queue.as_ref()?.end)))),
             ("lag", int64s(of().map(|state| state.lag.lag()))),
             ("unconsumed_since", times(of().map(|state| state.unconsumed_since))),
             ("consumers", int32s(of().map(|state| state.consumers))),
@@ -277,6 +279,21 @@ pub(crate) fn delay_offsets(offsets: &[DelayOffset]) -> Result<RecordBatch> {
         vec![
             ("level", int32s(of().map(|offset| Some(offset.level)))),
             ("offset", int64s(of().map(|offset| Some(offset.offset)))),
+        ],
+    )
+}
+
+/// Returns one row for each level.
+pub(crate) fn delay_backlog(levels: &[DelayBacklog]) -> Result<RecordBatch> {
+    let of = || levels.iter();
+    batch(
+        levels.len(),
+        vec![
+            ("level", int32s(of().map(|level| Some(level.level)))),
+            ("offset", int64s(of().map(|level| Some(level.offset)))),
+            ("waiting", int64s(of().map(|level| Some(level.waiting)))),
+            ("next_due", times(of().map(|level| level.next_due))),
+            ("overdue", int64s(of().map(|level| Some(level.overdue)))),
         ],
     )
 }

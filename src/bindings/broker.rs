@@ -12,15 +12,17 @@ use super::handle::{Freshness, Handle};
 use super::imports;
 use super::message::listed;
 use super::record_batch::RecordBatch;
+use super::reports;
 use super::time::to_ms;
 use super::topic::Topic;
 use super::warnings::warn;
 use crate::arrow;
 use crate::broker::{BrokerController, Start};
+use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::Round;
 use crate::log::BrokerSettings;
-use crate::read::{GroupOffset, MessageReader};
+use crate::read::{DelayBacklog, GroupOffset, GroupState, MessageReader};
 
 /// The settings and positions that the broker of a store keeps in `config/`: `Store.broker` is one.
 #[pyclass(frozen, module = "mqstore")]
@@ -75,6 +77,31 @@ fn offsets(reader: &MessageReader, broker: Option<&BrokerController>) -> Result<
     broker.map_or_else(|| reader.consumer_offsets(), BrokerController::consumer_offsets)
 }
 
+/// Returns the state of groups: in the process that writes the store as it is now.
+fn states(reader: &MessageReader, broker: Option<&BrokerController>) -> Result<BrokerSettings<Vec<GroupState>>> {
+    match broker {
+        Some(broker) => broker.group_states(),
+        None => reader.group_states(reader.lag_of(offsets(reader, None)?)?),
+    }
+}
+
+/// Returns the delayed messages that wait. Without any progress nothing was delivered.
+fn delay_backlog(reader: &MessageReader, broker: Option<&BrokerController>) -> Result<BrokerSettings<Vec<DelayBacklog>>> {
+    let none = |content| BrokerSettings {
+        content,
+        doubts: Vec::new(),
+    };
+    let own = broker.map_or(Ok(None), BrokerController::delay_offsets)?;
+    let progress = match own.map_or_else(|| reader.delay_offsets(), |own| Ok(none(own))) {
+        Err(Error::NotFound { .. }) => none(Vec::new()),
+        known => known?,
+    };
+    Ok(BrokerSettings {
+        content: reader.delay_backlog(&progress.content)?,
+        doubts: progress.doubts,
+    })
+}
+
 #[pymethods]
 impl BrokerState {
     /// Returns the positions of the groups of consumers, as the broker of the store has written
@@ -107,7 +134,7 @@ impl BrokerState {
     }
 
     /// Returns the state of the groups of consumers in their queues, a row each, ascending: `group`,
-    /// `topic`, `queue_id`, `offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]):
+    /// `topic`, `queue_id`, `offset`, `min_offset`, `max_offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]):
     /// the store time of the first message that the group has not consumed, null without a lag
     /// and where that message is damaged or lost; `consumers` (int32): consumers of the group in this
     /// process, and `in_flight` (int64): messages that they have got and not acknowledged, both null
@@ -115,10 +142,6 @@ impl BrokerState {
     ///
     /// Warns and raises as `consumer_offsets`.
     fn groups(&self, py: Python<'_>) -> PyResult<RecordBatch> {
-        let states = |reader: &MessageReader, broker: Option<&BrokerController>| match broker {
-            Some(broker) => broker.group_states(),
-            None => reader.group_states(reader.lag_of(offsets(reader, None)?)?),
-        };
         self.settings(py, states, arrow::groups)
     }
 
@@ -150,29 +173,33 @@ impl BrokerState {
     }
 
     /// Appends dead letters of a group again to the topics that they came from, as their producer
-    /// would: without the properties of the retries, and as if no consumer had failed. Returns their
-    /// number. The queues of a topic take turns.
+    /// would: without the properties of the retries, and as if no consumer had failed. Returns a
+    /// `ResendReport`. The queues of a topic take turns.
     ///
     /// `messages` is a message or an iterable of them. By default these are the letters that were not
     /// sent again before: the group has progress in its dead letters, which then passes them and is
-    /// durable. After a crash within the call some come twice.
+    /// durable. After a crash within the call some come twice. With `errors="skip"` the letters that are
+    /// lost or damaged are passed, too, and the report names them; the option of the open is the
+    /// default.
     ///
     /// Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store
     /// is open for reading, `CorruptError` at a damaged letter, and the errors of `append`: the
     /// letters before it were sent.
-    #[pyo3(signature = (group, messages=None))]
-    fn resend(
+    #[pyo3(signature = (group, messages=None, *, errors=None))]
+    fn resend<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         #[pyo3(from_py_with = arguments::name)] group: &str,
-        messages: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<u64> {
+        messages: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let messages = messages.map(listed).transpose()?;
         let broker = self.writing("resend")?;
+        let errors = errors.unwrap_or(self.handle.current_reader(py)?.config().errors);
         let views: Option<Vec<_>> = messages
             .as_ref()
             .map(|messages| messages.iter().map(|message| message.get().bytes().view()).collect());
-        Ok(self.handle.detach(py, || broker.resend(group, views.as_deref()))?)
+        reports::resend_report(py, &self.handle.detach(py, || broker.resend(group, views.as_deref(), errors))?)
     }
 
     /// Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to
@@ -229,6 +256,18 @@ impl BrokerState {
             return Ok(RecordBatch(arrow::delay_offsets(&offsets)?));
         }
         self.settings(py, |reader, _| reader.delay_offsets(), arrow::delay_offsets)
+    }
+
+    /// Returns the delayed messages that wait for their delivery, a row for each level with a queue,
+    /// ascending: `level` (int32), `offset` (int64: the queue offset of the message that is delivered
+    /// next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`), `waiting` (int64): messages from there on,
+    /// `next_due` (timestamp[us, UTC]): the time at which the next one is due, null without one and
+    /// where its queue entry is damaged or lost, `overdue` (int64): messages that were due before now. No message
+    /// is read. The progress is that of `delay_offsets`; in a store without any, all messages wait.
+    ///
+    /// Warns as `consumer_offsets`. Raises `CorruptError` and `UnsupportedFormatError` as it does.
+    fn delay_backlog(&self, py: Python<'_>) -> PyResult<RecordBatch> {
+        self.settings(py, delay_backlog, arrow::delay_backlog)
     }
 
     fn __repr__(&self) -> String {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDateTime, PyDict, PyTuple};
 
 use super::imports;
 use crate::broker::DelayStats;
@@ -26,7 +26,13 @@ macro_rules! report {
 }
 
 /// Returns the `StoreStats`.
-pub(super) fn store_stats<'py>(py: Python<'py>, stats: &store::StoreStats, delays: Option<DelayStats>) -> Report<'py> {
+pub(super) fn store_stats<'py>(
+    py: Python<'py>,
+    stats: &store::StoreStats,
+    delays: Option<DelayStats>,
+    next_due: Option<Bound<'py, PyDateTime>>,
+    groups: Bound<'py, PyAny>,
+) -> Report<'py> {
     let (log, topics) = (&stats.log, PyDict::new(py));
     for (name, puts) in &log.topics {
         topics.set_item(name, topic_stats(py, *puts)?)?;
@@ -51,6 +57,9 @@ pub(super) fn store_stats<'py>(py: Python<'py>, stats: &store::StoreStats, delay
             mapping_faults: stats.mapping_faults,
             delayed_waiting: delays.map(|delays| delays.waiting),
             delayed_passed_over: delays.map(|delays| delays.passed_over),
+            delayed_overdue: delays.map(|delays| delays.overdue),
+            delayed_next_due: next_due,
+            groups: groups,
             available_buffer_nums: pool.map(|pool| pool.available),
             is_transient_store_pool_low: pool.map(|pool| pool.is_low()),
             is_transient_store_pool_locked: pool.map(|pool| pool.is_locked),
@@ -154,6 +163,18 @@ pub(super) fn trim_report<'py>(py: Python<'py>, report: &broker::TrimReport, dry
             refusal: trimmed.refused.as_ref().map(|refused| refused.text().to_string()),
             kept_for: holds(py, &report.holds)?,
             unread: holds(py, &report.unread)?,
+        }
+    )
+}
+
+/// Returns the `ResendReport`.
+pub(super) fn resend_report<'py>(py: Python<'py>, resent: &broker::Resent) -> Report<'py> {
+    report!(
+        py,
+        ResendReport {
+            sent: resent.sent,
+            skipped: PyTuple::new(py, &resent.skipped)?,
+            expired: resent.expired,
         }
     )
 }

@@ -15,10 +15,12 @@ use super::batches::Batches;
 use super::buffer::Offsets;
 use super::fields::{self, MessageArguments, PropertyArguments};
 use super::handle::Handle;
+use super::imports;
+use super::record_batch::RecordBatch;
 use super::reports;
 use super::store::{Store, in_python};
-use super::time::{delta_ms, now_ms, to_ms};
-use crate::arrow::Defaults;
+use super::time::{delta_ms, now_ms, to_datetime, to_ms};
+use crate::arrow::{self, Defaults};
 use crate::broker::TopicSettings;
 use crate::format::{MessageType, Round};
 use crate::store::{Copier, MessageStore, QueueChoice, TrimTo};
@@ -445,13 +447,18 @@ impl Writer {
     }
 
     /// Returns the counters since the open: puts and bytes by topic, slow puts,
-    /// syncs, segments.
+    /// syncs, segments; and what waits now: for consumer groups, and for its delivery.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.handle.writer()?;
         let broker = self.handle.broker()?;
         // A damaged file of the progress does not hide the counters.
         let delays = py.detach(|| broker.delay_stats().ok().flatten());
-        reports::store_stats(py, &py.detach(|| writer.stats()), delays)
+        let groups = py.detach(|| broker.group_states().map(|states| states.content).unwrap_or_default());
+        let groups = (RecordBatch(arrow::groups(&groups)?),);
+        let groups = imports::call(py, "mqstore._groups", "stats_of", groups, None)?;
+        let next_due = delays.and_then(|delays| delays.next_due);
+        let next_due = next_due.map(|due| to_datetime(py, due)).transpose()?;
+        reports::store_stats(py, &py.detach(|| writer.stats()), delays, next_due, groups)
     }
 
     /// Removes the oldest messages, by whole segments of the log, and the queue and index files that

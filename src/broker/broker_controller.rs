@@ -12,8 +12,10 @@ use super::consumer_groups::{ConsumerGroups, GroupKeeper};
 use super::delay_offset::DelayStats;
 use super::delay_schedule::DelaySchedule;
 use super::retention::{Hold, Retention, TrimReport};
+use super::retry::Resent;
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
+use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{DelayOffset, MessageView};
 use crate::log::BrokerSettings;
@@ -275,14 +277,15 @@ impl BrokerController {
         self.groups.reset(group, topic, to)
     }
 
-    /// Appends dead letters of a group again to their first topics, as their producer would, and returns their number. By default
-    /// these are the letters that were not sent again before: the progress of the group in its dead letters passes them, durably.
+    /// Appends dead letters of a group again to their first topics, as their producer would. By default these are the letters that were
+    /// not sent again before: the progress of the group in its dead letters passes them, durably. With `Errors::Skip` it also passes
+    /// those that are lost or damaged, which the answer names.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message that is no dead letter of the group; those of reading and of an append. The letters before it
     /// are sent.
-    pub fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>) -> Result<u64> {
-        self.groups.resend(group, letters)
+    pub fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>, errors: Errors) -> Result<Resent> {
+        self.groups.resend(group, letters, errors)
     }
 
     /// Runs one step of a service, at the time `now`.

@@ -9,9 +9,10 @@ use super::consumer::Consumer;
 use super::consumer_group::{ConsumerGroup, Start, Subscription, start_in_queue};
 use super::consumer_offset::ConsumerOffsets;
 use super::group_store::GroupStore;
-use super::retry::{DEAD_LETTER_PREFIX, resend};
+use super::retry::{DEAD_LETTER_PREFIX, Resent, resend};
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
+use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{MessageView, TOPIC_GROUP_SEPARATOR};
 use crate::log::BrokerSettings;
@@ -151,17 +152,17 @@ impl ConsumerGroups {
         Ok(offsets)
     }
 
-    /// Sends dead letters of a group again to their first topics, and returns their number. By default these are the letters after
-    /// the progress of the group in its dead letters, which it then passes.
+    /// Sends dead letters of a group again to their first topics. By default these are the letters after the progress of the group in
+    /// its dead letters, which then passes them, durably. With `Errors::Skip` it also passes those that cannot be read.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message that is no dead letter of the group; those of reading and of an append. The letters before it
     /// are sent.
-    pub(super) fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>) -> Result<u64> {
+    pub(super) fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>, errors: Errors) -> Result<Resent> {
         self.settings.ensure(group)?;
         let topic = format!("{DEAD_LETTER_PREFIX}{group}");
         let _alone = lock(&self.resend);
-        let mut sent = 0;
+        let mut resent = Resent::default();
         if let Some(letters) = letters {
             for (turn, letter) in letters.iter().enumerate() {
                 if !letter.has_topic(&topic) {
@@ -169,30 +170,39 @@ impl ConsumerGroups {
                     return Err(Error::Invalid { what });
                 }
                 resend(&self.store, letter, turn)?;
-                sent += 1;
+                resent.sent += 1;
             }
-            return Ok(sent);
+            return Ok(resent);
         }
         self.source.catch_up()?;
+        let queue_ids = self.store.reader().queue_ids(&topic)?;
+        let mut of_queues = queue_ids.into_iter();
+        let ended = of_queues.try_for_each(|queue_id| self.resend_queue(group, (&topic, queue_id), errors, &mut resent));
+        // Also after an error: the letters before it must not be sent twice.
+        let persisted = self.persist();
+        ended.and(persisted).map(|()| resent)
+    }
+
+    /// Sends the dead letters of a queue again that the group has not passed, and passes them.
+    fn resend_queue(&self, group: &str, (topic, queue_id): (&str, i32), errors: Errors, resent: &mut Resent) -> Result<()> {
         let reader = self.store.reader();
-        for queue_id in reader.queue_ids(&topic)? {
-            let bounds = reader.queue_bounds(&topic, queue_id)?;
-            let progress = self.offsets.of_queue(group, &topic, queue_id)?;
-            let start = progress.get().map_or(bounds.start, |offset| offset.max(bounds.start));
-            for (turn, offset) in (start..bounds.end).enumerate() {
-                match reader.message_in_queue(&topic, queue_id, offset) {
-                    Ok(letter) => {
-                        resend(&self.store, &letter.view(), turn)?;
-                        sent += 1;
-                    }
-                    Err(Error::NotFound { .. }) => {}
-                    Err(error) => return Err(error),
+        let bounds = reader.queue_bounds(topic, queue_id)?;
+        let progress = self.offsets.of_queue(group, topic, queue_id)?;
+        let passed = progress.get().unwrap_or(0);
+        resent.expired += u64::try_from(bounds.start - passed).unwrap_or(0);
+        for (turn, offset) in (passed.max(bounds.start)..bounds.end).enumerate() {
+            let letter = reader.message_in_queue(topic, queue_id, offset);
+            match letter.and_then(|letter| resend(&self.store, &letter.view(), turn)) {
+                Ok(_) => resent.sent += 1,
+                Err(Error::NotFound { .. }) => resent.expired += 1,
+                Err(Error::Corrupt { .. } | Error::Invalid { .. }) if errors == Errors::Skip => {
+                    resent.skipped.push((queue_id, offset))
                 }
-                progress.set(offset + 1);
+                Err(error) => return Err(error),
             }
+            progress.set(offset + 1);
         }
-        self.persist()?;
-        Ok(sent)
+        Ok(())
     }
 
     /// Gives back the messages that consumers have held for too long.

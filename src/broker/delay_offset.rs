@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::settings_file::SettingsFile;
 use crate::error::{Error, Result};
 use crate::format::{DELAY_OFFSET_FILE, DelayOffset, SCHEDULE_TOPIC};
+use crate::read::DelayBacklog;
 use crate::services::{Next, Stepped};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
@@ -63,6 +64,10 @@ pub struct DelayStats {
     pub waiting: u64,
     /// Messages since the open that could not be delivered: lost, damaged, or without a topic.
     pub passed_over: u64,
+    /// Messages that were due before now and wait.
+    pub overdue: u64,
+    /// The time in ms at which the next message is due.
+    pub next_due: Option<i64>,
 }
 
 impl DelayOffsets {
@@ -131,21 +136,20 @@ impl DelayOffsets {
         progress.next.iter().map(of_level).filter(|of| of.offset > 0).collect()
     }
 
-    /// Counts the messages that wait, and those that were passed over.
+    /// Counts the messages that wait, those that are overdue, and those that were passed over.
     ///
     /// # Errors
     /// Those of reading the queues.
     pub(super) fn stats(&self) -> Result<DelayStats> {
-        let (next, passed_over) = {
-            let progress = lock(&self.progress);
-            (progress.next.clone(), progress.passed_over)
-        };
-        let mut waiting = 0;
-        for (level, next) in next {
-            let Range { start, end } = bounds(&self.store, level)?;
-            waiting += u64::try_from(end - next.max(start)).unwrap_or(0);
-        }
-        Ok(DelayStats { waiting, passed_over })
+        let passed_over = lock(&self.progress).passed_over;
+        let levels = self.store.reader().delay_backlog(&self.all())?;
+        let sum = |count: fn(&DelayBacklog) -> i64| u64::try_from(levels.iter().map(count).sum::<i64>()).unwrap_or(0);
+        Ok(DelayStats {
+            waiting: sum(|level| level.waiting),
+            passed_over,
+            overdue: sum(|level| level.overdue),
+            next_due: levels.iter().filter_map(|level| level.next_due).min(),
+        })
     }
 
     /// Persists the progress at the close, if the file is out of date.

@@ -49,4 +49,5 @@ pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
 pub use delay_offset::DelayStats;
 pub use retention::{Hold, NeededBy, TrimReport};
+pub use retry::Resent;
 pub use topic_config::TopicSettings;

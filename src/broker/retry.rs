@@ -72,6 +72,17 @@ pub(super) fn send_back(
     store.appender(Some(false)).append(message)
 }
 
+/// The outcome of a resend.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Resent {
+    /// Dead letters that were appended again.
+    pub sent: u64,
+    /// Dead letters that are lost or damaged, or name no topic, each with its queue id and queue offset.
+    pub skipped: Vec<(i32, i64)>,
+    /// Dead letters that expired before they were sent again.
+    pub expired: u64,
+}
+
 /// Appends a dead letter again to a queue of the topic of its first record, as a producer would send it.
 ///
 /// # Errors

@@ -39,10 +39,13 @@ mod inventory;
 mod dump;
 /// The progress of a broker's consumers.
 mod consumer_progress;
+/// Delayed messages that wait for their delivery.
+mod delay_backlog;
 
 pub use crate::log::StoredMessage;
 pub use consumer_progress::{GroupLag, GroupOffset, GroupState};
 pub use damage::OnDamage;
+pub use delay_backlog::DelayBacklog;
 pub use dump::DumpRow;
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub use growth_poll::GrowthPoll;

@@ -94,6 +94,7 @@ READS: dict[str, Call] = {
     "trace": lambda store, _: store.broker.trace(queue(store)[0].message_id).records,
     "dead_letters": lambda store, _: len(store.broker.dead_letters("group")),
     "delay_offsets": lambda store, _: len(store.broker.delay_offsets()),
+    "delay_backlog": lambda store, _: len(store.broker.delay_backlog()),
     "dump": lambda store, _: len(store.inspect.dump(0)),
     "dump_entry": lambda store, _: len(store.inspect.dump_entry("t", 0, 0)),
     "dump_key": lambda store, _: len(store.inspect.dump_key("t", "k1")),

@@ -270,8 +270,11 @@ def test_state_of_groups_is_live_in_the_process_that_writes(store: mqstore.Write
     consumer.ack(first)
     [row] = rows(store.broker.groups())
     place = {"group": "billing", "topic": "orders", "queue_id": 0, "offset": 1}
-    assert row == place | {"lag": 2, "unconsumed_since": second.store_time, "consumers": 1, "in_flight": 1}
-    assert rows(store.broker.lag()) == [place | {"min_offset": 0, "max_offset": 3, "lag": 2}]
+    lag = place | {"min_offset": 0, "max_offset": 3, "lag": 2}
+    assert row == lag | {"unconsumed_since": second.store_time, "consumers": 1, "in_flight": 1}
+    assert rows(store.broker.lag()) == [lag]
+    [stats] = store.stats().groups
+    assert (stats.group, stats.topic, stats.lag, stats.unconsumed_since) == ("billing", "orders", 2, second.store_time)
     assert rows(store.broker.consumer_offsets()) == [place]
     consumer.commit(durable=True)
     with mqstore.open(store.path) as reader:
@@ -285,15 +288,35 @@ def test_dead_letters_are_sent_again_to_their_topic_once(store: mqstore.Writer) 
     assert consumer.nack(consumer.poll()[0], delay_level=-1)
     [letter] = store.broker.dead_letters("billing")
     assert (letter.topic, letter.reconsume_times) == ("%DLQ%billing", 1)
-    assert (store.broker.resend("billing"), store.broker.resend("billing")) == (1, 0)
+    assert [store.broker.resend("billing").sent for _ in range(2)] == [1, 0]
     [again] = consumer.poll()
     assert (again.body, again.keys, again.reconsume_times) == (b"0", ["k"], 0)
     assert again.properties == {"KEYS": "k", "TAGS": "paid", "colour": "red"}
     consumer.ack(again)
-    assert (store.broker.resend("billing", letter), store.broker.resend("billing", [letter, letter])) == (1, 2)
+    assert [store.broker.resend("billing", letters).sent for letters in (letter, [letter, letter])] == [1, 2]
     assert len(consumer.poll()) == 3
     with pytest.raises(ValueError, match="no dead letter of group"):
         store.broker.resend("billing", again)
+
+
+def test_a_damaged_dead_letter_is_named_and_the_others_are_sent(tmp_path: Path) -> None:
+    path = tmp_path / "letters"
+    with mqstore.open(path, "x") as store:
+        fill(store, 3)
+        consumer = store.consumer("billing", "orders")
+        for message in consumer.poll():
+            consumer.nack(message, delay_level=-1)
+        damaged = store.broker.dead_letters("billing").queues[0][1]
+    segment = path / "commitlog" / f"{0:020}"
+    with segment.open("r+b") as file:
+        file.seek(damaged.physical_offset + 88)
+        file.write(bytes([damaged.body[0] ^ 1]))
+    with mqstore.open(path, "a") as store:
+        for _ in range(2):
+            with pytest.raises(mqstore.CorruptError):
+                store.broker.resend("billing")
+        assert store.broker.resend("billing", errors="skip").to_dict() == {"sent": 1, "skipped": ((0, 1),), "expired": 0}
+        assert len(store.topics["orders"]) == 3 + 2
 
 
 def test_reset_moves_a_group_and_its_consumers(store: mqstore.Writer) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 import mqstore
+from mqstore._groups import by_topic, lags_of
 from mqstore._lost_queues import empty_lost, lost_in_words
 from mqstore._names import there_is
-from mqstore._rows import rows_of, visible
+from mqstore._rows import visible
 from mqstore.cli._main import Failure, command
 from mqstore.cli._messages import body_as, chosen_by, expect_topic, print_message, row_of
 from mqstore.cli._output import Output, skipped_in_words
@@ -27,24 +27,12 @@ def groups(store: mqstore.Store, out: Output) -> None:
     """Shows the lag of each consumer group, and its age.
 
     A row is a topic of a group: the number of its queues, the lag (messages that the group has not consumed), and since when
-    the oldest of them waits; age is the time since then in seconds. The progress is that of config/consumerOffset.json,
-    which a writer replaces every 5 s. lag shows each queue.
+    the oldest of them waits; age is the time since then in seconds. The group whose oldest message waits longest comes first.
+    The progress is that of config/consumerOffset.json, which a writer replaces every 5 s. lag shows each queue.
     """
-    now = datetime.now(UTC)
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    queues = rows_of(store.broker.groups())
-    for row in queues:
-        names = {"group": row["group"], "topic": row["topic"]}
-        counted = found.setdefault(tuple(names.values()), names | {"queues": 0, "lag": 0, "unconsumed_since": None})
-        counted["queues"] += 1
-        counted["lag"] += row["lag"] or 0
-        times = [time for time in (counted["unconsumed_since"], row["unconsumed_since"]) if time is not None]
-        counted["unconsumed_since"] = min(times, default=None)
-    for row in found.values():
-        since = row["unconsumed_since"]
-        row["age"] = None if since is None else round((now - datetime.fromisoformat(since)).total_seconds(), 3)
+    queues = lags_of(store)
     lost = lost_in_words(store, empty_lost(store, queues, out.progress))
-    out.table(list(found.values()), "no group has consumed from this store", missing=lost)
+    out.table(by_topic(queues), "no group has consumed from this store", missing=lost)
 
 
 @command(examples=("consume /data/store orders --group billing --max 10", "consume /data/store orders --group billing --no-ack"))
@@ -108,12 +96,20 @@ def consume(
 def resend(path: str, group: str, out: Output) -> None:
     """Appends the dead letters of a group again to their topics.
 
-    They are those that were not sent again before. It writes to STORE: no broker or other writer may have it open. Each
-    group that consumes the topic gets them. dead counts dead letters.
+    They are those that were not sent again before. Damaged ones are passed over: skipped and expired count the letters that
+    were not sent, and the exit code is then 1. It writes to STORE: no broker or other writer may have it open. Each group
+    that consumes the topic gets them. dead counts dead letters.
     """
     with opened(path, out, "r+", errors="skip") as store:
         letters = store.broker.dead_letters(group)
         if len(letters) == 0:
             there = [name.removeprefix("%DLQ%") for name in store.topics if name.startswith("%DLQ%")]
             raise Failure(f"group {visible(group)} has no dead letters{there_is(group, there)}")
-        out.document({"path": store.path, "group": group, "sent": store.broker.resend(group)})
+        resent = store.broker.resend(group)
+        counts = {"sent": resent.sent, "skipped": len(resent.skipped), "expired": resent.expired}
+        out.document({"path": store.path, "group": group, **counts})
+        if resent.skipped:
+            places = ", ".join(f"{queue_id}/{offset}" for queue_id, offset in resent.skipped)
+            out.lack(f"dead letters are lost or damaged, and were not sent (queue/offset): {places}")
+        if resent.expired:
+            out.lack(f"{resent.expired} dead letters expired before they were sent again")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 import mqstore
+from mqstore._groups import lags_of
 from mqstore._lost_queues import empty_lost, lost_in_words
 from mqstore._names import there_is
-from mqstore._rows import rows_of, visible
+from mqstore._rows import visible
 from mqstore.cli._main import command
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
@@ -21,9 +22,11 @@ def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
 
     A row is a queue of a group: of all groups, or of GROUP. offset is the next message of the group, as the broker wrote it
     to config/consumerOffset.json (every 5 s). Below min_offset, messages expired before they were read. Above max_offset, the
-    file is of another store, or messages were lost. Without bounds and lag the queue is lost, and the exit code is 1.
+    file is of another store, or messages were lost. unconsumed_since is the store time of the oldest message that the group
+    has not consumed; the row whose message waits longest comes first. Without bounds and lag the queue is lost, and the exit
+    code is 1. groups has the sum of each topic, and the age.
     """
-    rows = rows_of(store.broker.lag())
+    rows = [{name: value for name, value in row.items() if name != "age"} for row in lags_of(store)]
     nothing = "no group has consumed from this store"
     if group is not None:
         nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"

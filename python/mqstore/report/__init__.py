@@ -59,8 +59,8 @@ def report(
     progress: Callable[[int, int], object] | None = None,
 ) -> Report:
     """Looks at a store, open or named by its path, and makes a page of what it finds: what it holds, what lies in its segments,
-    topics by bytes and by hour, the index, what groups of consumers have left, what opening it found, and what `verify` found.
-    Each figure has its numbers in a table beneath it. Times are in UTC.
+    topics by bytes and by hour, the index, what groups of consumers have left, delayed messages, what opening it found, and what
+    `verify` found. Each figure has its numbers in a table beneath it. Times are in UTC.
 
     It reads the log twice, once to count (`Store.usage`) and once to compare (`Store.verify`, which `deep` and `progress` are
     for), passes over damage, and changes nothing. Tables and figures have the largest or the latest; memory is taken for each
@@ -89,6 +89,7 @@ def report(
         _sections.topics_section(used),
         _sections.hours_section(used),
         _sections.lag_section(lag),
+        _sections.delayed_section(store),
         _sections.index_section(store),
         _sections.recovery_section(store),
         _sections.store_section(store),

@@ -11,6 +11,7 @@ from typing import Any
 import mqstore
 from mqstore._facts import facts_of
 from mqstore._findings import next_line
+from mqstore._groups import in_words, lags_of
 from mqstore._lost_queues import empty_lost
 from mqstore._rows import each_row, rows_of, visible
 from mqstore.report import _figures
@@ -281,14 +282,42 @@ def lag_section(rows: Sequence[Mapping[str, Any]] | str) -> Section:
         bars.append((f"{len(listed) - BARS} other groups", sum(lag for _, lag in listed[BARS:])))
     text = (
         "Messages that each group has not consumed, in all queues of its topics, as the broker wrote it to "
-        "config/consumerOffset.json (every 5 s). An offset below min_offset: messages expired unread. One above max_offset: it "
-        "comes from another store, or messages were lost."
+        "config/consumerOffset.json (every 5 s). unconsumed_since is the store time of the oldest of them, and the row whose "
+        "message waits longest comes first. An offset below min_offset: messages expired unread. One above max_offset: it comes "
+        "from another store, or messages were lost."
     )
+    if oldest := next((row for row in rows if row["age"] is not None), None):
+        text += (
+            f" Longest waits group {visible(oldest['group'])}: its oldest message of topic {visible(oldest['topic'])} is "
+            f"{in_words(oldest['age'])} old."
+        )
     figure = _figures.bars([name for name, _ in bars], [lag for _, lag in bars], amount, len(listed) > BARS)
-    heads = ("group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag")
-    most = sorted(rows, key=lambda row: -(row["lag"] or 0))
-    shown = [[row[name] for name in heads] for row in most[:ROWS]]
+    heads = ("group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag", "unconsumed_since")
+    shown = [[row[name] for name in heads] for row in rows[:ROWS]]
     return Section("lag", title, text, figure, table=Table(heads, shown, len(rows) - len(shown)))
+
+
+def delayed_section(store: mqstore.Store) -> Section:
+    """Returns the section on delayed messages."""
+    title = "Delayed messages"
+    try:
+        rows = [row for row in rows_of(store.broker.delay_backlog()) if row["waiting"]]
+    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
+        return Section("delayed", title, str(error))
+    if not rows:
+        return Section("delayed", title, "No message waits for its delivery.")
+    rows.sort(key=lambda row: (-row["overdue"], row["next_due"] or "~"))
+    waiting, overdue = (sum(row[name] for row in rows) for name in ("waiting", "overdue"))
+    oldest = min((row["next_due"] for row in rows if row["next_due"]), default=None)
+    text = (
+        f"{amount(waiting)} messages wait for the end of their delay, {amount(overdue)} of which were due before this page "
+        "was made"
+        + (f"; the first is due at {oldest}" if oldest else "")
+        + ". A broker, or a writer of mqstore with services, delivers them while it runs. Messages on which consumers failed "
+        "wait here, too."
+    )
+    heads = ("level", "waiting", "overdue", "next_due", "offset")
+    return Section("delayed", title, text, table=Table(heads, [[row[name] for name in heads] for row in rows]))
 
 
 def recovery_section(store: mqstore.Store) -> Section:
@@ -321,9 +350,9 @@ def recovery_section(store: mqstore.Store) -> Section:
 
 
 def lag_of(store: mqstore.Store) -> list[dict[str, Any]] | str:
-    """Returns the rows of `Store.broker.lag`, or the reason why they cannot be read."""
+    """Returns the lag of each group by queue, the worst first, or the reason why it cannot be read."""
     try:
-        rows = rows_of(store.broker.lag())
+        rows = lags_of(store)
     except mqstore.NotFoundError:
         return "The store has no progress of consumers: config/consumerOffset.json is missing."
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:

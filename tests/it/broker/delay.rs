@@ -266,8 +266,32 @@ fn what_cannot_be_delivered_is_passed_over_and_counted() {
     let expected = DelayStats {
         waiting: 0,
         passed_over: 3,
+        overdue: 0,
+        next_due: None,
     };
     assert_eq!((open.delivered(), open.stats()), (vec!["a".to_owned()], expected));
+}
+
+#[test]
+fn the_backlog_is_the_messages_that_wait_and_those_that_are_overdue() {
+    let mut open = Stepped::new();
+    let stats = |waiting, overdue, next_due| DelayStats {
+        waiting,
+        passed_over: 0,
+        overdue,
+        next_due,
+    };
+    assert_eq!(open.stats(), stats(0, 0, None));
+    let begun = open.env.now();
+    for level in [2, 1, 1] {
+        open.append(level, "a");
+    }
+    open.dispatch();
+    assert_eq!(open.stats(), stats(3, 0, Some(begun + 1000)));
+    open.pass(1500);
+    assert_eq!(open.stats(), stats(3, 2, Some(begun + 1000)));
+    open.deliver();
+    assert_eq!(open.stats(), stats(1, 0, Some(begun + 5000)));
 }
 
 #[test]

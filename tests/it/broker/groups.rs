@@ -1,12 +1,16 @@
 //! The state of groups, a reset of their progress, and dead letters that are sent again.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mqstore::broker::Start;
+use mqstore::broker::{Resent, Start};
+use mqstore::config::Errors;
 use mqstore::error::Error;
-use mqstore::store::MessageStore;
+use mqstore::store::{MessageStore, TrimTo};
 
-use super::{Open, ack, bodies, directory, subscription};
+use super::{Open, SEGMENT, ack, bodies, directory, subscription};
 use crate::writing::{message, with};
 
 fn offsets(open: &Open) -> Vec<(String, String, i32, i64)> {
@@ -129,14 +133,14 @@ fn a_dead_letter_is_sent_again_once_as_its_producer_sent_it() {
     let (_dir, path) = directory();
     let open = Open::at(&path);
     give_up(&open, "a");
-    assert_eq!(open.broker.resend("billing", None).unwrap(), 1);
-    assert_eq!(open.broker.resend("billing", None).unwrap(), 0);
+    assert_eq!(open.broker.resend("billing", None, Errors::Raise).unwrap().sent, 1);
+    assert_eq!(open.broker.resend("billing", None, Errors::Raise).unwrap().sent, 0);
     open.close();
     let open = Open::at(&path);
-    assert_eq!(open.broker.resend("billing", None).unwrap(), 0);
+    assert_eq!(open.broker.resend("billing", None, Errors::Raise).unwrap().sent, 0);
     give_up(&open, "b");
     // The group failed on "a" a second time.
-    assert_eq!(open.broker.resend("billing", None).unwrap(), 2);
+    assert_eq!(open.broker.resend("billing", None, Errors::Raise).unwrap().sent, 2);
     let reader = open.store.reader();
     MessageStore::catch_up(&open.store, Duration::from_secs(10)).unwrap();
     let first = reader.message_in_queue("orders", 0, 0).unwrap();
@@ -163,14 +167,80 @@ fn chosen_letters_are_sent_again_each_time_and_others_are_refused() {
     open.store.catch_up(Duration::from_secs(10)).unwrap();
     let letter = open.store.reader().message_in_queue("%DLQ%billing", 0, 0).unwrap();
     let views = [letter.view(), letter.view()];
-    assert_eq!(open.broker.resend("billing", Some(&views)).unwrap(), 2);
+    assert_eq!(open.broker.resend("billing", Some(&views), Errors::Raise).unwrap().sent, 2);
     assert!(matches!(
-        open.broker.resend("shipping", Some(&views)),
+        open.broker.resend("shipping", Some(&views), Errors::Raise),
         Err(Error::Invalid { .. })
     ));
     // A message without its first topic ends a resend, after those before it.
-    assert!(matches!(open.broker.resend("billing", None), Err(Error::Invalid { .. })));
+    assert!(matches!(
+        open.broker.resend("billing", None, Errors::Raise),
+        Err(Error::Invalid { .. })
+    ));
     open.store.catch_up(Duration::from_secs(10)).unwrap();
     assert_eq!(open.store.reader().queue_bounds("orders", 0).unwrap().end, 4);
     open.close();
+}
+
+#[test]
+fn a_damaged_dead_letter_is_named_and_the_others_are_sent_again() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    for body in ["a", "b", "c"] {
+        give_up(&open, body);
+    }
+    open.store.catch_up(Duration::from_secs(10)).unwrap();
+    let damaged = open.store.reader().message_in_queue("%DLQ%billing", 0, 1).unwrap();
+    let at = damaged.view().physical_offset();
+    open.close();
+    damage_body(&path, at);
+    let open = Open::at(&path);
+    let end = || {
+        open.store.catch_up(Duration::from_secs(10)).unwrap();
+        open.store.reader().queue_bounds("orders", 0).unwrap().end
+    };
+    // The letter before the damaged one is sent once, however often the call is made.
+    for _ in 0..2 {
+        assert!(matches!(
+            open.broker.resend("billing", None, Errors::Raise),
+            Err(Error::Corrupt { .. })
+        ));
+        assert_eq!(end(), 4);
+    }
+    let rest = Resent {
+        sent: 1,
+        skipped: vec![(0, 1)],
+        expired: 0,
+    };
+    assert_eq!(open.broker.resend("billing", None, Errors::Skip).unwrap(), rest);
+    assert_eq!(open.broker.resend("billing", None, Errors::Raise).unwrap(), Resent::default());
+    assert_eq!(end(), 5);
+    open.close();
+}
+
+#[test]
+fn dead_letters_that_expired_before_a_resend_are_counted() {
+    let (_dir, path) = directory();
+    let open = Open::with_segments(&path, SEGMENT as u64);
+    give_up(&open, "a");
+    while open.store.appended_offset() < 2 * SEGMENT {
+        open.append("filler", 0, &"x".repeat(400));
+    }
+    give_up(&open, "b");
+    let trimmed = open.broker.trim(TrimTo::Offset(SEGMENT), true, false).unwrap();
+    assert!(!trimmed.trimmed.segments.is_empty());
+    let sent = open.broker.resend("billing", None, Errors::Raise).unwrap();
+    assert_eq!((sent.sent, sent.expired), (1, 1));
+    open.close();
+}
+
+/// Changes the body of the record at a physical offset: one byte, which lies before its topic.
+fn damage_body(path: &Path, at: i64) {
+    let segment = path.join("commitlog").join(format!("{:020}", 0));
+    let file = File::options().read(true).write(true).open(segment).unwrap();
+    // The header up to the length of the body takes 88 bytes.
+    let byte = u64::try_from(at).unwrap() + 88;
+    let mut body = [0];
+    file.read_exact_at(&mut body, byte).unwrap();
+    file.write_all_at(&[body[0] ^ 1], byte).unwrap();
 }

@@ -59,7 +59,10 @@ def test_groups_shows_lag_and_age_of_each_topic(path: Path, run: Callable[..., A
     assert (nothing.code, nothing.out) == (1, "")
     run("consume", path, "orders", "--group", "billing", "--max", 10)
     run("consume", path, "orders", "--group", "shipping")
-    billing, shipping = run("groups", path, "--json").rows
+    run("consume", path, "orders", "--group", "audit")
+    billing, audit, shipping = run("groups", path, "--json").rows
+    assert [row["unconsumed_since"] for row in run("lag", path, "--json").rows] == [billing["unconsumed_since"], None, None]
+    assert audit["lag"] == 0
     assert (billing["group"], billing["topic"], billing["queues"], billing["lag"]) == ("billing", "orders", 1, 30)
     assert billing["unconsumed_since"] is not None
     assert billing["age"] >= 0
@@ -73,6 +76,7 @@ def test_resend_sends_each_dead_letter_once(path: Path, run: Callable[..., Any])
     with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
         for message in consumer.poll(2):
             consumer.nack(message, delay_level=-1)
-    assert run("resend", path, "billing", "--json").rows == [{"path": str(path), "group": "billing", "sent": 2}]
-    assert run("resend", path, "billing", "--json").rows == [{"path": str(path), "group": "billing", "sent": 0}]
+    sent = {"path": str(path), "group": "billing", "skipped": 0, "expired": 0}
+    assert run("resend", path, "billing", "--json").rows == [sent | {"sent": 2}]
+    assert run("resend", path, "billing", "--json").rows == [sent | {"sent": 0}]
     assert bodies(run("cat", path, "orders", "-n", -2, "--json")) == ["0", "1"]

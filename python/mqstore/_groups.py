@@ -1,0 +1,74 @@
+"""The backlog of consumer groups, by queue and by topic, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import mqstore
+from mqstore._reports import GroupStats
+from mqstore._rows import rows_of
+
+#: The state of a group in a queue, without what only the writing process knows.
+_FIELDS = ("group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag", "unconsumed_since")
+
+
+def lags_of(store: mqstore.Store) -> list[dict[str, Any]]:
+    """Returns a row for each queue of each group, the worst first. Reads a message of each queue with a lag."""
+    rows = [{name: row[name] for name in _FIELDS} for row in rows_of(store.broker.groups())]
+    return _with_age(rows)
+
+
+def by_topic(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a row for each topic of each group, of the rows for its queues, the worst first."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        names = {"group": row["group"], "topic": row["topic"]}
+        counted = found.setdefault(tuple(names.values()), names | {"queues": 0, "lag": 0, "unconsumed_since": None})
+        counted["queues"] += 1
+        counted["lag"] += row["lag"] or 0
+        times = [time for time in (counted["unconsumed_since"], row["unconsumed_since"]) if time is not None]
+        counted["unconsumed_since"] = min(times, default=None)
+    return _with_age(found.values())
+
+
+def stats_of(groups: mqstore.RecordBatch) -> tuple[GroupStats, ...]:
+    """Returns the statistics of the groups in a batch of `BrokerState.groups`."""
+    rows = by_topic(rows_of(groups))
+    fields = (
+        {name: row[name] for name in ("group", "topic", "queues", "lag")} | {"unconsumed_since": _time(row)} for row in rows
+    )
+    return tuple(GroupStats(**each) for each in fields)
+
+
+def in_words(seconds: float) -> str:
+    """Returns a duration in its largest unit."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
+
+def _with_age(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Adds the seconds since `unconsumed_since`, and sorts: the longest wait comes first, and rows without a lag last."""
+    now = datetime.now(UTC)
+    aged = []
+    for row in rows:
+        since = _time(row)
+        aged.append(row | {"age": None if since is None else round((now - since).total_seconds(), 3)})
+    places = ("group", "topic", "queue_id")
+    return sorted(
+        aged,
+        key=lambda row: (
+            row["lag"] == 0,
+            row["unconsumed_since"] or "~",
+            -(row["lag"] or 0),
+            *(row[name] for name in places if name in row),
+        ),
+    )
+
+
+def _time(row: Mapping[str, Any]) -> datetime | None:
+    since = row["unconsumed_since"]
+    return None if since is None else datetime.fromisoformat(since)
