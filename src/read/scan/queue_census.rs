@@ -45,7 +45,7 @@ fn may_lack_queues(reader: &MessageReader, topics: &BTreeSet<String>) -> Result<
 
 /// The records of a segment to which entries lead.
 #[derive(Debug, Clone, Copy, Default)]
-struct Filled {
+struct SegmentFill {
     bytes: i64,
     /// The end of the last one, from the start of the log.
     end: i64,
@@ -75,7 +75,7 @@ fn fill_log(reader: &MessageReader) -> Result<bool> {
             let at = unit.physical_offset - stretch.start;
             let number = usize::try_from(at / segment).unwrap_or_default();
             if filled.len() <= number {
-                filled.resize(number + 1, Filled::default());
+                filled.resize(number + 1, SegmentFill::default());
             }
             if let Some(filled) = filled.get_mut(number) {
                 filled.bytes += i64::from(unit.size);
