@@ -357,7 +357,11 @@ def _of_delayed(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
 
 def _overdue(store: mqstore.Store) -> str:
     """Returns the words for delayed messages that were due before now, or an empty string."""
-    levels = rows_of(store.broker.delay_backlog())
+    try:
+        levels = rows_of(store.broker.delay_backlog())
+    except (mqstore.CorruptError, mqstore.UnsupportedFormatError):
+        # Without the progress nobody knows which of them were delivered.
+        return ""
     overdue = sum(level["overdue"] for level in levels)
     oldest = min((level["next_due"] for level in levels if level["next_due"]), default="an unknown time")
     return f", {overdue} of them overdue, the first since {oldest}" if overdue else ""

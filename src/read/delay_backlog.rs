@@ -31,7 +31,7 @@ impl MessageReader {
             let bounds = self.queue_bounds(SCHEDULE_TOPIC, queue_id)?;
             let level = queue_id.saturating_add(1);
             let known = progress.iter().find(|known| known.level == level);
-            let offset = known.map_or(0, |known| known.offset).clamp(bounds.start, bounds.end);
+            let offset = known.map_or(0, |known| known.offset).min(bounds.end).max(bounds.start);
             // The messages of a level have one delay, so they are due in their order.
             let (mut first, mut end) = (offset, bounds.end);
             while first < end {
