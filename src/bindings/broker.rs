@@ -199,7 +199,10 @@ impl BrokerState {
         let views: Option<Vec<_>> = messages
             .as_ref()
             .map(|messages| messages.iter().map(|message| message.get().bytes().view()).collect());
-        reports::resend_report(py, &self.handle.detach(py, || broker.resend(group, views.as_deref(), errors))?)
+        reports::resend_report(
+            py,
+            &self.handle.detach(py, || broker.resend(group, views.as_deref(), errors))?,
+        )
     }
 
     /// Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to

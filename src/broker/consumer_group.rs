@@ -302,20 +302,15 @@ impl ConsumerGroup {
                 got => got?,
             };
             let is_gapless = i64::try_from(got.messages.len()).is_ok_and(|count| got.next_begin_offset == offset + count);
-            if !is_gapless {
-                // Messages that expire during the read are left out of it: a group that has not consumed them must know.
-                let bounds = self.reader().queue_bounds(topic, *queue_id)?;
-                if offset < bounds.start {
-                    queue.in_flight = InFlight::new(request.bound(bounds, offset)?);
-                    continue;
-                }
-                if !got.missing.is_empty() && get.max_messages > 1 {
-                    at_once = 1;
-                    continue;
-                }
-                skipped += self.pass_gap(request, got.missing, bounds, get.errors)?;
+            if !is_gapless && let Some(start) = self.start_after_expired(request, offset)? {
+                queue.in_flight = InFlight::new(start);
+                continue;
             }
-            skipped += got.skipped;
+            if !got.missing.is_empty() && get.max_messages > 1 {
+                at_once = 1;
+                continue;
+            }
+            skipped += self.pass_gap(request, got.missing, get.errors)? + got.skipped;
             match got.status {
                 GetMessageStatus::Found => {
                     for message in got.messages {
@@ -344,18 +339,32 @@ impl ConsumerGroup {
         Ok(skipped)
     }
 
+    /// Returns the queue offset at which the group continues if the message at `offset` has expired. Messages that expire during a read are
+    /// left out of it: a group that has not consumed them must know.
+    ///
+    /// # Errors
+    /// [`Error::OffsetOutOfRange`], unless `on_missing` permits that.
+    fn start_after_expired(&self, request: &Request<'_>, offset: i64) -> Result<Option<i64>> {
+        let bounds = self.reader().queue_bounds(&request.name.0, request.name.1)?;
+        let is_expired = offset < bounds.start;
+        is_expired.then(|| request.bound(bounds, offset)).transpose()
+    }
+
     /// Passes messages between others that the log no longer holds. Returns the number of those that were lost.
     ///
     /// # Errors
     /// [`Error::OffsetOutOfRange`] if they have expired, unless `on_missing` permits that; the damage of the log, unless that is
     /// skipped.
-    fn pass_gap(&self, request: &Request<'_>, missing: Range<i64>, bounds: Range<i64>, errors: Errors) -> Result<u64> {
+    fn pass_gap(&self, request: &Request<'_>, missing: Range<i64>, errors: Errors) -> Result<u64> {
         if missing.is_empty() {
             return Ok(0);
         }
         let (topic, queue_id) = request.name;
         match self.reader().message_in_queue(topic, *queue_id, missing.start) {
-            Err(Error::NotFound { .. }) => request.bound(bounds, missing.start).map(|_| 0),
+            Err(Error::NotFound { .. }) => {
+                let bounds = self.reader().queue_bounds(topic, *queue_id)?;
+                request.bound(bounds, missing.start).map(|_| 0)
+            }
             Err(error) if error.is_damage() && errors == Errors::Skip => Ok(missing.end.abs_diff(missing.start)),
             read => read.map(|_| 0),
         }

@@ -286,7 +286,7 @@ fn a_scan_of_a_small_topic_is_incomplete_if_a_queue_between_is_lost() {
 }
 
 #[test]
-fn a_scan_of_a_small_topic_is_incomplete_if_a_queue_of_its_settings_is_lost() {
+fn a_scan_of_a_small_topic_notices_that_a_queue_of_its_settings_is_lost() {
     let dir = without_queue_1((0..40).map(|n| n % 2));
     let settings = r#"{"topicConfigTable":{"orders":{"topicName":"orders","readQueueNums":2,"writeQueueNums":2}}}"#;
     fs::create_dir_all(dir.path().join("config")).unwrap();
