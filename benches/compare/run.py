@@ -10,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cli
+import consume
+import delays
 import export
 import follow_latency
+import groups
 import py_append
 import py_append_batch
 import py_durable
@@ -28,8 +31,14 @@ from rounds import Rust, is_smoke
 ROWS: dict[str, Callable[[Rust | None], None]] = {
     "cli_find": cli.run_find,
     "cli_info": cli.run_info,
+    "consume": consume.batches,
+    "delay_burst": delays.burst,
+    "delay_lateness": delays.lateness,
     "export": export.run,
     "follow_latency": follow_latency.run,
+    "get_ack": consume.single,
+    "groups_commit": groups.run_commits,
+    "groups_open": groups.run_open,
     "py_append": py_append.run,
     "py_append_batch": py_append_batch.run,
     "py_durable": py_durable.run,
