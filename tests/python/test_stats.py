@@ -81,7 +81,6 @@ def test_stats_are_a_frozen_value_that_says_all_in_a_line_and_as_a_dict(tmp_path
         "delayed_waiting": 0,
         "delayed_passed_over": 0,
         "delayed_overdue": 0,
-        "delayed_next_due": None,
         "groups": (),
     }
     assert all(getattr(stats, name) == count for name, count in counts.items() if name != "topics")
