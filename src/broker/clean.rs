@@ -83,7 +83,7 @@ pub(super) struct CleanService {
     open: Arc<Watermark>,
     warnings: Arc<CleanWarnings>,
     next: Option<Instant>,
-    /// What was removed, and the reason why the last round failed.
+    /// The counts of removals, and the reason why the last round failed.
     done: CleanStats,
     /// The start of the oldest segment, and the time of its last message: found once, because it takes a scan of the segment.
     oldest: Option<(i64, Option<i64>)>,
@@ -172,24 +172,24 @@ impl CleanService {
             self.done.unread += removed.unsigned_abs();
             if removable.is_forced && removed > 0 {
                 self.warnings.push(format!(
-                    "the disk is full: {removed} messages of queue {} of topic {:?} were removed that {} has not consumed",
+                    "the disk is full: removed from queue {} of topic {:?} {removed} {}",
                     hold.queue_id,
                     hold.topic,
-                    named(&hold.by)
+                    held(&hold.by)
                 ));
             }
         }
         Ok(())
     }
 
-    /// Warns once for each segment that a full disk does not let go, because nothing else has what is in it.
+    /// Warns once for each segment that stays on a full disk, because nothing else has the content of its messages.
     fn warn_of_stop(&mut self, report: &TrimReport, segment: i64) {
         if let Some(hold) = report.holds.first()
             && self.warned_of.replace(segment) != Some(segment)
         {
             self.warnings.push(format!(
-                "the disk is full, and no old segment can be removed: the oldest one has messages of {} that are not settled",
-                named(&hold.by)
+                "the disk is full, and the oldest segment cannot be removed: it has {}",
+                held(&hold.by)
             ));
         }
     }
@@ -261,12 +261,12 @@ impl CleanService {
     }
 }
 
-/// Names who still needs a message, for a warning.
-fn named(by: &NeededBy) -> String {
+/// Names messages by who needs them, for a warning.
+fn held(by: &NeededBy) -> String {
     match by {
-        NeededBy::Group(group) => format!("group {group:?}"),
-        NeededBy::Delay => "the delivery of delayed messages".to_owned(),
-        NeededBy::Transactions => "open transactions".to_owned(),
+        NeededBy::Group(group) => format!("messages that group {group:?} has not consumed"),
+        NeededBy::Delay => "delayed messages that were not delivered".to_owned(),
+        NeededBy::Transactions => "half messages of open transactions".to_owned(),
     }
 }
 

@@ -56,7 +56,7 @@ pub struct TrimReport {
     pub unread: Vec<Hold>,
 }
 
-/// What is still needed of a store that is open for writing, and the removal of the rest.
+/// The messages that are still needed in a store that is open for writing, and the removal of the others.
 #[derive(Debug)]
 pub(super) struct Retention {
     store: Arc<MessageStore>,

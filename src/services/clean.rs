@@ -47,7 +47,7 @@ pub enum CleanReason {
     Disk,
 }
 
-/// A segment that the rules let go.
+/// The permission to remove the oldest segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removable {
     /// The reason.

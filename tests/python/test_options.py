@@ -139,7 +139,7 @@ def test_a_config_refuses_what_open_refuses(path: Path, options: dict[str, Any],
 
 def test_each_duration_is_also_a_timedelta_and_rounds_up_to_its_unit(path: Path) -> None:
     durations = [row for row in rows() if row.unit in ("ms", "seconds")]
-    assert len(durations) == 8
+    assert len(durations) == 10
     for row in durations:
         options: dict[str, Any] = {row.name: timedelta(microseconds=1)}
         mqstore.StoreConfig(**options)
@@ -175,12 +175,15 @@ syncFlushTimeout=3000
         max_hash_slot_num=5_000_000,
         max_index_num=4000,
         flush_commit_log_timed=False,
+        **_config._RETENTION_OF_BROKER,
         sync_flush_timeout=3000,
     )
     with mqstore.open(tmp_path / "store", "x", config, max_hash_slot_num=1000, flush_disk_type="ASYNC_FLUSH") as store:
         store.append("orders", b"one")
     assert next(file.stat().st_size for file in (tmp_path / "store" / "commitlog").iterdir()) == 65536
-    assert mqstore.StoreConfig.from_broker_conf(conf(tmp_path, "")) == mqstore.StoreConfig(geometry="broker")
+    assert mqstore.StoreConfig.from_broker_conf(conf(tmp_path, "")) == mqstore.StoreConfig(
+        geometry="broker", **_config._RETENTION_OF_BROKER
+    )
     # Java reads a last line that a line without an end continues.
     continued = mqstore.StoreConfig.from_broker_conf(conf(tmp_path, "syncFlushTimeout=3000\\"))
     assert continued.sync_flush_timeout == 3000
