@@ -136,6 +136,15 @@ class BrokerState:
         Raises `NotFoundError` for a topic without queues, `TypeError` if the store is open for reading, `CorruptError`
         where `config/consumerOffset.json` cannot be read.
         """
+    def delete_group(self, group: str) -> None:
+        """Deletes a group of consumers, durably: its positions and its settings. Messages are then no longer kept for it
+        (`trim`, `retain_unconsumed`). Its retry messages and dead letters stay, and a consumer of this name begins as one
+        of a new group.
+
+        Raises `ValueError` while consumers of the group are open in this process, and for `CID_RMQ_SYS_TRANS`;
+        `NotFoundError` for an unknown group, `TypeError` if the store is open for reading, `CorruptError` where the
+        settings cannot be read.
+        """
     def topic_configs(self) -> RecordBatch:
         """Returns the topics in the settings of the broker of the store (`config/topics.json`), with messages or without, a
         row each, ascending: `topic` (utf8), `read_queue_nums` and `write_queue_nums` (int32), `perm` (int32: 4 to read, 2

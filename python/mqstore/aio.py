@@ -255,6 +255,7 @@ class BrokerState:
     resend = _in_a_thread(mqstore.BrokerState.resend)
     trace = _in_a_thread(mqstore.BrokerState.trace)
     reset = _in_a_thread(mqstore.BrokerState.reset)
+    delete_group = _in_a_thread(mqstore.BrokerState.delete_group)
     topic_configs = _in_a_thread(mqstore.BrokerState.topic_configs)
     group_configs = _in_a_thread(mqstore.BrokerState.group_configs)
     delay_offsets = _in_a_thread(mqstore.BrokerState.delay_offsets)

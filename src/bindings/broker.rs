@@ -226,6 +226,18 @@ impl BrokerState {
         Ok(self.handle.detach(py, || broker.reset(group, topic, &to))?)
     }
 
+    /// Deletes a group of consumers, durably: its positions and its settings. Messages are then no longer
+    /// kept for it (`trim`, `retain_unconsumed`). Its retry messages and dead letters stay, and a
+    /// consumer of this name begins as one of a new group.
+    ///
+    /// Raises `ValueError` while consumers of the group are open in this process, and for
+    /// `CID_RMQ_SYS_TRANS`; `NotFoundError` for an unknown group, `TypeError` if the store is open for
+    /// reading, `CorruptError` where the settings cannot be read.
+    fn delete_group(&self, py: Python<'_>, #[pyo3(from_py_with = arguments::name)] group: &str) -> PyResult<()> {
+        let broker = self.writing("delete_group")?;
+        Ok(self.handle.detach(py, || broker.delete_group(group))?)
+    }
+
     /// Returns the topics in the settings of the broker of the store (`config/topics.json`), with
     /// messages or without, a row each, ascending: `topic` (utf8), `read_queue_nums` and
     /// `write_queue_nums` (int32), `perm` (int32: 4 to read, 2 to write, 1 a model for new topics),

@@ -11,7 +11,7 @@ use super::consumer_group::{Start, Subscription};
 use super::consumer_groups::{ConsumerGroups, GroupKeeper};
 use super::delay_offset::DelayStats;
 use super::delay_schedule::DelaySchedule;
-use super::retention::{Hold, Retention, TrimReport};
+use super::retention::{Hold, Retention, TRANSACTION_GROUP, TrimReport};
 use super::retry::Resent;
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
@@ -275,6 +275,21 @@ impl BrokerController {
     /// `consumerOffset.json`; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`].
     pub fn reset(&self, group: &str, topic: &str, to: &Start) -> Result<BTreeMap<i32, i64>> {
         self.groups.reset(group, topic, to)
+    }
+
+    /// Removes the progress and the settings of a group, durably: no message is kept for it any more. Its retry messages and dead letters
+    /// stay.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown group; [`Error::Invalid`] if it has open consumers, and for the group of transactions; the
+    /// damage of the settings files; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`].
+    pub fn delete_group(&self, group: &str) -> Result<()> {
+        if group == TRANSACTION_GROUP {
+            return Err(Error::Invalid {
+                what: format!("{group} is the progress of transactions, and no group of consumers"),
+            });
+        }
+        self.groups.delete(group)
     }
 
     /// Appends dead letters of a group again to their first topics, as their producer would. By default these are the letters that were

@@ -152,6 +152,29 @@ impl ConsumerGroups {
         Ok(offsets)
     }
 
+    /// Removes the progress and the settings of a group, durably.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an unknown group; [`Error::Invalid`] if it has consumers; the damage of the settings files; those of
+    /// [`ConsumerOffsets::persist`].
+    pub(super) fn delete(&self, group: &str) -> Result<()> {
+        let mut groups = lock(&self.groups);
+        let consumers = groups.get(group).map_or(0, |known| known.in_flight("", 0).0);
+        if consumers > 0 {
+            let what = format!("group {group:?} has {consumers} open consumers: close them before the group is deleted");
+            return Err(Error::Invalid { what });
+        }
+        // The progress first: it is what keeps messages.
+        let had_progress = self.offsets.remove(group)?;
+        let had_settings = self.settings.remove(group)?;
+        let was_known = groups.remove(group).is_some();
+        if had_progress || had_settings || was_known {
+            Ok(())
+        } else {
+            Err(Error::not_found(format!("the store has no consumer group {group:?}")))
+        }
+    }
+
     /// Sends dead letters of a group again to their first topics. By default these are the letters after the progress of the group in
     /// its dead letters, which then passes them, durably. With `Errors::Skip` it also passes those that cannot be read.
     ///

@@ -139,6 +139,34 @@ impl ConsumerOffsets {
         }
     }
 
+    /// Removes the progress of a group in all topics, durably. Returns false if it has none.
+    ///
+    /// # Errors
+    /// Those of [`persist`](Self::persist): the group keeps its progress.
+    pub(super) fn remove(&self, group: &str) -> Result<bool> {
+        let is_of_group = |name: &str| {
+            let topic = name.strip_suffix(group);
+            topic.is_some_and(|topic| topic.ends_with(TOPIC_GROUP_SEPARATOR))
+        };
+        let mut file = lock(&self.file);
+        let table = file.table(OFFSET_TABLE)?;
+        let before = table.clone();
+        table.retain(|name, _| !is_of_group(name));
+        let is_stored = table.len() < before.len();
+        if is_stored {
+            // The rest of the table may have progress that a failed persist has not written.
+            let persisted = self.store.flush().and_then(|_| file.persist());
+            if let Err(error) = persisted {
+                *file.table(OFFSET_TABLE)? = before;
+                return Err(error);
+            }
+        }
+        let mut progress = lock(&self.progress);
+        let known = progress.len();
+        progress.retain(|name, _| !is_of_group(name));
+        Ok(is_stored || progress.len() < known)
+    }
+
     /// Writes the file, and returns the number of changes that it has.
     fn write(&self) -> Result<i64> {
         let mut file = lock(&self.file);

@@ -15,7 +15,7 @@ use crate::read::MessageReader;
 use crate::store::{MessageStore, TrimTo, Trimmed};
 
 /// The group whose progress in [`HALF_TOPIC`] is the first open transaction.
-const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
+pub(super) const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 
 /// The reason why a message is still needed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

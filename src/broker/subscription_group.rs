@@ -63,6 +63,22 @@ impl SubscriptionGroups {
         }
         persisted
     }
+
+    /// Removes the settings of a group, durably. Returns false if it has none.
+    ///
+    /// # Errors
+    /// The damage of the file; [`Error::DiskFull`], [`Error::Io`].
+    pub(super) fn remove(&self, group: &str) -> Result<bool> {
+        let mut file = lock(&self.file);
+        let Some(entry) = file.table(GROUP_TABLE)?.remove(group) else {
+            return Ok(false);
+        };
+        let persisted = file.persist_change();
+        if persisted.is_err() {
+            file.table(GROUP_TABLE)?.insert(group.to_owned(), entry);
+        }
+        persisted.map(|()| true)
+    }
 }
 
 /// Returns the settings of a new group as a broker of 5.x writes them. One of 4.9.x ignores the fields that it does not know.

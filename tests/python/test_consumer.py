@@ -428,3 +428,17 @@ def test_aio_seek_forgets_what_was_taken_from_the_queue(store: mqstore.Writer) -
         return numbers(await consumer.poll())
 
     assert in_loop(store, work) == [3, 4]
+
+
+def test_a_deleted_group_keeps_no_message_and_begins_again(store: mqstore.Writer) -> None:
+    store.append("orders", b"one")
+    with store.consumer("billing", "orders") as consumer:
+        consumer.ack(consumer.poll())
+        with pytest.raises(ValueError, match="1 open consumers"):
+            store.broker.delete_group("billing")
+    store.broker.delete_group("billing")
+    assert len(store.broker.groups()) == 0
+    with pytest.raises(mqstore.NotFoundError, match="billing"):
+        store.broker.delete_group("billing")
+    with store.consumer("billing", "orders") as consumer:
+        assert [message.body for message in consumer.poll()] == [b"one"]

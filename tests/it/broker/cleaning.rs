@@ -252,6 +252,31 @@ fn age_and_length_wait_for_every_group() {
 }
 
 #[test]
+fn a_deleted_group_ends_its_hold_and_an_open_one_is_refused() {
+    let mut open = Cleaning::filled(by_length(), 6);
+    let join = |open: &Cleaning, group| {
+        let subscription = subscription(&["orders"]);
+        open.broker.consumer(Some(group), subscription, &Start::Earliest).unwrap()
+    };
+    let consumer = join(&open, "dead");
+    let got = consumer.poll(1, Some(Instant::now())).unwrap();
+    ack(&consumer, &got);
+    assert!(matches!(open.broker.delete_group("dead"), Err(Error::Invalid { .. })));
+    consumer.close().unwrap();
+    assert_eq!(open.clean(), 0);
+    open.broker.delete_group("dead").unwrap();
+    let gone = open.broker.delete_group("dead");
+    assert!(matches!(gone, Err(Error::NotFound { .. })), "{gone:?}");
+    assert_eq!(open.broker.subscription_groups().get("dead").unwrap(), None);
+    // It stays deleted after a kill.
+    let mut killed = Cleaning::open(open.env.kill(), by_length());
+    assert_eq!((killed.broker.holds().unwrap(), killed.clean()), (vec![], 4 * SEGMENT));
+    let transactions = killed.broker.delete_group("CID_RMQ_SYS_TRANS");
+    assert!(matches!(transactions, Err(Error::Invalid { .. })), "{transactions:?}");
+    killed.close();
+}
+
+#[test]
 fn without_retain_unconsumed_no_group_is_waited_for() {
     let config = StoreConfig {
         retain_unconsumed: false,
