@@ -310,6 +310,7 @@ class Writer(Store):
         self,
         before: int | datetime | timedelta | None = None,
         *,
+        before_offset: int | None = None,
         max_bytes: int | None = None,
         dry_run: bool = False,
         force: bool = False,
@@ -319,10 +320,12 @@ class Writer(Store):
 
         Parameters
         ----------
-        before : int, datetime or timedelta, optional
-            Removes messages before this physical offset, stored before this time, or older than this.
+        before : datetime with a timezone, int of ms since 1970, or timedelta, optional
+            Removes messages that were stored before this time, or are older than this.
+        before_offset : int, optional
+            Removes messages before this physical offset.
         max_bytes : int, optional
-            Removes the oldest messages until the log has at most this many bytes. One of the two is
+            Removes the oldest messages until the log has at most this many bytes. One of the three is
             given.
         dry_run : bool, default False
             Removes nothing, and reports what would be removed.
@@ -339,8 +342,8 @@ class Writer(Store):
             As in `append`.
         """
     def stats(self) -> StoreStats:
-        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments; and what waits now: for
-        consumer groups, and for its delivery.
+        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments; what waits now, for consumer
+        groups and for its delivery; what was removed by itself, and what goes next.
         """
     def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
         """Waits until the message at a physical offset is durable, by default until everything appended so far is. The store

@@ -338,6 +338,24 @@ class StoreStats(_Shown):
     groups : tuple[GroupStats, ...]
         What each consumer group has not consumed, by topic, the worst first: the one whose oldest
         message waits longest.
+    segments_removed : int | None
+        Segments of the log that the options for old messages (`file_reserved_time`,
+        `max_log_bytes`, `disk_max_used_space_ratio`) have removed; None, as in the fields after
+        this one, without such an option, and where `services` do not run.
+    bytes_removed : int | None
+        Bytes of them.
+    bytes_held : int | None
+        Bytes of them that this process still read when they were removed.
+    unread_removed : int | None
+        Messages in them that some group had not consumed, counted for each group.
+    next_removal : tuple[int, int] | None
+        The physical offsets (begin, end) of the segment that goes next; None if only one is left.
+    next_removal_time : datetime | None
+        The time from which its age lets it go; None without `file_reserved_time`.
+    removal_kept_for : tuple[tuple[str, str, int, int], ...] | None
+        What still needs messages of it, as in `TrimReport.kept_for`.
+    removal_refusal : str | None
+        The reason why the last attempt has failed. The next one is some seconds later.
     available_buffer_nums : int | None
         Empty buffers of the transient store pool; None without a pool. A store with
         `SYNC_FLUSH` always has one.
@@ -371,6 +389,14 @@ class StoreStats(_Shown):
     delayed_overdue: int | None
     delayed_next_due: datetime | None
     groups: tuple[GroupStats, ...]
+    segments_removed: int | None
+    bytes_removed: int | None
+    bytes_held: int | None
+    unread_removed: int | None
+    next_removal: tuple[int, int] | None
+    next_removal_time: datetime | None
+    removal_kept_for: tuple[tuple[str, str, int, int], ...] | None
+    removal_refusal: str | None
     available_buffer_nums: int | None
     is_transient_store_pool_low: bool | None
     is_transient_store_pool_locked: bool | None
@@ -384,8 +410,8 @@ class StoreStats(_Shown):
         StoreStats.__init__(self, **state)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns a dict of numbers, with a dict for each topic in `topics`. The counters of the
-        transient store pool are in it if the store has one.
+        """Returns a dict of the fields that have a value, with a dict for each topic in `topics`. The
+        counters of the transient store pool are in it if the store has one.
         """
         facts = asdict(self) | {"topics": {name: topic.to_dict() for name, topic in self.topics.items()}}
         return {name: value for name, value in facts.items() if value is not None}

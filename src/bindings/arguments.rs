@@ -327,6 +327,7 @@ arguments! {
     id<'a>: &'a str, argument;
     queue_id: i32, whole;
     queue_offset: i64, whole;
+    before_offset: Option<i64>, optional_whole;
     offset: i64, whole;
     physical_offset: i64, whole;
     max_messages: usize, whole;

@@ -13,8 +13,8 @@ use super::errors::ClosedError;
 use super::interpreter::{hang_at_exit, report_failed_close};
 use super::nowait::Completer;
 use super::recipe::Recipe;
-use super::warnings::{warn, warn_of_slow_puts};
-use crate::broker::BrokerController;
+use super::warnings::{warn, warn_of_removals, warn_of_slow_puts};
+use crate::broker::{BrokerController, CleanWarnings};
 use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::DelayOffset;
@@ -96,6 +96,8 @@ pub(super) struct Handle {
     completer: Completer,
     /// Set once the delivery of the first delayed message was seen to.
     serves_delayed: AtomicBool,
+    /// The warnings of the removal of old segments, of a store that is open for writing.
+    warnings: Option<Arc<CleanWarnings>>,
 }
 
 struct OpenStore {
@@ -123,6 +125,7 @@ impl Handle {
                 (store.reader().clone(), Some(store), Some(broker))
             }
         };
+        let warnings = broker.as_ref().map(|broker| broker.clean_warnings().clone());
         Ok(Self {
             path,
             recipe,
@@ -137,6 +140,7 @@ impl Handle {
             }),
             completer: Completer::default(),
             serves_delayed: AtomicBool::new(false),
+            warnings,
         })
     }
 
@@ -397,13 +401,16 @@ impl Handle {
         Ok(self.broker()?.delay_offsets()?)
     }
 
-    /// Called after an append, when its message is stored: warns of slow appends, starts the delivery of delayed messages at the first
+    /// Called after an append, when its message is stored: warns of slow appends and of messages that a full disk has removed, starts the delivery of delayed messages at the first
     /// one, and warns once if this store does not deliver them.
     ///
     /// # Errors
     /// A warning as an exception, where a filter asks for that.
     pub(super) fn after_append(&self, py: Python<'_>, store: &MessageStore) -> PyResult<()> {
         warn_of_slow_puts(py, &self.path, store)?;
+        if let Some(warnings) = &self.warnings {
+            warn_of_removals(py, &self.path, warnings)?;
+        }
         if !store.has_delayed() || self.serves_delayed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }

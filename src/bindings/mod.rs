@@ -17,10 +17,10 @@ mod remedies;
 mod errors;
 /// Modules that are imported when a call needs them.
 mod imports;
-/// Reports and counters as the dataclasses of `mqstore._reports`.
-mod reports;
 /// Times: ms since 1970 here, timezone-aware `datetime` there.
 mod time;
+/// Reports and counters as the dataclasses of `mqstore._reports`.
+mod reports;
 /// Warnings.
 mod warnings;
 /// `Recipe`: path and options of a reader, for pickle and copy.

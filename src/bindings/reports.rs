@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDateTime, PyDict, PyTuple};
 
 use super::imports;
-use crate::broker::DelayStats;
+use super::time::to_datetime;
+use crate::broker::{CleanStats, DelayStats};
 use crate::check::Fix;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
@@ -32,12 +33,16 @@ pub(super) fn store_stats<'py>(
     delays: Option<DelayStats>,
     next_due: Option<Bound<'py, PyDateTime>>,
     groups: Bound<'py, PyAny>,
+    cleaning: Option<&CleanStats>,
 ) -> Report<'py> {
     let (log, topics) = (&stats.log, PyDict::new(py));
     for (name, puts) in &log.topics {
         topics.set_item(name, topic_stats(py, *puts)?)?;
     }
     let (total, segments, pool) = (log.total(), log.segments, log.pool);
+    let next = cleaning.and_then(|cleaning| cleaning.next.clone());
+    let due = cleaning.and_then(|cleaning| cleaning.due);
+    let refused = cleaning.and_then(|cleaning| cleaning.refused.as_ref());
     report!(
         py,
         StoreStats {
@@ -60,6 +65,14 @@ pub(super) fn store_stats<'py>(
             delayed_overdue: delays.map(|delays| delays.overdue),
             delayed_next_due: next_due,
             groups: groups,
+            segments_removed: cleaning.map(|cleaning| cleaning.segments),
+            bytes_removed: cleaning.map(|cleaning| cleaning.bytes),
+            bytes_held: cleaning.map(|cleaning| cleaning.held_bytes),
+            unread_removed: cleaning.map(|cleaning| cleaning.unread),
+            next_removal: next.as_ref().map(|next| (next.start, next.end)),
+            next_removal_time: due.map(|due| to_datetime(py, due)).transpose()?,
+            removal_kept_for: cleaning.map(|cleaning| holds(py, &cleaning.holds)).transpose()?,
+            removal_refusal: refused.map(|refused| refused.text().to_string()),
             available_buffer_nums: pool.map(|pool| pool.available),
             is_transient_store_pool_low: pool.map(|pool| pool.is_low()),
             is_transient_store_pool_locked: pool.map(|pool| pool.is_locked),

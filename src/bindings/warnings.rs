@@ -3,9 +3,11 @@
 use std::ffi::CString;
 use std::path::Path;
 
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyException, PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
 
+use crate::broker::CleanWarnings;
 use crate::store::MessageStore;
 
 /// Warns of `text` at the innermost line outside this package. Python shows a text once for each line, and a filter can name the module
@@ -47,18 +49,34 @@ fn stack_level(py: Python<'_>) -> PyResult<i32> {
 /// # Errors
 /// An exception that is not an `Exception`, such as `KeyboardInterrupt`.
 pub(super) fn warn_of_slow_puts(py: Python<'_>, path: &Path, store: &MessageStore) -> PyResult<()> {
+    let text = "%s: an append held the lock of the log for %d ms, and other appends waited: the disk or the machine stalled";
     for held in store.take_slow_puts() {
-        match log_slow_put(py, path, held.as_millis()) {
-            Err(error) if error.is_instance_of::<PyException>(py) => error.write_unraisable(py, None),
-            told => told?,
-        }
+        log_warning(py, (text, path.as_os_str(), held.as_millis()))?;
     }
     Ok(())
 }
 
-fn log_slow_put(py: Python<'_>, path: &Path, ms: u128) -> PyResult<()> {
-    let text = "%s: an append held the lock of the log for %d ms, and other appends waited: the disk or the machine stalled";
-    let logger = py.import("logging")?.call_method1("getLogger", ("mqstore",))?;
-    logger.call_method1("warning", (text, path.as_os_str(), ms))?;
+/// Logs a warning for each message that the removal of old segments has for the user. A handler that fails is reported.
+///
+/// # Errors
+/// An exception that is not an `Exception`, such as `KeyboardInterrupt`.
+pub(super) fn warn_of_removals(py: Python<'_>, path: &Path, warnings: &CleanWarnings) -> PyResult<()> {
+    for text in warnings.take() {
+        log_warning(py, ("%s: %s", path.as_os_str(), text))?;
+    }
     Ok(())
+}
+
+fn log_warning<'py>(py: Python<'py>, arguments: impl PyCallArgs<'py>) -> PyResult<()> {
+    let log = || {
+        let logger = py.import("logging")?.call_method1("getLogger", ("mqstore",))?;
+        logger.call_method1("warning", arguments)
+    };
+    match log() {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            error.write_unraisable(py, None);
+            Ok(())
+        }
+        logged => logged.map(drop),
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -447,18 +448,20 @@ impl Writer {
     }
 
     /// Returns the counters since the open: puts and bytes by topic, slow puts,
-    /// syncs, segments; and what waits now: for consumer groups, and for its delivery.
+    /// syncs, segments; what waits now, for consumer groups and for its delivery; what was removed by
+    /// itself, and what goes next.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.handle.writer()?;
         let broker = self.handle.broker()?;
         // A damaged file of the progress does not hide the counters.
         let delays = py.detach(|| broker.delay_stats().ok().flatten());
+        let cleaning = self.handle.detach(py, || broker.clean_stats(Instant::now()).ok().flatten());
         let groups = py.detach(|| broker.group_states().map(|states| states.content).unwrap_or_default());
         let groups = (RecordBatch(arrow::groups(&groups)?),);
         let groups = imports::call(py, "mqstore._groups", "stats_of", groups, None)?;
         let next_due = delays.and_then(|delays| delays.next_due);
         let next_due = next_due.map(|due| to_datetime(py, due)).transpose()?;
-        reports::store_stats(py, &py.detach(|| writer.stats()), delays, next_due, groups)
+        reports::store_stats(py, &py.detach(|| writer.stats()), delays, next_due, groups, cleaning.as_ref())
     }
 
     /// Removes the oldest messages, by whole segments of the log, and the queue and index files that
@@ -467,10 +470,12 @@ impl Writer {
     ///
     /// Parameters
     /// ----------
-    /// before : int, datetime or timedelta, optional
-    ///     Removes messages before this physical offset, stored before this time, or older than this.
+    /// before : datetime with a timezone, int of ms since 1970, or timedelta, optional
+    ///     Removes messages that were stored before this time, or are older than this.
+    /// before_offset : int, optional
+    ///     Removes messages before this physical offset.
     /// max_bytes : int, optional
-    ///     Removes the oldest messages until the log has at most this many bytes. One of the two is
+    ///     Removes the oldest messages until the log has at most this many bytes. One of the three is
     ///     given.
     /// dry_run : bool, default False
     ///     Removes nothing, and reports what would be removed.
@@ -485,20 +490,22 @@ impl Writer {
     ///     A settings file with the progress of groups is damaged: nothing is removed.
     /// PoisonedError, ClosedError, StoreIOError
     ///     As in `append`.
-    #[pyo3(signature = (before=None, *, max_bytes=None, dry_run=false, force=false))]
+    #[pyo3(signature = (before=None, *, before_offset=None, max_bytes=None, dry_run=false, force=false))]
     fn trim<'py>(
         &self,
         py: Python<'py>,
         before: Option<&Bound<'py, PyAny>>,
+        #[pyo3(from_py_with = arguments::before_offset)] before_offset: Option<i64>,
         max_bytes: Option<u64>,
         dry_run: bool,
         force: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.handle.expect_open()?;
-        let to = match (before, max_bytes) {
-            (Some(before), None) => trimmed_before(before)?,
-            (None, Some(most)) => TrimTo::Bytes(most),
-            _ => return Err(PyTypeError::new_err("give before or max_bytes, and not both")),
+        let to = match (before, before_offset, max_bytes) {
+            (Some(before), None, None) => trimmed_before(before)?,
+            (None, Some(offset), None) => TrimTo::Offset(offset),
+            (None, None, Some(most)) => TrimTo::Bytes(most),
+            _ => return Err(PyTypeError::new_err("give one of before, before_offset and max_bytes")),
         };
         let broker = self.handle.broker()?;
         let report = self.handle.detach(py, || broker.trim(to, force, dry_run))?;
@@ -597,9 +604,6 @@ fn trimmed_before(before: &Bound<'_, PyAny>) -> PyResult<TrimTo> {
     if let Ok(age) = before.cast::<PyDelta>() {
         let age = i64::try_from(delta_ms(age)?).unwrap_or(i64::MAX);
         return Ok(TrimTo::StoreTime(now_ms().saturating_sub(age)));
-    }
-    if before.hasattr("__index__")? {
-        return Ok(TrimTo::Offset(arguments::whole(before, "before")?));
     }
     Ok(TrimTo::StoreTime(to_ms(before, "before", Round::Down)?))
 }

@@ -75,7 +75,7 @@ WRITES: dict[str, Call] = {
     "close": lambda store, _: store.close(),
     "commit": lambda store, _: store.commit(),
     "create_topic": lambda store, _: store.create_topic("created"),
-    "trim": lambda store, _: store.trim(0).bytes,
+    "trim": lambda store, _: store.trim(before_offset=0).bytes,
     "resend": lambda store, _: store.broker.resend("group"),
     "delete_group": lambda store, _: store.broker.delete_group("group"),
     "reset": lambda store, _: store.broker.reset("group", "t", "earliest"),

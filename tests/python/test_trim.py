@@ -21,7 +21,7 @@ def test_trimmed_messages_have_expired_and_offsets_stay(tmp_path: Path) -> None:
     with filled(tmp_path / "store") as store:
         queue = store.topics["orders"].queues[0]
         end = queue.max_offset
-        report = store.trim(2 * SEGMENT)
+        report = store.trim(before_offset=2 * SEGMENT)
         assert report.segments == ((0, SEGMENT), (SEGMENT, 2 * SEGMENT))
         assert (report.bytes, report.refusal, report.unread, report.kept_for) == (2 * SEGMENT, None, (), ())
         queue = store.topics["orders"].queues[0]
@@ -47,12 +47,12 @@ def test_trim_keeps_what_a_group_has_not_consumed_unless_forced(tmp_path: Path) 
     with filled(tmp_path / "store") as store:
         with store.consumer("billing", "orders") as consumer:
             consumer.ack(consumer.poll(100))
-        report = store.trim(3 * SEGMENT)
+        report = store.trim(before_offset=3 * SEGMENT)
         assert report.segments == ()
         ((group, topic, queue_id, messages),) = report.kept_for
         assert (group, topic, queue_id) == ("billing", "orders", 0)
         assert messages == store.topics["orders"].queues[0].max_offset - 100
-        forced = store.trim(3 * SEGMENT, force=True)
+        forced = store.trim(before_offset=3 * SEGMENT, force=True)
         assert (len(forced.segments), forced.unread) == (3, report.kept_for)
         with store.consumer("billing", "orders") as consumer, pytest.raises(mqstore.OffsetOutOfRangeError) as refused:
             consumer.poll()
@@ -63,21 +63,46 @@ def test_delayed_messages_stay_also_when_forced(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=SEGMENT) as store:
         store.append("orders", b"later", delay_level=18)
         store.append_batch([b"x" * 1024] * 4000, topic="orders")
-        report = store.trim(3 * SEGMENT, force=True)
+        report = store.trim(before_offset=3 * SEGMENT, force=True)
         assert report.segments == ()
         assert report.kept_for == (("delayed messages", "SCHEDULE_TOPIC_XXXX", 17, 1),)
 
 
-def test_before_is_an_offset_a_time_or_an_age(tmp_path: Path) -> None:
+def test_before_is_a_time_or_an_age_and_an_offset_has_its_own_name(tmp_path: Path) -> None:
     with filled(tmp_path / "store") as store:
         assert store.trim(timedelta(hours=1)).segments == ()
         assert store.trim(datetime(2001, 1, 1, tzinfo=UTC)).segments == ()
         assert store.trim(datetime(2099, 1, 1, tzinfo=UTC), dry_run=True).segments != ()
-        with pytest.raises(TypeError, match="before or max_bytes"):
+        stored = store.topics["orders"].queues[0][0].store_time
+        assert store.trim(int(stored.timestamp() * 1000), dry_run=True).segments == ()
+        assert store.trim(int(stored.timestamp() * 1000) + 86_400_000, dry_run=True).segments != ()
+        with pytest.raises(TypeError, match="one of before, before_offset and max_bytes"):
             store.trim()
-        with pytest.raises(TypeError, match="before or max_bytes"):
+        with pytest.raises(TypeError, match="one of before, before_offset and max_bytes"):
             store.trim(1, max_bytes=2)
         with pytest.raises(ValueError, match="timezone"):
             store.trim(datetime(2099, 1, 1))
     with pytest.raises(mqstore.ClosedError):
         store.trim(1)
+
+
+def test_options_remove_old_messages_and_stats_say_what_goes_next(tmp_path: Path) -> None:
+    filled(tmp_path / "store").close()
+    with mqstore.open(tmp_path / "store", "a") as store:
+        assert store.stats().segments_removed is None
+    with mqstore.open(tmp_path / "store", "a", file_reserved_time=72, max_log_bytes=100 * SEGMENT) as store:
+        stats = store.stats()
+        assert (stats.segments_removed, stats.next_removal, stats.removal_kept_for) == (0, (0, SEGMENT), ())
+        assert stats.next_removal_time is not None
+        assert timedelta(hours=71) < stats.next_removal_time - datetime.now(UTC) <= timedelta(hours=72)
+
+
+def test_the_configuration_of_a_broker_has_its_rules_for_old_messages(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text("fileReservedTime=48\ndeleteWhen=04;16\n")
+    config = mqstore.StoreConfig.from_broker_conf(tmp_path / "broker.conf")
+    assert (config.file_reserved_time, config.delete_when, config.disk_max_used_space_ratio) == (48, "04;16", 75)
+    assert config.expire_by_file_time
+    assert not config.retain_unconsumed
+    with pytest.raises(ValueError, match="delete_when"):
+        mqstore.StoreConfig(delete_when="24")
+    assert mqstore.StoreConfig().file_reserved_time is None
