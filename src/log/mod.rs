@@ -3,6 +3,8 @@
 
 /// The mark of the flushed offset.
 mod flushed_mark_file;
+/// The note of a trim: where the log begins.
+mod trim_note;
 /// The commit log: read, appended to, truncated, salvaged.
 mod commit_log;
 /// RocksDB databases of a broker, by their files.

@@ -110,9 +110,9 @@ pub enum Step {
     /// The removal of a segment without records, before `abort` is removed. Without: it reappears, and a closed store with a
     /// segment past its end is refused.
     SegmentRemoved,
-    /// The removal of an expired segment, before that of the next one, and before queue and index files that lead to nothing else are
-    /// removed. Without: an older segment comes back and a newer one does not, which is a hole in the log, or no queue leads to its
-    /// messages.
+    /// The removal of expired segments, before queue and index files that lead to nothing else are removed; also before that of the next
+    /// segment where no note explains a hole. Without: no queue leads to the messages of a segment that comes back, or an older segment
+    /// comes back and a newer one does not, which is a hole in the log.
     LogExpired,
     /// The records below an offset, before `flushed` rises to it. Without: acknowledged records are lost or torn.
     LogRange,

@@ -44,6 +44,10 @@ pub struct MappedFileQueue {
     ignored: Vec<OsString>,
     /// Empty files after the others.
     empty: Vec<PathBuf>,
+    /// Files before this offset have expired, although the directory still has them.
+    begins_at: u64,
+    /// The files before `begins_at`.
+    leftovers: Vec<PathBuf>,
     pool: Arc<MappingPool>,
     /// The number of times that files were found to have expired.
     removals: AtomicU64,
@@ -103,10 +107,27 @@ impl MappedFileQueue {
             files: RwLock::new(files),
             ignored,
             empty,
+            begins_at: 0,
+            leftovers: Vec::new(),
             pool,
             removals: AtomicU64::new(0),
             relisting: Mutex::default(),
         })
+    }
+
+    /// Treats the files that start before `offset` as expired: a power failure has interrupted their removal.
+    pub fn begin_at(&mut self, offset: u64) {
+        self.begins_at = offset;
+        let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.leftovers = files
+            .extract_if(.., |file| file.start < offset)
+            .map(|file| file.path().to_owned())
+            .collect();
+    }
+
+    /// Returns the files that [`begin_at`](Self::begin_at) treats as expired.
+    pub fn leftovers(&self) -> &[PathBuf] {
+        &self.leftovers
     }
 
     /// Returns the files before others that are cut short, with their lengths.
@@ -134,6 +155,8 @@ impl MappedFileQueue {
             files: RwLock::default(),
             ignored: Vec::new(),
             empty: Vec::new(),
+            begins_at: 0,
+            leftovers: Vec::new(),
             pool,
             removals: AtomicU64::new(0),
             relisting: Mutex::default(),
@@ -473,6 +496,7 @@ impl MappedFileQueue {
     /// Returns the files that exist now.
     fn list(&self) -> Result<Vec<PooledFile>> {
         let (mut files, _) = segments(&self.dir, entries(self.env.as_ref(), &self.dir)?)?;
+        files.retain(|file| file.start >= self.begins_at);
         self.fitted.clip(&mut files);
         Ok(files)
     }

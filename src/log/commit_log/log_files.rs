@@ -15,8 +15,9 @@ use crate::format::{
 use crate::log::commit_log::log_record::{
     LogRecord, StoredMessage, claimed_range, no_message_in, record_in, touch_record, unreadable_at,
 };
+use crate::log::trim_note::{load_trim_note, save_trim_note};
 use crate::remedy::Remedy;
-use crate::storage::{Env, Expired, MappedFile, MappedFileQueue, MappingPool, Step};
+use crate::storage::{Env, Expired, MappedFile, MappedFileQueue, MappingPool, Step, remove_file};
 
 /// The bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
@@ -33,18 +34,31 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Lists the segments in `dir`, without mapping any.
+    /// Lists the segments in the directory `dir` of a store, without mapping any. Segments before a hole that a trim explains have
+    /// expired.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for a segment that is too long, or at the wrong offset, [`Error::Invalid`] for a `segment_size` that the
     /// segments contradict, [`Error::Io`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
-        let files = MappedFileQueue::load_with_gaps(env, dir, segment_size, MappingPool::shared());
-        Ok(Self {
+        let files = MappedFileQueue::load_with_gaps(env.clone(), dir, segment_size, MappingPool::shared());
+        let mut log = Self {
             dir: dir.to_owned(),
             files: files.map_err(|error| error.of_option("mapped_file_size_commit_log"))?,
             immutable_until: OnceLock::new(),
-        })
+        };
+        if log.first_hole().is_some()
+            && let Some(begins_at) = load_trim_note(env.as_ref(), log.root())
+            && let Some(first) = log.holes().map(|hole| hole.end).filter(|end| *end <= begins_at).last()
+        {
+            log.files.begin_at(first as u64);
+        }
+        Ok(log)
+    }
+
+    /// Returns the directory of the store.
+    fn root(&self) -> &Path {
+        self.dir.parent().unwrap_or(&self.dir)
     }
 
     /// Returns the size of a segment; 0 while the log has no segment.
@@ -89,6 +103,7 @@ impl LogFiles {
                 _ => {}
             }
         }
+        self.remove_leftovers(env)?;
         for start in self.starts().rev().take_while(|start| *start > end) {
             self.remove(start)?;
             env.sync_dir(self.dir(), Step::LogCut)
@@ -97,26 +112,43 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Removes the segments that end at or before `until`, oldest first, each durably before the next, and never the last one. So a
-    /// power failure leaves no hole in the log.
+    /// Removes the segments that end at or before `until`, oldest first, and never the last one, durably.
+    ///
+    /// A note says before where the log will begin, so that one sync is enough: see [`load_trim_note`]. Where the note cannot be stored,
+    /// as on a full disk, the oldest segment is removed durably first, and so on.
     ///
     /// # Errors
-    /// [`Error::Io`]: the last removal may not be durable.
+    /// [`Error::Io`]: the last removals may not be durable.
     pub(crate) fn expire(&self, env: &dyn Env, until: i64) -> Result<Expired> {
+        self.remove_leftovers(env)?;
         let mut expired = Expired::default();
-        for start in self.starts() {
-            let end = self.end_of_segment(start);
-            if end > until || expired.refused.is_some() {
-                break;
+        let mut is_noted = false;
+        loop {
+            let end = self.end_of_segment(self.first_offset());
+            if end > until {
+                return Ok(expired);
             }
-            let removed = self.files.expire(end as u64);
+            let is_only = self.end_of_segment(end) > until;
+            is_noted = is_noted || (!is_only && save_trim_note(env, self.root(), until).is_ok());
+            let removed = self.files.expire(if is_noted { until } else { end } as u64);
+            let is_over = removed.files.is_empty() || removed.refused.is_some();
             env.sync_dir(self.dir(), Step::LogExpired)
                 .map_err(|error| Error::io("sync", self.dir(), error))?;
             expired.files.extend(removed.files);
             expired.held_bytes += removed.held_bytes;
             expired.refused = removed.refused;
+            if is_over {
+                return Ok(expired);
+            }
         }
-        Ok(expired)
+    }
+
+    /// Removes the segments whose removal a power failure has interrupted. Their removal need not be durable: the note stays.
+    fn remove_leftovers(&self, env: &dyn Env) -> Result<()> {
+        self.files
+            .leftovers()
+            .iter()
+            .try_for_each(|leftover| remove_file(env, leftover))
     }
 
     /// Rewrites the recovered range, durably. After a failed sync the bytes may be in memory only, and the system does not write
@@ -238,10 +270,16 @@ impl LogFiles {
 
     /// Returns the start of the first missing segment that is followed by others.
     pub fn first_hole(&self) -> Option<i64> {
-        let starts: Vec<i64> = self.starts().collect();
-        let ends = starts.iter().map(|start| start + self.segment_size() as i64);
-        let mut pairs = ends.zip(starts.iter().skip(1));
-        pairs.find(|(end, next)| end != *next).map(|(end, _)| end)
+        self.holes().next().map(|hole| hole.start)
+    }
+
+    /// Returns the ranges of missing segments that are followed by others, ascending.
+    fn holes(&self) -> impl Iterator<Item = Range<i64>> + use<> {
+        let size = self.segment_size() as i64;
+        let pairs = self.starts().zip(self.starts().skip(1));
+        pairs
+            .map(move |(start, next)| start + size..next)
+            .filter(|hole| hole.start != hole.end)
     }
 
     /// Returns true if a segment before others is missing or cut short.

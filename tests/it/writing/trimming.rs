@@ -1,5 +1,6 @@
 //! Trimming: the oldest segments go, and what leads to them; everything else stays, at its offset.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
@@ -17,7 +18,7 @@ use crate::queries::by_key;
 use crate::verifying::verified;
 
 /// Appends messages to two queues, each with a key, until the log has this many segments.
-fn fill(store: &MessageStore, segments: i64) -> i64 {
+pub(super) fn fill(store: &MessageStore, segments: i64) -> i64 {
     let mut count = 0;
     while store.appended_offset() < segments * SEGMENT as i64 {
         let keyed = with(
@@ -160,6 +161,58 @@ fn a_segment_that_the_system_does_not_remove_is_reported_and_tried_again() {
     assert_eq!((trimmed.segments.len(), trimmed.refused.is_some()), (2, false));
     store.close().unwrap();
     assert!(verified(&place.store).is_ok());
+}
+
+#[test]
+fn a_trim_of_many_segments_syncs_their_directory_once() {
+    let place = Place::new();
+    let (env, store) = place.create_counting(small());
+    fill(&store, 8);
+    let before = env.changes().len();
+    store.trim(TrimTo::Offset(6 * SEGMENT as i64), i64::MAX).unwrap();
+    let changes = env.changes().split_off(before);
+    let first = changes
+        .iter()
+        .position(|change| change.starts_with("unlink") && change.contains("/commitlog/"));
+    let noted = changes
+        .iter()
+        .position(|change| change.starts_with("sync directory ConfigRenamed"));
+    assert!(noted.is_some() && noted < first, "{changes:?}");
+    let syncs = changes.iter().filter(|change| change.contains("LogExpired"));
+    assert_eq!(syncs.count(), 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_hole_that_an_interrupted_trim_has_left_is_no_damage() {
+    let place = Place::new();
+    let store = place.create();
+    fill(&store, 8);
+    store.close().unwrap();
+    let back = place.at("commitlog").join(format!("{SEGMENT:020}"));
+    let bytes = fs::read(&back).unwrap();
+    let store = place.reopen();
+    store.trim(TrimTo::Offset(6 * SEGMENT as i64), i64::MAX).unwrap();
+    let bounds = store.reader().queue_bounds("orders", 0).unwrap();
+    store.close().unwrap();
+    // A power failure brings one segment back.
+    fs::write(&back, bytes).unwrap();
+    let note = place.at("config/mqstore-trim.json");
+    let found = place.reader();
+    assert!(found.recovery().missing.is_none());
+    assert_eq!(found.physical_bounds().start, 6 * SEGMENT as i64);
+    assert_eq!(found.queue_bounds("orders", 0).unwrap(), bounds);
+    assert!(verified(&place.store).is_ok());
+    // Without the note a segment is missing, and a note about an earlier trim does not explain the hole.
+    for text in ["", &format!("{{\"log_begins_at\":{}}}", 5 * SEGMENT)] {
+        let kept = fs::read(&note).unwrap();
+        fs::write(&note, text).unwrap();
+        assert!(place.reader().recovery().missing.is_some(), "{text}");
+        fs::write(&note, kept).unwrap();
+    }
+    place.reopen().close().unwrap();
+    assert!(!back.exists());
+    assert_eq!(place.reader().queue_bounds("orders", 0).unwrap(), bounds);
 }
 
 #[test]
