@@ -12,7 +12,7 @@ use super::retention::{Hold, NeededBy, Retention, TrimReport};
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, segment_name};
 use crate::services::{CleanReason, CleanRules, LimitedClock, Next, Removable, Situation, Stepped};
-use crate::store::{MessageStore, TrimTo};
+use crate::store::{MessageStore, TrimTo, last_stored};
 use crate::sync::{Mutex, lock};
 use crate::watermark::Watermark;
 
@@ -255,7 +255,7 @@ impl CleanService {
         {
             return Ok(last);
         }
-        let last = self.store.last_stored(segment)?;
+        let last = last_stored(self.store.reader(), segment)?;
         self.oldest = Some((segment.start, last));
         Ok(last)
     }

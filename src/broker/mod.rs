@@ -38,6 +38,8 @@ mod delay;
 mod delay_schedule;
 /// Retention: what is still needed, and the removal of the rest.
 mod retention;
+/// Retention of a store that no writer has open.
+mod trim_closed;
 /// The service that removes old segments by itself.
 mod clean;
 /// The services and settings of one store.
@@ -51,3 +53,4 @@ pub use delay_offset::DelayStats;
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use retry::Resent;
 pub use topic_config::TopicSettings;
+pub use trim_closed::{TrimRequest, trim_closed};

@@ -50,10 +50,39 @@ pub struct Hold {
 pub struct TrimReport {
     /// The removed files; of a dry run only the segments that would be removed.
     pub trimmed: Trimmed,
+    /// The store times, in ms, of the first removed message and of the first remaining message; `None` if nothing is removed.
+    pub stored: Option<Range<i64>>,
     /// The messages that kept segments from being removed.
     pub holds: Vec<Hold>,
     /// The messages that were removed although a group has not consumed them.
     pub unread: Vec<Hold>,
+}
+
+impl TrimReport {
+    /// Returns the report of a trim that removed `trimmed` of the segments up to `wanted`. The log began with a message of the time
+    /// `oldest`.
+    pub(super) fn new(
+        reader: &MessageReader,
+        trimmed: Trimmed,
+        wanted: &[Range<i64>],
+        oldest: Option<i64>,
+        holds: Vec<Hold>,
+    ) -> Result<Self> {
+        let end_of = |segments: &[Range<i64>]| segments.last().map_or(0, |segment| segment.end);
+        let (removed, wanted) = (end_of(&trimmed.segments), end_of(wanted));
+        let (unread, holds) = holds
+            .into_iter()
+            .filter(|hold| hold.physical_offset < wanted)
+            .partition(|hold| hold.physical_offset < removed);
+        let oldest = oldest.filter(|_| !trimmed.segments.is_empty());
+        let newer = reader.log().claimed_store_time(removed)?;
+        Ok(Self {
+            trimmed,
+            stored: oldest.zip(newer).map(|(oldest, newer)| oldest..newer),
+            holds,
+            unread,
+        })
+    }
 }
 
 /// The messages that are still needed in a store that is open for writing, and the removal of the others.
@@ -78,29 +107,7 @@ impl Retention {
     pub(super) fn holds(&self) -> Result<Vec<Hold>> {
         // The files then have the progress of the consumers of this process.
         self.groups.persist()?;
-        let reader = self.store.reader();
-        let mut holds = Vec::new();
-        for ((by, topic), progress) in progress_of_all(reader)? {
-            for queue_id in reader.queue_ids(&topic)? {
-                let bounds = reader.queue_bounds(&topic, queue_id)?;
-                let next = progress.get(&queue_id).copied().unwrap_or(bounds.start).max(bounds.start);
-                if next >= bounds.end {
-                    continue;
-                }
-                // If the first one is lost, those after it are needed all the same.
-                let first = reader.position(&topic, queue_id, next)?;
-                holds.push(Hold {
-                    by: by.clone(),
-                    topic: topic.clone(),
-                    queue_id,
-                    queue_offset: next,
-                    messages: bounds.end - next,
-                    physical_offset: first.map_or(0, |first| first.physical_offset),
-                });
-            }
-        }
-        holds.sort();
-        Ok(holds)
+        holds_in(self.store.reader())
     }
 
     /// Removes the oldest segments, and what leads to them alone. It stops before the first message that is still needed. If it is
@@ -110,29 +117,53 @@ impl Retention {
     /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
     pub(super) fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
         let holds = self.holds()?;
-        let holds_it = |hold: &&Hold| !forced || !matches!(hold.by, NeededBy::Group(_));
-        let floor = holds.iter().filter(holds_it).map(|hold| hold.physical_offset).min();
-        let floor = floor.unwrap_or(i64::MAX);
+        let floor = floor_of(&holds, forced);
         let wanted = self.store.segments_to_trim(to, i64::MAX)?;
+        let log = self.store.reader().log();
+        let oldest = log.claimed_store_time(log.first_offset())?;
         let trimmed = if dry_run {
-            let segments = self.store.segments_to_trim(to, floor)?;
-            let bytes = segments.iter().map(|segment| segment.end.abs_diff(segment.start)).sum();
-            Trimmed {
-                segments,
-                bytes,
-                ..Trimmed::default()
-            }
+            Trimmed::planned(self.store.segments_to_trim(to, floor)?)
         } else {
             self.store.trim(to, floor)?
         };
-        let end_of = |segments: &[Range<i64>]| segments.last().map_or(0, |segment| segment.end);
-        let (removed, wanted) = (end_of(&trimmed.segments), end_of(&wanted));
-        let (unread, holds) = holds
-            .into_iter()
-            .filter(|hold| hold.physical_offset < wanted)
-            .partition(|hold| hold.physical_offset < removed);
-        Ok(TrimReport { trimmed, holds, unread })
+        TrimReport::new(self.store.reader(), trimmed, &wanted, oldest, holds)
     }
+}
+
+/// Returns the messages of a store that consumer groups, delays and transactions still need, by the settings files.
+///
+/// # Errors
+/// The damage of a settings file, and those of reading queues.
+pub(super) fn holds_in(reader: &MessageReader) -> Result<Vec<Hold>> {
+    let mut holds = Vec::new();
+    for ((by, topic), progress) in progress_of_all(reader)? {
+        for queue_id in reader.queue_ids(&topic)? {
+            let bounds = reader.queue_bounds(&topic, queue_id)?;
+            let next = progress.get(&queue_id).copied().unwrap_or(bounds.start).max(bounds.start);
+            if next >= bounds.end {
+                continue;
+            }
+            // If the first one is lost, those after it are needed all the same.
+            let first = reader.position(&topic, queue_id, next)?;
+            holds.push(Hold {
+                by: by.clone(),
+                topic: topic.clone(),
+                queue_id,
+                queue_offset: next,
+                messages: bounds.end - next,
+                physical_offset: first.map_or(0, |first| first.physical_offset),
+            });
+        }
+    }
+    holds.sort();
+    Ok(holds)
+}
+
+/// Returns the physical offset of the first message that a trim keeps because it is needed. A forced trim does not wait for groups.
+pub(super) fn floor_of(holds: &[Hold], forced: bool) -> i64 {
+    let holds_it = |hold: &&Hold| !forced || !matches!(hold.by, NeededBy::Group(_));
+    let floor = holds.iter().filter(holds_it).map(|hold| hold.physical_offset).min();
+    floor.unwrap_or(i64::MAX)
 }
 
 /// The progress by queue of each group in each topic, of the delivery of delayed messages, and of transactions.

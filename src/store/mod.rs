@@ -29,4 +29,5 @@ pub use store_directory::OpenMode;
 pub(crate) use store_directory::{expect_outside, expect_unlocked, misplaced_entries, take_lock};
 pub use topic_table::{QueueChoice, TopicQueues, TopicRule, TopicTable};
 pub use trim::{TrimTo, Trimmed};
+pub(crate) use trim::{last_stored, oldest_segments, remove_segments};
 pub use unique_key::new_unique_key;

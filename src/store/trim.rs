@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 
 use crate::error::{Error, Result};
 use crate::format::Check;
+use crate::read::MessageReader;
 use crate::storage::Expired;
 use crate::store::message_store::MessageStore;
 
@@ -40,36 +41,35 @@ pub struct Trimmed {
     pub refused: Option<Error>,
 }
 
+impl Trimmed {
+    /// Returns the result of a dry run that would remove these segments.
+    pub(crate) fn planned(segments: Vec<Range<i64>>) -> Self {
+        Self {
+            bytes: segments.iter().map(|segment| segment.end.abs_diff(segment.start)).sum(),
+            segments,
+            ..Self::default()
+        }
+    }
+}
+
 impl MessageStore {
     /// Returns the segments that [`MessageStore::trim`] would remove, oldest first.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn segments_to_trim(&self, to: TrimTo, floor: i64) -> Result<Vec<Range<i64>>> {
-        let log = self.reader().log();
-        let end = self.dispatched_offset();
-        let mut kept = u64::try_from(self.appended_offset() - log.first_offset()).unwrap_or(0);
-        let mut segments = Vec::new();
-        for start in log.starts() {
-            let segment = start..log.end_of_segment(start);
-            let is_old = match to {
-                TrimTo::Offset(offset) => segment.end <= offset,
-                TrimTo::StoreTime(time) => self.is_before(&segment, time)?,
-                TrimTo::Bytes(most) => kept > most,
-            };
-            // A message stays after the removed ones: the next offsets follow from it.
-            if !is_old || segment.end >= end || segment.end > floor {
-                break;
-            }
-            kept = kept.saturating_sub(segment.end.abs_diff(segment.start));
-            segments.push(segment);
-        }
-        Ok(segments)
+        // A message that is in its queue stays after the removed ones: the next offsets follow from it.
+        oldest_segments(
+            self.reader(),
+            to,
+            self.appended_offset(),
+            floor.min(self.dispatched_offset() - 1),
+        )
     }
 
     /// Removes the oldest segments, and the queue and index files that lead to nothing else. The last segment stays, and so does
-    /// everything that is not durable and in its queue, and every message at or after the physical offset `floor`. Reads find that the messages have expired, and each queue keeps its largest
-    /// offset. After a failure it may be called again.
+    /// everything that is not durable and in its queue, and every message at or after the physical offset `floor`. Reads find that the
+    /// messages have expired, and each queue keeps its largest offset. After a failure it may be called again.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`], [`Error::DiskFull`].
@@ -85,64 +85,89 @@ impl MessageStore {
         // Recovery then starts after the removed segments, no sync meets a removed queue file, and the mark of the flushed offset is past
         // them: a log that starts after the mark counts as damaged.
         self.stamp()?;
-        let reader = self.reader();
-        let expired = reader.log().expire(reader.env().as_ref(), until)?;
-        let mut trimmed = Trimmed {
-            held_bytes: expired.held_bytes,
-            refused: expired.refused,
-            ..Trimmed::default()
+        remove_segments(self.reader(), until)
+    }
+}
+
+/// Returns the segments, oldest first, that are old enough, of a log that ends at `end`. No segment with a byte at or after `floor` is
+/// among them.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn oldest_segments(reader: &MessageReader, to: TrimTo, end: i64, floor: i64) -> Result<Vec<Range<i64>>> {
+    let log = reader.log();
+    let mut kept = u64::try_from(end - log.first_offset()).unwrap_or(0);
+    let mut segments = Vec::new();
+    for start in log.starts() {
+        let segment = start..log.end_of_segment(start);
+        let is_old = match to {
+            TrimTo::Offset(offset) => segment.end <= offset,
+            TrimTo::StoreTime(time) => is_before(reader, &segment, time)?,
+            TrimTo::Bytes(most) => kept > most,
         };
-        for segment in &expired.files {
-            trimmed.bytes += segment.end - segment.start;
-            trimmed.segments.push(segment.start as i64..segment.end as i64);
+        if !is_old || segment.end > floor {
+            break;
         }
-        self.remove_derived(&mut trimmed)?;
-        Ok(trimmed)
+        kept = kept.saturating_sub(segment.end.abs_diff(segment.start));
+        segments.push(segment);
     }
+    Ok(segments)
+}
 
-    /// Removes the queue and index files of messages before the log's first offset.
-    fn remove_derived(&self, trimmed: &mut Trimmed) -> Result<()> {
-        let reader = self.reader();
-        let first = reader.log().first_offset();
-        for (_, _, queue) in reader.queue_store().file_queues() {
-            let Expired { files, refused, .. } = queue.expire(first)?;
-            trimmed.queue_files += files.len();
-            trimmed.refused = trimmed.refused.take().or(refused);
-        }
-        trimmed.index_files = reader.index().expire(first)?;
-        Ok(())
+/// Removes the segments that end at or before `until`, and then the queue and index files that lead to nothing else.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn remove_segments(reader: &MessageReader, until: i64) -> Result<Trimmed> {
+    let expired = reader.log().expire(reader.env().as_ref(), until)?;
+    let mut trimmed = Trimmed {
+        held_bytes: expired.held_bytes,
+        refused: expired.refused,
+        ..Trimmed::default()
+    };
+    for segment in &expired.files {
+        trimmed.bytes += segment.end - segment.start;
+        trimmed.segments.push(segment.start as i64..segment.end as i64);
     }
+    let first = reader.log().first_offset();
+    for (_, _, queue) in reader.queue_store().file_queues() {
+        let Expired { files, refused, .. } = queue.expire(first)?;
+        trimmed.queue_files += files.len();
+        trimmed.refused = trimmed.refused.take().or(refused);
+    }
+    trimmed.index_files = reader.index().expire(first)?;
+    Ok(trimmed)
+}
 
-    /// Returns true if all messages of a segment were stored before `time`. Store times do not fall in the log of a writer.
-    fn is_before(&self, segment: &Range<i64>, time: i64) -> Result<bool> {
-        let log = self.reader().log();
-        match log.claimed_store_time(segment.end)? {
-            Some(next) if next < time => return Ok(true),
-            _ => {}
-        }
-        if log.claimed_store_time(segment.start)?.is_some_and(|first| first >= time) {
-            return Ok(false);
-        }
-        Ok(self.last_stored(segment)?.is_some_and(|last| last < time))
+/// Returns true if all messages of a segment were stored before `time`. Store times do not fall in the log of a writer.
+fn is_before(reader: &MessageReader, segment: &Range<i64>, time: i64) -> Result<bool> {
+    let log = reader.log();
+    match log.claimed_store_time(segment.end)? {
+        Some(next) if next < time => return Ok(true),
+        _ => {}
     }
+    if log.claimed_store_time(segment.start)?.is_some_and(|first| first >= time) {
+        return Ok(false);
+    }
+    Ok(last_stored(reader, segment)?.is_some_and(|last| last < time))
+}
 
-    /// Returns the store time of the last message of a segment in ms, or a later one if the segment is damaged: that of the first message
-    /// after it. `None` if that is damaged, too. Reads the segment.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub(crate) fn last_stored(&self, segment: &Range<i64>) -> Result<Option<i64>> {
-        let log = self.reader().log();
-        let mut scan = log.scan(segment.start, segment.end, Check::Structure);
-        let mut last = None;
-        while scan.advance()? {
-            let Some(view) = scan.view() else { break };
-            last = last.max(Some(view.store_time()));
-        }
-        if last.is_some() && scan.position() >= segment.end {
-            return Ok(last);
-        }
-        // A scan that damage ends has not seen the last message.
-        log.claimed_store_time(segment.end)
+/// Returns the store time of the last message of a segment in ms, or a later one if the segment is damaged: that of the first message
+/// after it. `None` if that is damaged, too. Reads the segment.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn last_stored(reader: &MessageReader, segment: &Range<i64>) -> Result<Option<i64>> {
+    let log = reader.log();
+    let mut scan = log.scan(segment.start, segment.end, Check::Structure);
+    let mut last = None;
+    while scan.advance()? {
+        let Some(view) = scan.view() else { break };
+        last = last.max(Some(view.store_time()));
     }
+    if last.is_some() && scan.position() >= segment.end {
+        return Ok(last);
+    }
+    // A scan that damage ends has not seen the last message.
+    log.claimed_store_time(segment.end)
 }

@@ -33,6 +33,7 @@ mod start_positions;
 mod stats;
 mod supplied;
 mod sync_order;
+mod trim_closed;
 mod trimming;
 mod unique_keys;
 
