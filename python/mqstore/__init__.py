@@ -63,6 +63,7 @@ from mqstore._native import (
     open,
     rebuild,
     repair,
+    trim,
 )
 from mqstore.errors import (
     BusyError,
@@ -160,6 +161,7 @@ __all__ = [
     "open",
     "rebuild",
     "repair",
+    "trim",
 ]
 
 _Mapping.register(Topics)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,10 +1,10 @@
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack, final, overload
 
 from mqstore._append import Writer
 from mqstore._config import Options, RepairOptions, StoreConfig
-from mqstore._reports import RepairReport
+from mqstore._reports import RepairReport, TrimReport
 from mqstore._store import Store
 from mqstore._types import _Path, _Writing
 
@@ -86,6 +86,18 @@ def rebuild(
     `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open` and `Store.verify`
     raise, and what `progress` raises.
     """
+
+def trim(
+    path: _Path,
+    before: int | datetime | timedelta | None = None,
+    *,
+    before_offset: int | None = None,
+    max_bytes: int | None = None,
+    dry_run: bool = True,
+    force: bool = False,
+    **options: Unpack[RepairOptions],
+) -> TrimReport:
+    """Removes."""
 
 @overload
 def open(path: _Path, mode: Literal["r"] = "r", config: StoreConfig | None = None, **options: Unpack[Options]) -> Store:

@@ -84,7 +84,7 @@ class TopicStats(_Shown):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrimReport(_Shown):
-    """The result of `Writer.trim`.
+    """The result of `trim` and `Writer.trim`.
 
     Attributes
     ----------
@@ -92,6 +92,10 @@ class TrimReport(_Shown):
         True if nothing was removed: the other fields say what would be.
     segments : tuple[tuple[int, int], ...]
         The physical offsets (begin, end) of each removed segment, oldest first.
+    since : datetime | None
+        The store time of the first removed message; None if no segment was removed.
+    until : datetime | None
+        The store time of the first message that stays; None in the same case.
     bytes : int
         Bytes of the removed segments.
     held_bytes : int
@@ -112,6 +116,8 @@ class TrimReport(_Shown):
 
     dry_run: bool
     segments: tuple[tuple[int, int], ...]
+    since: datetime | None
+    until: datetime | None
     bytes: int
     held_bytes: int
     queue_files: int

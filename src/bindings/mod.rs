@@ -92,6 +92,9 @@ mod open;
 /// `repair`, `rebuild`.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod repair;
+/// `trim`: the removal of the oldest messages.
+#[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
+mod trim;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -223,6 +226,8 @@ mod _native {
     use super::tabular::Tabular;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
+    #[pymodule_export]
+    use super::trim::trim;
     #[pymodule_export]
     use super::usage::Usage;
     #[pymodule_export]

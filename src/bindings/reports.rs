@@ -169,6 +169,8 @@ pub(super) fn trim_report<'py>(py: Python<'py>, report: &broker::TrimReport, dry
         TrimReport {
             dry_run: dry_run,
             segments: stretches(py, &trimmed.segments)?,
+            since: report.stored.as_ref().and_then(|stored| to_datetime(py, stored.start).ok()),
+            until: report.stored.as_ref().and_then(|stored| to_datetime(py, stored.end).ok()),
             bytes: trimmed.bytes,
             held_bytes: trimmed.held_bytes,
             queue_files: trimmed.queue_files,

@@ -501,12 +501,7 @@ impl Writer {
         force: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.handle.expect_open()?;
-        let to = match (before, before_offset, max_bytes) {
-            (Some(before), None, None) => trimmed_before(before)?,
-            (None, Some(offset), None) => TrimTo::Offset(offset),
-            (None, None, Some(most)) => TrimTo::Bytes(most),
-            _ => return Err(PyTypeError::new_err("give one of before, before_offset and max_bytes")),
-        };
+        let to = trim_to(before, before_offset, max_bytes)?;
         let broker = self.handle.broker()?;
         let report = self.handle.detach(py, || broker.trim(to, force, dry_run))?;
         reports::trim_report(py, &report, dry_run)
@@ -599,8 +594,17 @@ impl Writer {
     }
 }
 
-/// Converts the argument `before` of a trim.
-fn trimmed_before(before: &Bound<'_, PyAny>) -> PyResult<TrimTo> {
+/// Converts the arguments `before`, `before_offset` and `max_bytes` of a trim.
+///
+/// # Errors
+/// `TypeError` unless one of them is given; `TypeError` and `ValueError` for an impossible one.
+pub(super) fn trim_to(before: Option<&Bound<'_, PyAny>>, before_offset: Option<i64>, max_bytes: Option<u64>) -> PyResult<TrimTo> {
+    let before = match (before, before_offset, max_bytes) {
+        (Some(before), None, None) => before,
+        (None, Some(offset), None) => return Ok(TrimTo::Offset(offset)),
+        (None, None, Some(most)) => return Ok(TrimTo::Bytes(most)),
+        _ => return Err(PyTypeError::new_err("give one of before, before_offset and max_bytes")),
+    };
     if let Ok(age) = before.cast::<PyDelta>() {
         let age = i64::try_from(delta_ms(age)?).unwrap_or(i64::MAX);
         return Ok(TrimTo::StoreTime(now_ms().saturating_sub(age)));

@@ -1,5 +1,6 @@
-"""`Writer.trim`: the oldest segments go, and nothing that somebody still needs."""
+"""`Writer.trim` and `trim`: the oldest segments go, and nothing that somebody still needs."""
 
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -106,3 +107,44 @@ def test_the_configuration_of_a_broker_has_its_rules_for_old_messages(tmp_path: 
     with pytest.raises(ValueError, match="delete_when"):
         mqstore.StoreConfig(delete_when="24")
     assert mqstore.StoreConfig().file_reserved_time is None
+
+
+def test_a_closed_store_is_trimmed_without_an_open(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with filled(path) as store:
+        end = store.topics["orders"].queues[0].max_offset
+        with pytest.raises(mqstore.LockedError):
+            mqstore.trim(path, before_offset=2 * SEGMENT, dry_run=False)
+        assert mqstore.trim(path, before_offset=2 * SEGMENT).dry_run
+    planned = mqstore.trim(path, before_offset=2 * SEGMENT)
+    assert planned.dry_run
+    done = mqstore.trim(path, before_offset=2 * SEGMENT, dry_run=False)
+    assert done.segments == planned.segments == ((0, SEGMENT), (SEGMENT, 2 * SEGMENT))
+    assert done.since is not None
+    assert done.until is not None
+    assert done.since <= done.until
+    with mqstore.open(path, "r+") as store:
+        assert store.topics["orders"].queues[0].max_offset == end
+        assert store.verify().ok
+    with pytest.raises(TypeError, match="give one of before"):
+        mqstore.trim(path)
+
+
+def test_a_closed_store_on_a_full_file_system_is_trimmed(tmp_path: Path) -> None:
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", mounted]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a mount needs root")
+    try:
+        with filled(mounted / "store", 5) as store:
+            end = store.topics["orders"].queues[0].max_offset
+        with (mounted / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError, match="No space"):
+            ballast.writelines([bytes(4096)] * 4096)
+        report = mqstore.trim(mounted / "store", max_bytes=2 * SEGMENT, dry_run=False)
+        assert (len(report.segments) >= 3, report.refusal) == (True, None)
+        with mqstore.open(mounted / "store", "r+") as store:
+            assert store.topics["orders"].queues[0].max_offset == end
+            assert store.append("orders", b"next").queue_offset == end
+    finally:
+        subprocess.run(["umount", mounted], check=True)

@@ -39,6 +39,7 @@ COMMANDS = {
     "verify": "verify:verify",
     "repair": "repair:repair",
     "rebuild": "repair:rebuild",
+    "trim": "trim:trim",
     "report": "report:report",
     "demo": "demo:demo",
     "completion": "completion:completion",

@@ -29,6 +29,7 @@ MORE: dict[str, tuple[object, ...]] = {
     "consume": ("orders", "--group", "shipping"),
     "resend": ("flaky-group",),
     "rebuild": ("--yes",),
+    "trim": ("--max-bytes", "1T"),
     "completion": ("bash",),
 }
 #: Exit codes where the first message of each queue is damaged. Other commands read none of these, and end with 0.

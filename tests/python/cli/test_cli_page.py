@@ -62,6 +62,7 @@ def arguments_of(command: str, store: Path, folder: Path) -> list[object]:
         "copy": [folder / "copy", "--topic", "orders"],
         "import": [folder / "all.jsonl"],
         "diff": [folder / "copy"],
+        "trim": ["--before", "3d"],
         "report": ["-o", folder / "page.html"],
     }
     if command == "trace":
