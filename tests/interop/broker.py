@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from generator import Geometry
 from rocketmq import HERE, java
 
-#: Of the tested versions only this one is published with a broker, its name server and its clients.
+#: Of the versions whose store is tested only this one is published with a broker, its name server and its clients.
 VERSION = "5.3.3"
 #: The versions of the clients that a broker is run with where its own are not published.
 CLIENTS = {"5.5.1": "5.5.0"}
@@ -51,8 +51,11 @@ class Broker:
         on_acked: Callable[[Ack], None] = lambda _: None,
         version: str = VERSION,
         options: Mapping[str, object] | None = None,
+        program: str = "Broker",
     ) -> None:
-        """Starts it. `on_acked` is called in another thread with the producer's report of a message."""
+        """Starts it. `on_acked` is called in another thread with the producer's report of a message. The program "Offline" is a
+        broker without a network and clients.
+        """
         #: By its number, the acknowledgement of a message.
         self.acked: dict[int, Ack] = {}
         self._on_acked = on_acked
@@ -61,7 +64,7 @@ class Broker:
         conf.write_text(configuration(store, geometry, options or {}))
         clients = CLIENTS.get(version, version)
         target = HERE / "target" / f"broker-{version}"
-        command = [*java(HERE / "broker", target, version, f"-Dclients.version={clients}"), "interop.Broker", str(conf)]
+        command = [*java(HERE / "broker", target, version, f"-Dclients.version={clients}"), f"interop.{program}", str(conf)]
         self._errors = store.with_name(f"{store.name}.broker.errors")
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(

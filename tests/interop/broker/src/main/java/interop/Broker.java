@@ -16,11 +16,13 @@ import java.util.Map;
 import java.util.Properties;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -30,38 +32,41 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * <p>Each line of the standard input is a command. Lines of JSON answer it, and {@code {"done": COMMAND}} comes last; {@code {"done": "start"}}
  * says that the broker serves. Commands: {@code create TOPIC QUEUES [ATTRIBUTE=VALUE...]}, {@code delete TOPIC}, {@code send FIRST TOPIC QUEUES...} (messages of
  * consecutive numbers, until {@code rest}; the acknowledged ones are told at once), {@code put JSON} (one message, see {@link Clients.Put}),
- * {@code progress GROUP TOPIC QUEUE OFFSET} (of a consumer group), {@code consume TOPIC TAGS} (every message of every queue)
- * and {@code expire} (remove the oldest files now). The end of the input closes the broker.
+ * {@code progress GROUP TOPIC QUEUE OFFSET} (of a consumer group), {@code consume TOPIC TAGS} (every message of every queue),
+ * {@code groups JSON} (what push consumers get, see {@link Groups}) and {@code expire} (remove the oldest files now). The end of the input closes the broker.
  */
 public final class Broker {
     private static final Gson GSON = new Gson();
 
     private final PrintStream out;
     private final NamesrvController nameServer;
+    private final String nameServerAddress;
     private final BrokerController broker;
     private final Clients clients;
 
     private Broker(String configuration, PrintStream out) throws Exception {
         this.out = out;
-        NettyServerConfig server = onFreePort();
+        NettyServerConfig server = Generation.onFreePort();
         nameServer = new NamesrvController(new NamesrvConfig(), server);
         if (!nameServer.initialize()) {
             throw new IllegalStateException("the name server does not start");
         }
         nameServer.start();
-        String address = "127.0.0.1:" + server.getListenPort();
-        broker = newBroker(configuration, address);
+        nameServerAddress = "127.0.0.1:" + server.getListenPort();
+        broker = newBroker(configuration, nameServerAddress);
         if (!broker.initialize()) {
             throw new IllegalStateException("the broker does not load its store");
         }
         broker.start();
-        clients = new Clients(address, broker.getBrokerAddr(), this::print);
+        clients = new Clients(nameServerAddress, broker.getBrokerAddr(), this::print);
     }
 
     public static void main(String[] arguments) throws Exception {
         // Only answers go to the standard output, whatever the classes print.
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
         System.setOut(new PrintStream(OutputStream.nullOutputStream()));
+        // As BrokerStartup does. A name server of RocketMQ 4 takes no topics of a broker that states no version.
+        System.setProperty(RemotingCommand.REMOTING_VERSION_KEY, Integer.toString(MQVersion.CURRENT_VERSION));
         int exit = 0;
         try {
             new Broker(arguments[0], out).obeyAll();
@@ -72,14 +77,7 @@ public final class Broker {
         System.exit(exit); // some services leave threads running
     }
 
-    private static NettyServerConfig onFreePort() {
-        NettyServerConfig server = new NettyServerConfig();
-        server.setBindAddress("127.0.0.1");
-        server.setListenPort(0);
-        return server;
-    }
-
-    private static BrokerController newBroker(String configuration, String nameServer) throws Exception {
+    static BrokerController newBroker(String configuration, String nameServer) throws Exception {
         Properties properties = new Properties();
         try (InputStream file = new FileInputStream(configuration)) {
             properties.load(file);
@@ -93,7 +91,7 @@ public final class Broker {
         store.setHaListenPort(0);
         MixAll.properties2Object(properties, config);
         MixAll.properties2Object(properties, store);
-        return new BrokerController(config, onFreePort(), new NettyClientConfig(), store);
+        return new BrokerController(config, Generation.onFreePort(), new NettyClientConfig(), store);
     }
 
     private void obeyAll() throws Exception {
@@ -133,6 +131,9 @@ public final class Broker {
             case "consume":
                 clients.consume(words[1], words[2]);
                 break;
+            case "groups":
+                new Groups(nameServerAddress, this::print).consume(String.join(" ", Arrays.copyOfRange(words, 1, words.length)));
+                break;
             case "expire":
                 expire();
                 break;
@@ -145,7 +146,7 @@ public final class Broker {
     private void expire() throws ReflectiveOperationException {
         DefaultMessageStore store = (DefaultMessageStore) broker.getMessageStore();
         store.executeDeleteFilesManually();
-        for (String name : new String[] {"cleanFilesPeriodically", "cleanQueueFilesPeriodically"}) {
+        for (String name : Generation.CLEANING) {
             Method clean = DefaultMessageStore.class.getDeclaredMethod(name);
             clean.setAccessible(true);
             clean.invoke(store);

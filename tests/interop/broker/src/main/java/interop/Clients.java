@@ -28,14 +28,12 @@ import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.header.UpdateConsumerOffsetRequestHeader;
-import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 
 /** RocketMQ's own producer and consumer, and what an administrator asks of a broker. */
 final class Clients {
     private static final int PRODUCERS = 2;
     static final String BROKER_NAME = "broker";
-    private static final long TIMEOUT_MS = 3_000;
+    private static final long TIMEOUT_MS = 30_000;
     /** Of a producer, between two messages: readers on few cores keep up. */
     private static final long PAUSE_NS = 2_000_000;
     private static final String[] TAGS = {"paid", "open", "refund"};
@@ -87,10 +85,10 @@ final class Clients {
 
     /** The attributes are such as {@code cleanup.policy=COMPACTION}. */
     void create(String topic, int queues, String... attributes) throws Exception {
-        TopicConfig config = new TopicConfig(topic, queues, queues);
+        TopicConfig config = new TopicConfig(topic, queues, queues, 6);
         for (String attribute : attributes) {
             String[] pair = attribute.split("=", 2);
-            config.getAttributes().put("+" + pair[0], pair[1]);
+            Generation.setAttribute(config, pair[0], pair[1]);
         }
         api().createTopic(brokerAddress, "TBW102", config, TIMEOUT_MS);
     }
@@ -100,7 +98,7 @@ final class Clients {
         Put put = GSON.fromJson(json, Put.class);
         Message message = new Message(put.topic, put.tags, put.keys, put.body.getBytes(StandardCharsets.UTF_8));
         if (put.delay_ms > 0) {
-            message.setDelayTimeMs(put.delay_ms);
+            Generation.setTimer(message, put.delay_ms);
         }
         put.properties.forEach((name, value) -> MessageAccessor.putProperty(message, name, value));
         SendResult result = put.transaction == null
@@ -141,15 +139,8 @@ final class Clients {
 
     /** Makes a consumer group, and says how far it has come. */
     void progress(String group, String topic, int queue, long offset) throws Exception {
-        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
-        config.setGroupName(group);
-        api().createSubscriptionGroup(brokerAddress, config, TIMEOUT_MS);
-        UpdateConsumerOffsetRequestHeader progress = new UpdateConsumerOffsetRequestHeader();
-        progress.setConsumerGroup(group);
-        progress.setTopic(topic);
-        progress.setQueueId(queue);
-        progress.setCommitOffset(offset);
-        api().updateConsumerOffset(brokerAddress, progress, TIMEOUT_MS);
+        Generation.createGroup(api(), brokerAddress, group, TIMEOUT_MS);
+        Generation.commit(api(), brokerAddress, group, new MessageQueue(topic, BROKER_NAME, queue), offset, TIMEOUT_MS);
     }
 
     void delete(String topic) throws Exception {
@@ -259,7 +250,7 @@ final class Clients {
     }
 
     /** A line of named values, in their order. */
-    private static Map<String, Object> line(Object... namesAndValues) {
+    static Map<String, Object> line(Object... namesAndValues) {
         Map<String, Object> line = new LinkedHashMap<>();
         for (int i = 0; i < namesAndValues.length; i += 2) {
             line.put((String) namesAndValues[i], namesAndValues[i + 1]);
