@@ -12,6 +12,7 @@ import java.io.OutputStreamWriter;
 import java.io.PrintStream;
 import java.io.Writer;
 import java.lang.reflect.Field;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -38,7 +39,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * {@code option.NAME} (any other of RocketMQ's options).
  * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code defaults}, {@code load_time},
  * {@code put=BYTES,PRODUCERS,MESSAGES,MILLISECONDS}, {@code rounds} (such questions, from the standard input), {@code encode=FILE} (bodies of producer batches), {@code unique_keys=FILE}, {@code new_unique_key},
- * {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
+ * {@code expire} (remove the files that are old), {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
  *
  * <p>{@code each FILE} runs every line of a file instead: such arguments, as a JSON array.
  */
@@ -218,6 +219,9 @@ public final class Harness {
             case "load_time":
                 print(Harness.line("ns", loadTime));
                 break;
+            case "expire":
+                expire();
+                break;
             case "halt":
                 out.flush();
                 Runtime.getRuntime().halt(0);
@@ -248,6 +252,18 @@ public final class Harness {
             values.put(field.getName(), String.valueOf(field.get(untouched)));
         }
         return values;
+    }
+
+    /** What a broker does every ten seconds, beginning a minute after its start. */
+    private void expire() throws ReflectiveOperationException {
+        store.executeDeleteFilesManually();
+        for (Method clean : DefaultMessageStore.class.getDeclaredMethods()) {
+            // The second one has been one of its own since RocketMQ 5.
+            if (clean.getName().equals("cleanFilesPeriodically") || clean.getName().equals("cleanQueueFilesPeriodically")) {
+                clean.setAccessible(true);
+                clean.invoke(store);
+            }
+        }
     }
 
     private static List<String> lines(String file) throws IOException {
