@@ -1,4 +1,4 @@
-"""What one side hands over to the other in `test_groups.py`: groups, retries and delayed messages."""
+"""Groups, retries and delayed messages that one side leaves to the other in `test_groups.py`."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def serve(path: Path, version: str) -> Broker:
 
 
 def register(broker: Broker) -> None:
-    """Makes a broker tell the name server of all its topics."""
+    """Makes a broker register all its topics with the name server."""
     broker.ask("create", "unrelated", 1)
 
 
 def take(broker: Broker, *groups: Group) -> dict[str, list[Ack]]:
     """Returns what push consumers of the groups get at the same time, in order."""
-    told = broker.ask("groups", json.dumps([asdict(group) for group in groups], separators=(",", ":")))
-    return {group.name: [ack for ack in told if ack["group"] == group.name] for group in groups}
+    got = broker.ask("groups", json.dumps([asdict(group) for group in groups], separators=(",", ":")))
+    return {group.name: [ack for ack in got if ack["group"] == group.name] for group in groups}
 
 
 def put(broker: Broker, topic: str, body: str, queue: int = 0, delay_level: int = 0) -> None:
@@ -62,9 +62,9 @@ def put(broker: Broker, topic: str, body: str, queue: int = 0, delay_level: int 
     broker.ask("put", json.dumps({"topic": topic, "queue": queue, "body": body, "properties": properties}))
 
 
-def bodies(told: list[Ack]) -> list[str]:
+def bodies(got: list[Ack]) -> list[str]:
     """Returns the bodies, ascending."""
-    return sorted(ack["body"] for ack in told)
+    return sorted(ack["body"] for ack in got)
 
 
 def rest_of(store: mqstore.Writer, group: str, topics: list[str], count: int) -> list[str]:

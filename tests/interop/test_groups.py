@@ -33,15 +33,15 @@ def test_clients_of_a_broker_continue_our_groups_and_we_continue_theirs(version:
     with serve(path, version) as broker:
         register(broker)
         failed = next(body for body in left["billing"] if body.startswith("order"))
-        told = take(
+        got = take(
             broker,
             Group("billing", ["orders"], len(left["billing"]) + 1, {failed: 1}, level=2),
             Group("shipping", TOPICS, len(left["shipping"]), {"payment 40": 1}, level=-1),
         )
         # Each once, those that were not settled too, and what the client itself sent back once more.
-        assert bodies(told["billing"]) == sorted([*left["billing"], failed])
-        assert bodies(told["shipping"]) == sorted(left["shipping"])
-        retried = {(ack["body"], ack["reconsume_times"], ack["topic"]) for ack in told["billing"] if ack["is_retry"]}
+        assert bodies(got["billing"]) == sorted([*left["billing"], failed])
+        assert bodies(got["shipping"]) == sorted(left["shipping"])
+        retried = {(ack["body"], ack["reconsume_times"], ack["topic"]) for ack in got["billing"] if ack["is_retry"]}
         assert retried == {(body, 1, "orders") for body in (*left["retried"], failed)}
         expect_dead(broker, left["dead"][0])
         for number in range(3):
