@@ -5,6 +5,7 @@ mod consumers;
 mod damaged_settings;
 mod delay;
 mod delay_histories;
+pub(crate) mod delayed_log;
 mod positions;
 mod groups;
 mod progress;

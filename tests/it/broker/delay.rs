@@ -13,6 +13,7 @@ use mqstore::services::{Next, Service};
 use mqstore::store::{AppendResult, Incoming, MessageStore, OpenMode};
 use serde_json::{Value, json};
 
+use super::delayed_log::every_message;
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
 use crate::writing::with;
 
@@ -111,21 +112,7 @@ impl Stepped {
 
     /// Every message of the log that can be read, in order.
     pub(super) fn log(&self) -> Vec<StoredMessage> {
-        let reader = self.store.reader();
-        let bounds = reader.physical_bounds();
-        let (mut at, mut messages) = (bounds.start, Vec::new());
-        while at < bounds.end {
-            match reader.message_at(at) {
-                Ok(message) => {
-                    at = message.view().end();
-                    messages.push(message);
-                }
-                // The BLANK at the end of a segment.
-                Err(Error::NotFound { .. }) => at = (at / SEGMENT as i64 + 1) * SEGMENT as i64,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        messages
+        every_message(self.store.reader(), SEGMENT).unwrap()
     }
 
     /// The bodies of the delivered copies, in order.

@@ -1,13 +1,12 @@
 //! Random histories of delayed messages with power cuts and kills: each is delivered exactly once, in time and in order.
 
-use std::collections::BTreeMap;
-
 use mqstore::config::{FlushDiskType, StoreConfig};
-use mqstore::format::{Message, SCHEDULE_TOPIC, property};
+use mqstore::format::Message;
 use mqstore::storage::Step;
 use mqstore::store::Incoming;
 
 use super::delay::{Stepped, config, delay_file, delayed, machine};
+use super::delayed_log::DelayedLog;
 use crate::simulated_env::{Random, SimulatedEnv};
 
 /// Histories of each write mode.
@@ -51,58 +50,11 @@ const LIKELY: [Operation; 15] = [
     Operation::PowerCut,
 ];
 
-/// A delayed message or a copy in the log: its body, and the time at which it is due or was delivered.
-type Timed = (String, i64);
-
-/// The delayed messages and the copies of each level, in the order of the log.
-#[derive(Debug, Default)]
-struct Found {
-    scheduled: BTreeMap<i32, Vec<Timed>>,
-    copies: BTreeMap<i32, Vec<Timed>>,
-}
-
-fn find(open: &Stepped) -> Found {
+/// Checks the delayed messages of the log and their copies.
+fn check(open: &Stepped) -> Result<DelayedLog, String> {
     let levels = open.store.config().delay_levels().unwrap();
-    let mut found = Found::default();
-    for message in open.log() {
-        let view = message.view();
-        let Some(level) = view.properties().get(property::DELAY) else {
-            continue;
-        };
-        let level = level.parse().unwrap();
-        let body = format!("{}{}", String::from_utf8_lossy(view.body()), view.born_time());
-        if view.has_topic(SCHEDULE_TOPIC) {
-            let due = view.store_time() + levels.delay_ms(level);
-            found.scheduled.entry(level).or_default().push((body, due));
-        } else {
-            found.copies.entry(level).or_default().push((body, view.store_time()));
-        }
-    }
-    found
-}
-
-/// Checks that the copies of each level are those of its first messages, in order, each once and not too early.
-fn check(open: &Stepped) -> Result<Found, String> {
-    let found = find(open);
-    for (level, copies) in &found.copies {
-        let scheduled = found.scheduled.get(level).map_or(&[][..], Vec::as_slice);
-        if copies.len() > scheduled.len() {
-            return Err(format!(
-                "level {level} has {} messages, and {} copies",
-                scheduled.len(),
-                copies.len()
-            ));
-        }
-        for ((copy, delivered), (message, due)) in copies.iter().zip(scheduled) {
-            if copy != message || delivered < due {
-                let all = format!("{scheduled:?}, {copies:?}");
-                return Err(format!(
-                    "level {level}: {message:?} due at {due}, {copy:?} delivered at {delivered} in {all}"
-                ));
-            }
-        }
-    }
-    Ok(found)
+    let found = DelayedLog::of(&open.log(), &levels);
+    found.check().map(|()| found)
 }
 
 /// Opens what a crash has left, checks the progress in the file, and delivers everything.
@@ -110,14 +62,8 @@ fn examine(env: SimulatedEnv, config: StoreConfig) -> Result<(), String> {
     let file = delay_file(&env);
     let mut open = Stepped::open(env, config).map_err(|error| format!("the store does not open: {error}"))?;
     let found = check(&open)?;
-    for level in 1..=3 {
-        let progress = file.as_ref().and_then(|file| file["offsetTable"][level.to_string()].as_i64());
-        let copies = found.copies.get(&level).map_or(0, Vec::len) as i64;
-        if progress > Some(copies) {
-            return Err(format!(
-                "level {level} has the progress {progress:?}, and {copies} copies are on disk"
-            ));
-        }
+    if let Some(file) = file {
+        found.check_progress(&file)?;
     }
     deliver_all(&mut open)
 }
@@ -130,13 +76,7 @@ fn deliver_all(open: &mut Stepped) -> Result<(), String> {
         open.deliver();
         make_readable(open);
     }
-    let found = check(open)?;
-    let count = |of: &BTreeMap<i32, Vec<Timed>>| of.values().map(Vec::len).sum::<usize>();
-    let (scheduled, copies) = (count(&found.scheduled), count(&found.copies));
-    if scheduled != copies {
-        return Err(format!("{scheduled} messages, and {copies} copies"));
-    }
-    Ok(())
+    check(open)?.check_delivered()
 }
 
 fn make_readable(open: &Stepped) {

@@ -1,0 +1,121 @@
+//! The delayed messages of a log and their copies: each copy once, in the order of its level, and not before its time.
+
+use std::collections::BTreeMap;
+
+use mqstore::error::Error;
+use mqstore::format::{DelayLevels, MessageView, SCHEDULE_TOPIC, property};
+use mqstore::read::{MessageReader, StoredMessage};
+use serde_json::Value;
+
+/// A delayed message or a copy: the fields that both have, and the time at which it is due or was delivered.
+type Timed = (String, i64);
+
+/// The delayed messages and the copies of each level, in the order of the log.
+#[derive(Debug, Default)]
+pub(crate) struct DelayedLog {
+    scheduled: BTreeMap<i32, Vec<Timed>>,
+    copies: BTreeMap<i32, Vec<Timed>>,
+}
+
+impl DelayedLog {
+    /// Finds them in the messages of a log.
+    pub(crate) fn of(log: &[StoredMessage], levels: &DelayLevels) -> Self {
+        let mut found = Self::default();
+        for message in log {
+            let view = message.view();
+            let fields = format!(
+                "{} {} {}",
+                String::from_utf8_lossy(view.body()),
+                view.born_time(),
+                view.reconsume_times()
+            );
+            if view.has_topic(SCHEDULE_TOPIC) {
+                let level = view.queue_id() + 1;
+                let due = view.store_time() + levels.delay_ms(level);
+                found.scheduled.entry(level).or_default().push((fields, due));
+            } else if let Some(level) = level_of_copy(&view) {
+                let level = level.min(levels.max_level());
+                found.copies.entry(level).or_default().push((fields, view.store_time()));
+            }
+        }
+        found
+    }
+
+    /// Checks that the copies of each level are those of its first messages, in order, each once and not too early.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        for (level, copies) in &self.copies {
+            let scheduled = self.scheduled.get(level).map_or(&[][..], Vec::as_slice);
+            if copies.len() > scheduled.len() {
+                return Err(format!(
+                    "level {level} has {} messages, and {} copies",
+                    scheduled.len(),
+                    copies.len()
+                ));
+            }
+            for ((copy, delivered), (message, due)) in copies.iter().zip(scheduled) {
+                if copy != message || delivered < due {
+                    let all = format!("{scheduled:?}, {copies:?}");
+                    return Err(format!(
+                        "level {level}: {message:?} due at {due}, {copy:?} delivered at {delivered} in {all}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that each delayed message has its copy.
+    pub(crate) fn check_delivered(&self) -> Result<(), String> {
+        self.check()?;
+        let scheduled: usize = self.scheduled.values().map(Vec::len).sum();
+        if scheduled != self.copies() {
+            return Err(format!("{scheduled} messages, and {} copies", self.copies()));
+        }
+        Ok(())
+    }
+
+    /// Checks that the progress in a `delayOffset.json` passes no message without a copy.
+    pub(crate) fn check_progress(&self, file: &Value) -> Result<(), String> {
+        for (level, progress) in file["offsetTable"].as_object().into_iter().flatten() {
+            let copies = level.parse().ok().and_then(|level: i32| self.copies.get(&level));
+            let copies = copies.map_or(0, Vec::len) as i64;
+            if progress.as_i64() > Some(copies) {
+                return Err(format!(
+                    "level {level} has the progress {progress}, and {copies} copies are on disk"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of copies.
+    pub(crate) fn copies(&self) -> usize {
+        self.copies.values().map(Vec::len).sum()
+    }
+}
+
+/// Returns the level of a delivered copy; `None` for any other message. A dead letter has the level 0.
+pub(crate) fn level_of_copy(view: &MessageView<'_>) -> Option<i32> {
+    let properties = view.properties();
+    let is_there = properties.get(property::REAL_TOPIC)? == view.topic();
+    let level = properties.get(property::DELAY)?.parse().ok()?;
+    (is_there && level > 0).then_some(level)
+}
+
+/// Returns every message of a log with segments of this size that can be read, in order.
+pub(crate) fn every_message(reader: &MessageReader, segment: u64) -> Result<Vec<StoredMessage>, Error> {
+    let bounds = reader.physical_bounds();
+    let (mut at, mut messages) = (bounds.start, Vec::new());
+    while at < bounds.end {
+        match reader.message_at(at) {
+            Ok(message) => {
+                at = message.view().end();
+                messages.push(message);
+            }
+            // The BLANK at the end of a segment.
+            Err(Error::NotFound { .. }) => at = (at / segment as i64 + 1) * segment as i64,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(messages)
+}
