@@ -39,6 +39,8 @@ pub(super) struct Counts {
     /// Messages that consumers were given, and those that they were given again.
     pub(super) given: AtomicU64,
     pub(super) again: AtomicU64,
+    /// Copies of delayed messages and retries.
+    pub(super) delivered: AtomicU64,
 }
 
 impl Counts {

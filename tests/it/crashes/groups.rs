@@ -29,18 +29,20 @@ fn groups_get_every_message_and_repeat_none_that_is_settled() {
     let plan = Plan {
         longest: 60,
         one_in: 20,
-        care: Care { deep: 0, one_in: 1 },
+        care: Care { deep: 0, one_in: 4 },
         without: None,
     };
     let test = "groups_get_every_message_and_repeat_none_that_is_settled";
     let counts = assert_none_fails::<Operation>(test, seeds(3_000_000, 2000), plan);
-    let [images, given, again] = [&counts.images, &counts.given, &counts.again].map(|count| count.load(Ordering::Relaxed));
-    println!("crash images: {images}; messages given: {given}, of these again: {again}");
+    let counts = [&counts.images, &counts.given, &counts.again, &counts.delivered];
+    let [images, given, again, delivered] = counts.map(|count| count.load(Ordering::Relaxed));
+    println!("crash images: {images}; messages given: {given}, of these again: {again}; delayed and delivered: {delivered}");
     assert!(images >= at_least(10_000), "{images} images");
     assert!(
         given >= at_least(20_000) && again >= at_least(60),
         "{given} given, {again} again"
     );
+    assert!(delivered >= at_least(10_000), "{delivered} delivered");
 }
 
 /// A machine with a store of some messages, and a consumer that was given all of them.

@@ -31,14 +31,14 @@ pub(super) const GROUPS: [Group; 3] = [
         topics: &["t", "u"],
         tags: &[],
         is_ordered: false,
-        max_reconsume_times: 1,
+        max_reconsume_times: 2,
     },
     Group {
         name: "tagged",
         topics: &["t"],
         tags: &["a", "b"],
         is_ordered: false,
-        max_reconsume_times: 0,
+        max_reconsume_times: 1,
     },
     Group {
         name: "ordered",
@@ -49,8 +49,8 @@ pub(super) const GROUPS: [Group; 3] = [
     },
 ];
 
-/// The topics that producers write to. A message in a retry topic represents a delivered retry.
-const TOPICS: [&str; 7] = ["t", "t", "u", "u", "%RETRY%all", "%RETRY%tagged", "%RETRY%ordered"];
+/// The topics that producers write to.
+const TOPICS: [&str; 2] = ["t", "u"];
 const TAGS: [&str; 3] = ["a", "b", "c"];
 
 impl Group {
@@ -117,6 +117,8 @@ pub(in super::super) enum Operation {
         topic: &'static str,
         queue_id: i32,
         tag: &'static str,
+        /// 0: none.
+        delay_level: i32,
         body: usize,
         count: u64,
     },
@@ -157,6 +159,10 @@ pub(in super::super) enum Operation {
     Commit(usize),
     /// Steps the service that persists progress, with the clock advanced by this many ms.
     Keep(u64),
+    /// Delivers the delayed messages and retries that are due, with the clock advanced by this many ms.
+    Deliver(u64),
+    /// Steps the service that persists the progress of the delivery, with the clock advanced by this many ms.
+    PersistDelays(u64),
     /// Time passes, in ms.
     Wait(u64),
     /// A clean close, and everything is opened again.
@@ -207,11 +213,12 @@ fn fault(random: &mut Random) -> Fault {
 fn operation(random: &mut Random) -> Operation {
     let member = random.index(12);
     let number = random.next() >> 40;
-    match random.below(64) {
+    match random.below(72) {
         0..11 => Operation::Produce {
             topic: random.pick(&TOPICS),
             queue_id: random.below(QUEUES) as i32,
             tag: random.pick(&TAGS),
+            delay_level: random.pick(&[0, 0, 1, 2, 3]),
             body: random.pick(&[0, 20, 100, 900]),
             count: random.pick(&[1, 1, 3, 6]),
         },
@@ -251,6 +258,8 @@ fn operation(random: &mut Random) -> Operation {
         58 => Operation::Allocate,
         59..61 => Operation::Kill,
         61 => Operation::Reopen,
+        62..68 => Operation::Deliver(random.pick(&[0, 1000, 5000, 30_000])),
+        68..70 => Operation::PersistDelays(random.pick(&[0, 10_000])),
         _ => Operation::PowerCut(random.next()),
     }
 }

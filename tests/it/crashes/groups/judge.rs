@@ -5,19 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use mqstore::broker::QueuePosition;
-use mqstore::format::{MessageView, property};
+use mqstore::format::{DelayLevels, MessageView, SCHEDULE_TOPIC, property};
 use mqstore::read::{MessageReader, StoredMessage};
 use serde_json::Value;
 
 use super::super::files::Files;
 use super::super::model::{Checked, Violation, ensure, works};
 use super::history::{CONSUME_TIMEOUT, GROUPS, Group};
+use crate::broker::delayed_log::{DelayedLog, level_of_copy};
 
 /// The time for which a queue of an ordered topic waits for a message that failed.
 const ORDERED_RETRY: Duration = Duration::from_secs(1);
 
 /// A queue of a topic.
 pub(super) type QueueName = (String, i32);
+/// The failures of messages that the log has: retries that wait or were delivered, and dead letters. Counted by the number of the group,
+/// that of the message, and the failures before.
+type SentBack = BTreeMap<(usize, u64, i32), usize>;
 /// The progress of groups, by their number and a queue.
 pub(super) type Progress = BTreeMap<(usize, QueueName), i64>;
 
@@ -88,10 +92,9 @@ pub(super) struct Judge {
     /// By the number in their body.
     produced: BTreeMap<u64, Produced>,
     queues: BTreeMap<(usize, QueueName), Queue>,
-    /// Messages that a group acknowledged, in any process.
-    acked: BTreeSet<(usize, u64)>,
-    /// Messages before the start of a group, or passed over by a seek.
-    excused: BTreeSet<(usize, u64)>,
+    /// Messages that a group acknowledged, in any process, that lie before its start, or that a seek has passed over: with their
+    /// queue, their offset, and their number.
+    settled: BTreeSet<(usize, QueueName, i64, u64)>,
     /// The progress of [`Consumer::positions`](mqstore::broker::Consumer::positions).
     pub(super) progress: Progress,
     /// The values that the file may have after a power cut. Without an entry: no value.
@@ -159,7 +162,8 @@ impl Judge {
     fn excuse(&mut self, group: usize, queue: &QueueName, offsets: std::ops::Range<i64>, reader: &MessageReader) -> Checked {
         for offset in offsets {
             let stored = works("a message is read", reader.message_in_queue(&queue.0, queue.1, offset))?;
-            self.excused.extend(number_of(&stored.view()).map(|id| (group, id)));
+            let id = number_of(&stored.view());
+            self.settled.extend(id.map(|id| (group, queue.clone(), offset, id)));
         }
         Ok(())
     }
@@ -241,10 +245,14 @@ impl Judge {
         Ok(())
     }
 
-    /// Returns the number of a message, if it was produced at this place.
+    /// Returns the number of a message, if it was produced at this place, or is the copy of a delayed one or a retry.
     fn identify(&mut self, view: &MessageView<'_>, queue: &QueueName) -> Option<u64> {
         let id = number_of(view)?;
         let produced = self.produced.get_mut(&id)?;
+        if level_of_copy(view).is_some() {
+            let is_delayed = produced.queue.0 == SCHEDULE_TOPIC || queue.0.starts_with("%RETRY%");
+            return is_delayed.then_some(id);
+        }
         let end = view.physical_offset() + i64::from(view.size());
         let (offset, _) = *produced.stored.get_or_insert((view.queue_offset(), end));
         (produced.queue == *queue && offset == view.queue_offset()).then_some(id)
@@ -317,7 +325,7 @@ impl Judge {
                 State::Held { .. } | State::Back { .. } => sure += 1,
             }
             given.state = State::Settled;
-            self.acked.insert((group, given.id));
+            self.settled.insert((group, queue.clone(), *offset, given.id));
         }
         let check = "an acknowledgement counts the messages in flight";
         ensure((sure..=sure + late).contains(&counted), check, || {
@@ -446,7 +454,7 @@ impl Judge {
     }
 
     /// Checks what a crash left: every message before `flushed`, and progress that is durable and passes no message.
-    pub(super) fn examine(&self, reader: &MessageReader, files: &Files, flushed: i64) -> Checked {
+    pub(super) fn examine(&self, reader: &MessageReader, log: &[StoredMessage], files: &Files, flushed: i64) -> Checked {
         for (id, produced) in &self.produced {
             let Some((offset, end)) = produced.stored.filter(|(_, end)| *end <= flushed) else {
                 continue;
@@ -464,35 +472,35 @@ impl Judge {
                 format!("{key:?} is {value:?}, expected one of {known:?}")
             })?;
         }
-        let sent_back = sent_back(reader)?;
+        let sent_back = sent_back(log);
         for ((group, queue), offset) in &progress {
             self.expect_settled(*group, queue, *offset, reader, &sent_back)?;
         }
-        Ok(())
+        expect_copies(log, files)
     }
 
     /// Every message before `end` in a queue is there, and acknowledged or sent back.
-    fn expect_settled(
-        &self,
-        group: usize,
-        queue: &QueueName,
-        end: i64,
-        reader: &MessageReader,
-        sent_back: &BTreeSet<(usize, u64)>,
-    ) -> Checked {
+    fn expect_settled(&self, group: usize, queue: &QueueName, end: i64, reader: &MessageReader, sent_back: &SentBack) -> Checked {
         let bounds = works("a queue is read", reader.queue_bounds(&queue.0, queue.1))?;
         ensure(end <= bounds.end, "progress is within what is durable", || {
             format!("{} {queue:?}: {end} of {bounds:?}", GROUPS[group].name)
         })?;
+        let mut failures = BTreeMap::new();
         for offset in 0..end {
             let stored = works("a message is read", reader.message_in_queue(&queue.0, queue.1, offset))?;
             let view = stored.view();
             let tag = view.properties().get(property::TAGS).unwrap_or_default();
-            let settled = number_of(&view)
-                .map(|id| (group, id))
-                .is_some_and(|key| self.acked.contains(&key) || self.excused.contains(&key) || sent_back.contains(&key));
+            let id = number_of(&view);
+            let is_settled = id.is_some_and(|id| self.settled.contains(&(group, queue.clone(), offset, id)));
+            if is_settled || !GROUPS[group].wants(&queue.0, &tag) {
+                continue;
+            }
+            // Each of the messages with this number needs its own record.
+            let failed = id.map(|id| (group, id, view.reconsume_times()));
+            let count = failures.entry(failed).or_insert(0);
+            *count += 1;
             ensure(
-                settled || !GROUPS[group].wants(&queue.0, &tag),
+                failed.is_some_and(|failed| sent_back.get(&failed) >= Some(count)),
                 "progress passes no message that is not settled",
                 || format!("{} {queue:?} {offset}, progress {end}", GROUPS[group].name),
             )?;
@@ -501,8 +509,8 @@ impl Judge {
     }
 
     /// Checks that each group has settled each of its queues to the end.
-    pub(super) fn expect_consumed(&self, reader: &MessageReader) -> Checked {
-        let sent_back = sent_back(reader)?;
+    pub(super) fn expect_consumed(&self, reader: &MessageReader, log: &[StoredMessage]) -> Checked {
+        let sent_back = sent_back(log);
         for (group, of) in GROUPS.iter().enumerate() {
             for topic in of.all_topics() {
                 for queue_id in works("queues are listed", reader.queue_ids(&topic))? {
@@ -544,28 +552,34 @@ fn expect_order(queue: &Queue, member: u64, offset: i64, place: &str) -> Checked
     Ok(())
 }
 
-/// Returns the messages that groups have sent back, as the log has them: those that wait for their retry, and dead letters.
-fn sent_back(reader: &MessageReader) -> Checked<BTreeSet<(usize, u64)>> {
-    let mut found = BTreeSet::new();
-    let topics = works("queues are listed", reader.topics())?;
-    for topic in topics {
-        let is_delayed = topic == "SCHEDULE_TOPIC_XXXX";
-        if !is_delayed && !topic.starts_with("%DLQ%") {
-            continue;
-        }
-        for queue_id in works("queues are listed", reader.queue_ids(&topic))? {
-            for offset in works("queues are listed", reader.queue_bounds(&topic, queue_id))? {
-                let stored = works("a message is read", reader.message_in_queue(&topic, queue_id, offset))?;
-                let view = stored.view();
-                let real = view.properties().get(property::REAL_TOPIC).unwrap_or_default().into_owned();
-                let group = if is_delayed {
-                    real.strip_prefix("%RETRY%").and_then(Group::number)
-                } else {
-                    topic.strip_prefix("%DLQ%").and_then(Group::number)
-                };
-                found.extend(group.zip(number_of(&view)));
-            }
+/// Finds the failures of messages in a log.
+fn sent_back(log: &[StoredMessage]) -> SentBack {
+    let mut found = SentBack::new();
+    for message in log {
+        let view = message.view();
+        let group = if view.has_topic(SCHEDULE_TOPIC) {
+            let real = view.properties().get(property::REAL_TOPIC).unwrap_or_default();
+            real.strip_prefix("%RETRY%").and_then(Group::number)
+        } else {
+            view.topic().strip_prefix("%DLQ%").and_then(Group::number)
+        };
+        if let Some((group, id)) = group.zip(number_of(&view)) {
+            *found.entry((group, id, view.reconsume_times() - 1)).or_default() += 1;
         }
     }
-    Ok(found)
+    found
+}
+
+/// Checks that each delivered copy is in a log once, in order and in time, and that the progress of the delivery does not pass them.
+fn expect_copies(log: &[StoredMessage], files: &Files) -> Checked {
+    let found = DelayedLog::of(log, &DelayLevels::default());
+    let progress = files.get("config/delayOffset.json");
+    let progress = progress.map(|bytes| serde_json::from_slice::<Value>(bytes));
+    let checked = match progress {
+        Some(Err(error)) => Err(error.to_string()),
+        Some(Ok(file)) => found.check_progress(&file),
+        None => Ok(()),
+    };
+    let check = "each delayed message is delivered once";
+    checked.and(found.check()).map_err(|what| Violation { check, what })
 }

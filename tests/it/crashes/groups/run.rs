@@ -7,24 +7,27 @@ use std::time::{Duration, Instant};
 
 use mqstore::broker::{BrokerController, BrokerService, Consumer, Start};
 use mqstore::error::Error;
-use mqstore::format::{Message, encode_properties};
+use mqstore::format::{DelayLevels, Message, SCHEDULE_TOPIC, encode_properties, property};
 use mqstore::read::{MessageReader, StoredMessage};
 use mqstore::services::{Next, Service};
 use mqstore::store::{AppendResult, MessageStore};
 
 use super::super::campaign::Drawn;
-use super::super::examine::{Examiner, root};
+use super::super::examine::{Examiner, dispatch_all, root};
 use super::super::files::Files;
 use super::super::history::History;
-use super::super::model::{Checked, ensure, when, works};
+use super::super::model::{Checked, Violation, ensure, when, works};
 use super::super::run::machine;
 use super::super::torn::Torn;
 use super::history::{Choice, GROUPS, MEMBERS, Operation, operations};
 use super::judge::{Judge, QueueName, written};
+use crate::broker::delayed_log::{DelayedLog, every_message};
 use crate::simulated_env::{CrashReport, Failure, Random, SimulatedEnv};
 
 /// The clock of consumers is so far ahead of the machine's that no reading of that one decides anything.
 const AHEAD: Duration = Duration::from_secs(3600);
+/// Longer than the delay of each level that a history uses, in ms.
+const LONGEST_DELAY: u64 = 31_000;
 
 /// A store that is open, with a broker's work on it.
 struct Open {
@@ -121,9 +124,13 @@ impl Run<'_> {
                 topic,
                 queue_id,
                 tag,
+                delay_level,
                 body,
                 count,
-            } => self.produce(&((*topic).to_owned(), *queue_id), tag, *body, *count),
+            } => {
+                let queue = ((*topic).to_owned(), *queue_id);
+                (0..*count).try_for_each(|_| self.produce(&queue, tag, *delay_level, *body))
+            }
             Operation::Flush => {
                 let flushed = self.store().flush();
                 self.outcome("flush", flushed).map(drop)
@@ -134,6 +141,12 @@ impl Run<'_> {
             Operation::Allocate => self.step(Service::Allocate, 0),
             Operation::Join(group, start) => self.join(*group, start),
             Operation::Keep(ms) => self.keep(*ms),
+            Operation::Deliver(ms) => self.deliver(*ms),
+            Operation::PersistDelays(ms) => {
+                self.pass(*ms);
+                let persisted = self.broker().step(BrokerService::PersistDelays, self.now);
+                self.outcome("the progress of the delivery is persisted", persisted).map(drop)
+            }
             Operation::Wait(ms) => {
                 self.pass(*ms);
                 Ok(())
@@ -218,22 +231,27 @@ impl Run<'_> {
         self.env.set_now(self.env.now() + ms as i64);
     }
 
-    fn produce(&mut self, queue: &QueueName, tag: &str, body: usize, count: u64) -> Checked {
-        for _ in 0..count {
-            let id = self.next.0;
-            self.next.0 += 1;
-            let message = Message {
-                topic: queue.0.clone().into(),
-                queue_id: queue.1,
-                body: format!("{id}:{}", "x".repeat(body)).into_bytes().into(),
-                properties: encode_properties([("TAGS", tag)], true).unwrap().into(),
-                ..Message::default()
-            };
-            let done = self.store().append(message);
-            let stored = self.outcome("append", done)?;
-            let place = |done: AppendResult| (done.appended.queue_offset, done.appended.end());
-            self.judge.produced(id, queue.clone(), stored.map(place));
-        }
+    fn produce(&mut self, queue: &QueueName, tag: &str, delay_level: i32, body: usize) -> Checked {
+        let id = self.next.0;
+        self.next.0 += 1;
+        let level = delay_level.to_string();
+        let delayed = (delay_level > 0).then_some((property::DELAY, level.as_str()));
+        let properties = [(property::TAGS, tag)].into_iter().chain(delayed);
+        let message = Message {
+            topic: queue.0.clone().into(),
+            queue_id: queue.1,
+            body: format!("{id}:{}", "x".repeat(body)).into_bytes().into(),
+            properties: encode_properties(properties, true).unwrap().into(),
+            ..Message::default()
+        };
+        let done = self.store().append(message);
+        let stored = self.outcome("append", done)?;
+        let place = |done: AppendResult| (done.appended.queue_offset, done.appended.end());
+        let queue = match delayed {
+            Some(_) => (SCHEDULE_TOPIC.to_owned(), delay_level - 1),
+            None => queue.clone(),
+        };
+        self.judge.produced(id, queue, stored.map(place));
         Ok(())
     }
 
@@ -246,6 +264,16 @@ impl Run<'_> {
             }
         };
         self.outcome("a service works", stepped).map(drop)
+    }
+
+    /// Delivers what is due.
+    fn deliver(&mut self, ms: u64) -> Checked {
+        self.pass(ms);
+        let fault = self.env.pause_fault();
+        self.settle()?;
+        self.env.resume_fault(fault);
+        let delivered = deliver_due(self.broker(), self.now);
+        self.outcome("delayed messages are delivered", delivered).map(drop)
     }
 
     /// Makes everything readable and dispatches it.
@@ -480,7 +508,7 @@ impl Run<'_> {
             self.tell(|| format!("  {line}"));
         }
         self.env.stop();
-        self.examine(&env, &report)?;
+        self.examine(&env, &report, seed)?;
         self.continue_on(env, true)
     }
 
@@ -515,7 +543,7 @@ impl Run<'_> {
             told.extend(calls.into_iter().map(|call| format!("  {call}")));
         }
         for image in self.env.taken() {
-            let outcome = self.examine(&image.env, &image.report);
+            let outcome = self.examine(&image.env, &image.report, image.seed);
             if outcome.is_err() {
                 self.tell(|| format!("the power goes before call {} (seed {}):", image.call, image.seed));
                 for line in &image.report.lines {
@@ -528,7 +556,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn examine(&self, env: &SimulatedEnv, report: &CrashReport) -> Checked {
+    fn examine(&self, env: &SimulatedEnv, report: &CrashReport, seed: u64) -> Checked {
         // A message that nobody acknowledged may be another one then: other tests examine that.
         if Torn::of(report).is_any() {
             return Ok(());
@@ -539,7 +567,41 @@ impl Run<'_> {
             opened => works("a crashed store opens for reading", opened)?,
         };
         self.examiner.counts.images.fetch_add(1, Ordering::Relaxed);
-        self.judge.examine(&reader, &Files::of(env, root()), self.flushed)
+        let log = self.log(&reader)?;
+        let files = Files::of(env, root());
+        self.judge.examine(&reader, &log, &files, self.flushed)?;
+        if Random::new(seed).one_in(self.examiner.care.one_in) {
+            self.deliver_all(env)?;
+        }
+        Ok(())
+    }
+
+    fn log(&self, reader: &MessageReader) -> Checked<Vec<StoredMessage>> {
+        works("the log is read", every_message(reader, self.examiner.geometry.segment))
+    }
+
+    /// Opens an image for writing, lets every delayed message become due, and checks that each has one copy.
+    fn deliver_all(&self, env: &SimulatedEnv) -> Checked {
+        let env = env.copy();
+        env.set_now(env.now() + LONGEST_DELAY as i64);
+        let opened = self.examiner.open(&env, true);
+        if matches!(opened, Err(Error::Corrupt { .. })) && self.flushed == 0 {
+            return Ok(());
+        }
+        let store = Arc::new(works("a crashed store opens", opened)?);
+        let broker = BrokerController::new_stepped(&store);
+        works("delayed messages are delivered", dispatch_all(&store))?;
+        works("delayed messages are delivered", deliver_due(&broker, self.now))?;
+        works("a flush", store.flush())?;
+        self.expect_delivered(store.reader()).map(drop)
+    }
+
+    /// Checks that each delayed message has one copy, and returns their number.
+    fn expect_delivered(&self, reader: &MessageReader) -> Checked<usize> {
+        let found = DelayedLog::of(&self.log(reader)?, &DelayLevels::default());
+        let delivered = found.check_delivered();
+        let check = "each delayed message is delivered once";
+        delivered.map(|()| found.copies()).map_err(|what| Violation { check, what })
     }
 
     /// Checks that the groups consume everything in a bounded number of polls once no call fails, and that a close keeps that.
@@ -563,9 +625,10 @@ impl Run<'_> {
             ensure(rounds <= bound, "a healthy group consumes everything", || {
                 format!("not in {bound} rounds")
             })?;
-            // An ordered queue waits for a message that failed.
-            self.pass(1000);
-            // A dispatcher that found no room tries again after a time.
+            // An ordered queue waits for a message that failed, and a dispatcher that found no room tries again after a time.
+            self.deliver(LONGEST_DELAY)?;
+            // With `SYNC_FLUSH` a copy is read once it is durable.
+            works("flush", self.store().flush())?;
             self.settle()?;
             idle += 1;
             for at in 0..self.members.len() {
@@ -580,14 +643,17 @@ impl Run<'_> {
         works("flush", self.store().flush())?;
         self.settle()?;
         let store = self.store().clone();
-        self.judge.expect_consumed(store.reader())?;
+        self.judge.expect_consumed(store.reader(), &self.log(store.reader())?)?;
+        let delivered = self.expect_delivered(store.reader())?;
+        self.examiner.counts.delivered.fetch_add(delivered as u64, Ordering::Relaxed);
         self.judge.may_persist();
         works("a close", self.broker().close())?;
         works("a close", self.store().close())?;
         self.examine_taken()?;
         self.judge.persisted();
-        let (cut, report) = self.env.crash(self.random.next());
-        self.examine(&cut, &report)
+        let seed = self.random.next();
+        let (cut, report) = self.env.crash(seed);
+        self.examine(&cut, &report, seed)
     }
 
     fn tell(&mut self, line: impl FnOnce() -> String) {
@@ -595,4 +661,10 @@ impl Run<'_> {
             told.push(line());
         }
     }
+}
+
+/// Steps the delivery until nothing more is due.
+fn deliver_due(broker: &BrokerController, now: Instant) -> Result<(), Error> {
+    while broker.step(BrokerService::Deliver, now)? == Next::Again {}
+    Ok(())
 }
