@@ -327,6 +327,11 @@ impl BrokerController {
     pub fn close(&self) -> Result<()> {
         self.open.poison(Error::Closed);
         let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
+        // After a crash the progress in the file is old until the copies in the log are found, and a broker would deliver again. If that
+        // fails the file stays as it is, and the next open searches.
+        while delays.is_some_and(|delays| !delays.offsets.is_settled())
+            && matches!(self.step(BrokerService::Deliver, Instant::now()), Ok(Next::Again))
+        {}
         delays.into_iter().for_each(DelaySchedule::stop);
         for threads in [&self.threads, &self.delay_threads, &self.clean_threads] {
             for thread in std::mem::take(&mut *lock(threads)) {

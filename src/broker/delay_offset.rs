@@ -119,6 +119,11 @@ impl DelayOffsets {
         lock(&self.progress).is_settled = true;
     }
 
+    /// Returns true once [`DelayOffsets::settle`] was called.
+    pub(super) fn is_settled(&self) -> bool {
+        lock(&self.progress).is_settled
+    }
+
     /// Asks for a new snapshot if the log has grown much since the last one.
     pub(super) fn renew_snapshot(&self) {
         if self.store.appended_offset() - self.snapshot_end.load(Ordering::Relaxed) >= SNAPSHOT_AFTER {

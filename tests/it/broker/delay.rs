@@ -397,6 +397,19 @@ fn a_persist_before_the_struck_copies_are_passed_keeps_the_old_snapshot() {
 }
 
 #[test]
+fn an_open_and_a_close_after_a_crash_hand_over_what_was_delivered() {
+    let mut open = Stepped::new();
+    open.append(1, "a");
+    open.append(5, "late");
+    open.pass(1000);
+    open.deliver();
+    let open = open.killed();
+    open.close();
+    assert_eq!(level_1(&open.file()), 1);
+    assert_eq!(open.file()["offsetTable"]["5"].as_i64().unwrap_or(0), 0);
+}
+
+#[test]
 fn what_a_broker_left_is_delivered_once() {
     let mut open = Stepped::new();
     for body in ["a", "b", "c"] {
