@@ -11,10 +11,12 @@ use super::consumer_group::{Start, Subscription};
 use super::consumer_groups::{ConsumerGroups, GroupKeeper};
 use super::delay_offset::DelayStats;
 use super::delay_schedule::DelaySchedule;
-use super::retention::{Hold, Retention, TRANSACTION_GROUP, TrimReport};
+use super::retention::{Hold, Retention, TrimReport};
 use super::retry::Resent;
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
+use super::transaction::Transactions;
+use super::transaction_record::TRANSACTION_GROUP;
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{DelayOffset, MessageView};
@@ -33,6 +35,7 @@ pub struct BrokerController {
     groups: Arc<ConsumerGroups>,
     /// Poisoned at the close, which ends the services.
     open: Arc<Watermark>,
+    transactions: Arc<Transactions>,
     keeper: Arc<Mutex<dyn Stepped>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The delivery of delayed messages: `None` where it does not run, or the reason why it cannot.
@@ -87,10 +90,11 @@ impl BrokerController {
         let topics = Arc::new(TopicConfigs::load(store));
         let settings = Arc::new(SubscriptionGroups::load(store));
         let groups = Arc::new(ConsumerGroups::new(store, settings.clone()));
+        let transactions = Arc::new(Transactions::new(store, groups.progress().clone()));
         let open = Arc::new(Watermark::new(0));
-        let keeper = GroupKeeper::new(groups.clone(), topics.clone(), open.clone());
+        let keeper = GroupKeeper::new(groups.clone(), topics.clone(), transactions.clone(), open.clone());
         let delays = DelaySchedule::new(store);
-        let retention = Arc::new(Retention::new(store, &groups));
+        let retention = Arc::new(Retention::new(store, &groups, &transactions));
         let warnings = Arc::new(CleanWarnings::default());
         // It runs where the delivery of delayed messages does. If that cannot tell what it needs, each round fails and says why.
         let cleaner = match delays {
@@ -102,6 +106,7 @@ impl BrokerController {
             settings,
             groups,
             open,
+            transactions,
             keeper: Arc::new(Mutex::new(keeper)),
             threads: Mutex::default(),
             delays,
@@ -143,6 +148,23 @@ impl BrokerController {
     /// [`Error::Closed`]; [`Error::Invalid`] for a name that no broker takes, and if consumers of the group have another
     /// subscription; the damage of `consumerOffset.json` and `subscriptionGroup.json`; [`Error::Io`] if a thread cannot be started.
     pub fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
+        self.keep()?;
+        // A consumer sends messages back, which are delayed. It works without their delivery, which a later call refuses.
+        let _ = self.serve_delayed();
+        self.groups.consumer(group, subscription, start)
+    }
+
+    /// Returns the transactions.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Io`] if a thread cannot be started.
+    pub fn transactions(&self) -> Result<&Arc<Transactions>> {
+        self.keep()?;
+        Ok(&self.transactions)
+    }
+
+    /// Starts the thread of [`BrokerService::Keep`], once.
+    fn keep(&self) -> Result<()> {
         let mut threads = lock(&self.threads);
         if let Some(cause) = self.open.poisoned() {
             return Err(cause);
@@ -152,10 +174,7 @@ impl BrokerController {
             let is_over = move || open.poisoned().is_some();
             threads.push(spawn(BrokerService::Keep.name(), self.keeper.clone(), false, is_over)?);
         }
-        drop(threads);
-        // A consumer sends messages back, which are delayed. It works without their delivery, which a later call refuses.
-        let _ = self.serve_delayed();
-        self.groups.consumer(group, subscription, start)
+        Ok(())
     }
 
     /// Returns the messages that consumer groups, delays and transactions still need.
@@ -326,6 +345,7 @@ impl BrokerController {
     /// What could not be persisted.
     pub fn close(&self) -> Result<()> {
         self.open.poison(Error::Closed);
+        self.transactions.checks().poison(Error::Closed);
         let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
         // After a crash the progress in the file is old until the copies in the log are found, and a broker would deliver again. If that
         // fails the file stays as it is, and the next open searches.
@@ -340,6 +360,7 @@ impl BrokerController {
             }
         }
         let delivery = delays.map_or(Ok(()), |delays| delays.offsets.persist_last());
+        self.transactions.renew_mark(true);
         let persisted = self.groups.persist();
         persisted.and(self.topics.persist()).and(delivery)
     }

@@ -12,6 +12,7 @@ use super::group_store::GroupStore;
 use super::retry::{DEAD_LETTER_PREFIX, Resent, resend};
 use super::subscription_group::SubscriptionGroups;
 use super::topic_config::TopicConfigs;
+use super::transaction::Transactions;
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{MessageView, TOPIC_GROUP_SEPARATOR};
@@ -77,6 +78,11 @@ impl ConsumerGroups {
         };
         let member = self.next_member.fetch_add(1, Ordering::Relaxed);
         Consumer::join(self.source.clone(), joined, member, subscription, start)
+    }
+
+    /// Returns the progress of all groups.
+    pub(super) fn progress(&self) -> &Arc<ConsumerOffsets> {
+        &self.offsets
     }
 
     /// Makes the progress of all groups durable.
@@ -254,16 +260,23 @@ fn to_group_offset((name, queue_id, offset): (String, i32, i64)) -> Option<Group
 pub(super) struct GroupKeeper {
     groups: Arc<ConsumerGroups>,
     topics: Arc<TopicConfigs>,
+    transactions: Arc<Transactions>,
     /// Poisoned at the close of the store.
     open: Arc<Watermark>,
     next: Option<Instant>,
 }
 
 impl GroupKeeper {
-    pub(super) fn new(groups: Arc<ConsumerGroups>, topics: Arc<TopicConfigs>, open: Arc<Watermark>) -> Self {
+    pub(super) fn new(
+        groups: Arc<ConsumerGroups>,
+        topics: Arc<TopicConfigs>,
+        transactions: Arc<Transactions>,
+        open: Arc<Watermark>,
+    ) -> Self {
         Self {
             groups,
             topics,
+            transactions,
             open,
             next: None,
         }
@@ -277,6 +290,7 @@ impl Stepped for GroupKeeper {
         let due = *self.next.get_or_insert(now + KEEP_INTERVAL);
         if now >= due {
             self.groups.give_back_expired(now);
+            self.transactions.renew_mark(false);
             let _ = self.groups.persist();
             let _ = self.topics.persist();
             self.next = Some(now + KEEP_INTERVAL);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::settings_file::{Fields, SettingsFile};
+use super::transaction_mark::{OWN_FIELD, TransactionMark};
 use crate::error::Result;
 use crate::format::{CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
 use crate::store::MessageStore;
@@ -32,6 +33,8 @@ pub(super) struct ConsumerOffsets {
     changes: Arc<AtomicI64>,
     /// The changes that are on disk.
     persisted: Watermark,
+    /// Written beside the progress, once a call has needed the transactions.
+    mark: Mutex<Option<TransactionMark>>,
 }
 
 /// The progress of a group in a queue: the queue offset of the message that it gets next.
@@ -73,7 +76,26 @@ impl ConsumerOffsets {
             progress: Mutex::default(),
             changes: Arc::default(),
             persisted: Watermark::new(0),
+            mark: Mutex::default(),
         }
+    }
+
+    /// Returns the mark of the transactions that the file has; `None` if a broker has written the file.
+    ///
+    /// # Errors
+    /// The damage of the file.
+    pub(super) fn stored_mark(&self) -> Result<Option<TransactionMark>> {
+        Ok(TransactionMark::of_fields(lock(&self.file).fields()?))
+    }
+
+    /// Changes the mark of the transactions, which the next persist writes.
+    pub(super) fn change_mark(&self, change: impl FnOnce(&mut TransactionMark)) {
+        change(lock(&self.mark).get_or_insert_default());
+    }
+
+    /// Makes the next persist write the file although no progress has changed.
+    pub(super) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Returns the progress of a group in a queue, for reading and setting.
@@ -180,6 +202,9 @@ impl ConsumerOffsets {
                     of_group.insert(queue_id.to_string(), Value::from(offset));
                 }
             }
+        }
+        if let Some(mark) = &*lock(&self.mark) {
+            mark.write(file.table(OWN_FIELD)?);
         }
         // After the snapshot: what settles the messages before it is in the log by now.
         self.store.flush()?;

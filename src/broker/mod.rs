@@ -1,4 +1,4 @@
-//! A broker's work on a store, without a network: topics, consumer groups, retries, delayed messages.
+//! A broker's work on a store, without a network: topics, consumer groups, retries, delayed messages, transactions, retention.
 
 /// A settings file of a broker, kept in memory and replaced as a whole.
 mod settings_file;
@@ -6,8 +6,28 @@ mod settings_file;
 mod topic_config;
 /// The settings of consumer groups.
 mod subscription_group;
+/// The mark of transactions, beside the progress of consumer groups.
+mod transaction_mark;
 /// The progress of consumer groups.
 mod consumer_offset;
+/// The progress of the delivery of delayed messages.
+mod delay_offset;
+/// The queue of a delay level.
+mod delay_queue;
+/// Delayed messages that were delivered after the last snapshot of the progress.
+mod delivered;
+/// The delivery of delayed messages.
+mod delay;
+/// The progress of the delivery, and its services.
+mod delay_schedule;
+/// The records of a transaction: half, op and committed messages.
+mod transaction_record;
+/// The transactions that have ended, and the progress in half and op messages.
+mod transaction_state;
+/// Transactions: half messages and their ends.
+mod transaction;
+/// The questions about open transactions.
+mod transaction_check;
 /// The positions of a consumer that reads the store of another process, in a file of its user.
 mod positions;
 /// The messages of a queue that a group has handed out and not settled.
@@ -26,16 +46,6 @@ mod consumer_group;
 mod consumer;
 /// The groups that have consumers, and the service that keeps them.
 mod consumer_groups;
-/// The progress of the delivery of delayed messages.
-mod delay_offset;
-/// The queue of a delay level.
-mod delay_queue;
-/// Delayed messages that were delivered after the last snapshot of the progress.
-mod delivered;
-/// The delivery of delayed messages.
-mod delay;
-/// The progress of the delivery, and its services.
-mod delay_schedule;
 /// Retention: what is still needed, and the removal of the rest.
 mod retention;
 /// Retention of a store that no writer has open.
@@ -53,4 +63,6 @@ pub use delay_offset::DelayStats;
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use retry::Resent;
 pub use topic_config::TopicSettings;
+pub use transaction::{OpenHalf, OpenHalves, TransactionEnd, Transactions};
+pub use transaction_check::{CheckRules, TransactionChecker};
 pub use trim_closed::{TrimRequest, trim_closed};

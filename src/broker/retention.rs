@@ -8,14 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::consumer_groups::ConsumerGroups;
+use super::transaction::Transactions;
+use super::transaction_record::TRANSACTION_GROUP;
 use crate::error::{Error, Result};
-use crate::format::{HALF_TOPIC, SCHEDULE_TOPIC};
+use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC};
 use crate::log::BrokerSettings;
 use crate::read::MessageReader;
 use crate::store::{MessageStore, TrimTo, Trimmed};
-
-/// The group whose progress in [`HALF_TOPIC`] is the first open transaction.
-pub(super) const TRANSACTION_GROUP: &str = "CID_RMQ_SYS_TRANS";
 
 /// The reason why a message is still needed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,13 +89,15 @@ impl TrimReport {
 pub(super) struct Retention {
     store: Arc<MessageStore>,
     groups: Arc<ConsumerGroups>,
+    transactions: Arc<Transactions>,
 }
 
 impl Retention {
-    pub(super) fn new(store: &Arc<MessageStore>, groups: &Arc<ConsumerGroups>) -> Self {
+    pub(super) fn new(store: &Arc<MessageStore>, groups: &Arc<ConsumerGroups>, transactions: &Arc<Transactions>) -> Self {
         Self {
             store: store.clone(),
             groups: groups.clone(),
+            transactions: transactions.clone(),
         }
     }
 
@@ -105,9 +106,16 @@ impl Retention {
     /// # Errors
     /// The damage of a settings file, and those of reading queues.
     pub(super) fn holds(&self) -> Result<Vec<Hold>> {
+        let open = self.transactions.count_open()?;
         // The files then have the progress of the consumers of this process.
         self.groups.persist()?;
-        holds_in(self.store.reader())
+        let mut holds = holds_in(self.store.reader())?;
+        for hold in &mut holds {
+            if hold.by == NeededBy::Transactions {
+                hold.messages = open;
+            }
+        }
+        Ok(holds)
     }
 
     /// Removes the oldest segments, and what leads to them alone. It stops before the first message that is still needed. If it is
@@ -183,7 +191,8 @@ fn progress_of_all(reader: &MessageReader) -> Result<Progress> {
     for offset in known(reader.consumer_offsets())? {
         let by = match (offset.topic.as_str(), offset.group.as_str()) {
             (HALF_TOPIC, TRANSACTION_GROUP) => NeededBy::Transactions,
-            (HALF_TOPIC, _) => continue,
+            // The first open half message lies before every op message that is still needed.
+            (HALF_TOPIC, _) | (OP_TOPIC, TRANSACTION_GROUP) => continue,
             _ => NeededBy::Group(offset.group),
         };
         let of_topic = all.entry((by, offset.topic)).or_default();

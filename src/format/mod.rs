@@ -127,6 +127,8 @@ pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,
     STORE_HOST_V6, TRANSACTION_MASK, Transaction, compression, transaction,
 };
-pub use topic_name::{HALF_TOPIC, is_system_topic, validate_broker_group, validate_broker_topic, validate_topic};
+pub use topic_name::{
+    GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, is_system_topic, validate_broker_group, validate_broker_topic, validate_topic,
+};
 pub use torn_record::{MAX_NUL_RUN, has_lost_bytes, longest_nul_run};
 pub use unique_key::{UniqueKey, ms_of_month};

@@ -29,6 +29,10 @@ pub mod property {
     pub const TRAN_MSG: &str = "TRAN_MSG";
     /// The producer group of a half message.
     pub const PGROUP: &str = "PGROUP";
+    /// The number of times that the producers of a half message were asked, in decimal.
+    pub const TRANSACTION_CHECK_TIMES: &str = "TRANSACTION_CHECK_TIMES";
+    /// The age in seconds from which on the producers of a half message are asked.
+    pub const CHECK_IMMUNITY_TIME_IN_SECONDS: &str = "CHECK_IMMUNITY_TIME_IN_SECONDS";
     /// The sharding key: messages with one key are in one queue, in their order.
     pub const SHARDING_KEY: &str = "__SHARDINGKEY";
     /// The time at which a timer message is delivered, in ms.

@@ -4,6 +4,10 @@ use super::record_layout::Version;
 
 /// The topic of half messages: those of transactions that are not ended.
 pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+/// The topic of op messages: each lists half messages whose transactions have ended.
+pub const OP_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// The topic of half messages whose producers never answered.
+pub const GIVEN_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 /// The limit of a broker for a V2 record, and of a directory name.
 const MAX_V2_TOPIC_SIZE: usize = 255;
 
@@ -83,10 +87,10 @@ pub fn is_system_topic(topic: &str) -> bool {
         "OFFSET_MOVED_EVENT",
         "RMQ_SYS_TRACE_TOPIC",
         HALF_TOPIC,
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        OP_TOPIC,
         "SELF_TEST_TOPIC",
         "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        GIVEN_UP_TOPIC,
     ];
     NAMES.contains(&topic) || topic.starts_with("rmq_sys_")
 }

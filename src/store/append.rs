@@ -245,6 +245,16 @@ impl<'s> Appender<'s> {
             .unwrap_or_else(|| waits_for_sync && messages.into_iter().any(|message| waits(&message.properties)))
     }
 
+    /// Waits for messages that an appender [`without_waiting`](Self::without_waiting) has appended, of which this is the last, as far as
+    /// `durable` and the flush mode say so.
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`].
+    pub fn wait_for(self, last: &AppendResult) -> Result<PutStatus> {
+        let waits = self.waits_for([&Message::default()]);
+        self.acknowledge(last.appended, waits)
+    }
+
     fn acknowledge_all(self, done: &mut [AppendResult], waits: bool) -> Result<()> {
         if let Some(last) = done.last() {
             let status = self.acknowledge(last.appended, waits)?;

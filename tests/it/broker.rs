@@ -12,6 +12,8 @@ mod progress;
 mod retention;
 mod subscription_groups;
 mod topics;
+mod transaction_histories;
+mod transactions;
 
 use std::fs;
 use std::path::{Path, PathBuf};

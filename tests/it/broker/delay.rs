@@ -73,7 +73,7 @@ impl Stepped {
     }
 
     /// Kills the process, and opens the store again.
-    fn killed(self) -> Self {
+    pub(super) fn killed(self) -> Self {
         Self::open(self.env.kill(), config()).unwrap()
     }
 
@@ -108,6 +108,14 @@ impl Stepped {
         self.broker.step(BrokerService::PersistDelays, self.now).unwrap();
         self.now += PERSIST_INTERVAL;
         self.broker.step(BrokerService::PersistDelays, self.now).unwrap();
+    }
+
+    /// Persists the progress of groups and transactions.
+    pub(super) fn keep(&mut self) {
+        for _ in 0..2 {
+            self.broker.step(BrokerService::Keep, self.now).unwrap();
+            self.now += PERSIST_INTERVAL;
+        }
     }
 
     /// Every message of the log that can be read, in order.
