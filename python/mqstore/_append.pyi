@@ -12,6 +12,7 @@ from mqstore._consumer import Consumer
 from mqstore._reports import StoreStats, TrimReport
 from mqstore._scan import Batches
 from mqstore._store import Store
+from mqstore._transaction import Transactions
 from mqstore._types import _BodyAs, _Properties, _Row, _Table, _Time
 from mqstore.files import Imported
 
@@ -40,6 +41,8 @@ class Writer(Store):
     Once a write or sync has failed, calls that write raise `PoisonedError`.
     """
     def __new__(cls, *_arguments: object, **_options: object) -> Writer: ...
+    @property
+    def transactions(self) -> Transactions: ...
     def append(
         self,
         topic: str,

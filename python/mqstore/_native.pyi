@@ -9,6 +9,7 @@ from mqstore._results import GetResult, QueryResult, _get_result, _query_result
 from mqstore._scan import Batches, RecordBatch, Tabular, Usage, _json_lines, _named_json_lines, _no_messages
 from mqstore._store import Store, _checksums, _flushed_mark, _landmarks, _part
 from mqstore._topics import Queue, Queues, QueueSlice, Topic, Topics, _topics
+from mqstore._transaction import Half, Transaction, Transactions, _Checker
 from mqstore._types import _Time
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "BrokerState",
     "Consumer",
     "GetResult",
+    "Half",
     "Inspect",
     "Message",
     "MessageIterator",
@@ -31,8 +33,11 @@ __all__ = [
     "Tabular",
     "Topic",
     "Topics",
+    "Transaction",
+    "Transactions",
     "Usage",
     "Writer",
+    "_Checker",
     "_Flushed",
     "__version__",
     "_append_result",

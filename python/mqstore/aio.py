@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from mqstore._config import Options
     from mqstore._types import _Properties, _Time  # pyright: ignore[reportMissingModuleSource]
 
-__all__ = ["BrokerState", "Consumer", "Inspect", "Store", "Writer", "open"]
+__all__ = ["BrokerState", "Consumer", "Inspect", "Store", "Transactions", "Writer", "open"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -262,6 +262,31 @@ class BrokerState:
     delay_backlog = _in_a_thread(mqstore.BrokerState.delay_backlog)
 
 
+class Transactions:
+    """The methods of `mqstore.Transactions`, each in a thread; `Writer.transactions` returns one."""
+
+    def __init__(self, plain: mqstore.Transactions) -> None:
+        self._plain = plain
+
+    send_half = _in_a_thread(mqstore.Transactions.send_half)
+    end = _in_a_thread(mqstore.Transactions.end)
+    open = _in_a_thread(mqstore.Transactions.open)
+    #: Calls the callback in a thread of its own.
+    check = _in_a_thread(mqstore.Transactions.check)
+
+    @_with_signature_of(mqstore.Transactions.begin)
+    @asynccontextmanager
+    async def begin(self, topic: str, body: Buffer, **fields: Any) -> AsyncIterator[mqstore.Half]:
+        """Begins a transaction for `async with`, as `mqstore.Transactions.begin`: it gives the half message."""
+        transaction = await asyncio.to_thread(self._plain.begin, topic, body, **fields)
+        try:
+            yield transaction.half
+        except BaseException as error:
+            await asyncio.shield(asyncio.to_thread(transaction.__exit__, type(error), error, error.__traceback__))
+            raise
+        await asyncio.shield(asyncio.to_thread(transaction.__exit__, None, None, None))
+
+
 class Store:
     """An open store for the tasks of an event loop; `mqstore.aio.open` returns one.
 
@@ -447,6 +472,11 @@ class Writer(Store):
     def __init__(self, store: mqstore.Writer) -> None:
         super().__init__(store)
         self._in_loops = store._in_loops(asyncio.get_running_loop)
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions of the store, as `mqstore.Writer.transactions`."""
+        return Transactions(self.store.transactions)
 
     async def append(self, topic: str, body: Buffer, **fields: Unpack[_Fields]) -> mqstore.AppendResult:
         """Appends one message and returns its `AppendResult`, as `mqstore.Writer.append` does, without blocking the event loop.

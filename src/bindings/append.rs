@@ -45,7 +45,7 @@ pub(super) struct AppendOptions<'a> {
 }
 
 /// Chooses the queue of a message.
-fn choose_queue(store: &MessageStore, message: &mut Message<'_>, choice: QueueChoice<'_>) -> Result<()> {
+pub(super) fn choose_queue(store: &MessageStore, message: &mut Message<'_>, choice: QueueChoice<'_>) -> Result<()> {
     message.queue_id = match choice {
         QueueChoice::Id(id) => id,
         choice => store.topics().queues().queue_id(&message.topic, choice)?,

@@ -320,6 +320,7 @@ arguments! {
     tags<'a>: Option<&'a str>, optional;
     unique_key<'a>: Option<&'a str>, optional;
     sharding_key<'a>: Option<&'a str>, optional;
+    group<'a>: Option<&'a str>, optional;
     born_host<'a>: Option<&'a str>, optional;
     store_host<'a>: Option<&'a str>, optional;
     key<'a>: Option<&'a str>, optional;

@@ -84,6 +84,9 @@ mod writer;
     reason = "the arguments of a Python call, extracted, with a line a parameter"
 )]
 mod consumer;
+/// `Transactions`: half messages and their ends.
+#[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
+mod transactions;
 /// Functions that belong to no class.
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod functions;
@@ -226,6 +229,8 @@ mod _native {
     use super::tabular::Tabular;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
+    #[pymodule_export]
+    use super::transactions::{Checker, Half, Transaction, Transactions};
     #[pymodule_export]
     use super::trim::trim;
     #[pymodule_export]

@@ -85,6 +85,7 @@ WRITES: dict[str, Call] = {
     "flush": lambda store, _: store.flush(),
     "flushed_offset": lambda store, _: store.flushed_offset,
     "stats": lambda store, _: store.stats().to_dict(),
+    "transactions": lambda store, _: len(store.transactions.open()),
     "wait_dispatched": lambda store, _: store.wait_dispatched(5),
     "wait_durable": lambda store, _: store.wait_durable(timeout=5),
 }

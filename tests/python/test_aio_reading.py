@@ -47,6 +47,7 @@ async def each(items: AsyncIterable[_T]) -> list[_T]:
         (mqstore.Writer, mqstore.aio.Writer, {"append_nowait", "stats"}),
         (mqstore.Inspect, mqstore.aio.Inspect, set()),
         (mqstore.BrokerState, mqstore.aio.BrokerState, set()),
+        (mqstore.Transactions, mqstore.aio.Transactions, {"begin"}),
         (mqstore.Consumer, mqstore.aio.Consumer, set()),
     ],
 )
