@@ -33,7 +33,10 @@ API = {
     "store": (
         "Store and Writer",
         "An open store, for reading and for writing.",
-        ["Store", "Writer", "Consumer", "Transactions", "Transaction", "Half", "AppendResult", "Offsets", "Inspect", "BrokerState"],
+        [
+            *("Store", "Writer", "Consumer", "Transactions", "Transaction", "Half"),
+            *("AppendResult", "Offsets", "Inspect", "BrokerState"),
+        ],
     ),
     "topics": (
         "Topics and queues",

@@ -42,7 +42,8 @@ class Writer(Store):
     """
     def __new__(cls, *_arguments: object, **_options: object) -> Writer: ...
     @property
-    def transactions(self) -> Transactions: ...
+    def transactions(self) -> Transactions:
+        """The transactions of the store: a `Transactions`."""
     def append(
         self,
         topic: str,
@@ -345,8 +346,8 @@ class Writer(Store):
             As in `append`.
         """
     def stats(self) -> StoreStats:
-        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments; what waits now, for consumer
-        groups and for its delivery; what was removed by itself, and what goes next.
+        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments; what waits now, for
+        consumer groups and for its delivery; what was removed by itself, and what goes next.
         """
     def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
         """Waits until the message at a physical offset is durable, by default until everything appended so far is. The store

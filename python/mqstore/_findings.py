@@ -239,9 +239,9 @@ def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
         by_group.setdefault(row["group"], []).append(row)
     # The broker's own progress shows as open transactions.
     by_group.pop(TRANSACTION_GROUP, None)
-    for group, topics in by_group.items():
-        lag = sum(row["lag"] for row in topics)
-        oldest = next((row for row in topics if row["age"] is not None), None)
+    for group, queues in by_group.items():
+        lag = sum(row["lag"] for row in queues)
+        oldest = next((row for row in queues if row["age"] is not None), None)
         if lag > 0:
             since = f", the oldest since {oldest['unconsumed_since']}" if oldest else ""
             is_stuck = oldest is not None and oldest["age"] >= _LONG

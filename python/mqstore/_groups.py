@@ -35,11 +35,10 @@ def by_topic(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def stats_of(groups: mqstore.RecordBatch) -> tuple[GroupStats, ...]:
     """Returns the statistics of the groups in a batch of `BrokerState.groups`."""
-    rows = by_topic(rows_of(groups))
-    fields = (
-        {name: row[name] for name in ("group", "topic", "queues", "lag")} | {"unconsumed_since": _time(row)} for row in rows
+    return tuple(
+        GroupStats(group=row["group"], topic=row["topic"], queues=row["queues"], lag=row["lag"], unconsumed_since=_time(row))
+        for row in by_topic(rows_of(groups))
     )
-    return tuple(GroupStats(**each) for each in fields)
 
 
 def in_words(seconds: float) -> str:

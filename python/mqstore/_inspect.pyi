@@ -84,12 +84,11 @@ class BrokerState:
         Warns and raises as `consumer_offsets`.
         """
     def groups(self) -> RecordBatch:
-        """Returns the state of the groups of consumers in their queues, a row each, ascending: `group`, `topic`,
-        `queue_id`, `offset`, `min_offset`, `max_offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]):
-        the store time of the first message that the group has not consumed, null without a lag and where that message is
-        damaged or lost; `consumers` (int32): consumers of the group in this process, and `in_flight` (int64): messages
-        that they have got and not acknowledged, both null unless this process writes the store. Reads a message for each
-        queue with a lag.
+        """Returns the state of the groups of consumers in their queues, a row each, ascending: `group`, `topic`, `queue_id`,
+        `offset`, `min_offset`, `max_offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]): the store time
+        of the first message that the group has not consumed, null without a lag and where that message is damaged or lost;
+        `consumers` (int32): consumers of the group in this process, and `in_flight` (int64): messages that they have got
+        and not acknowledged, both null unless this process writes the store. Reads a message for each queue with a lag.
 
         Warns and raises as `consumer_offsets`.
         """
@@ -100,9 +99,9 @@ class BrokerState:
     def trace(self, id: str) -> Trace:
         """Returns the trace of a message: each record of it in the log, from its append on, and what became of it. A `Trace`.
 
-        `id` is the unique key of the message, or the offset id of one of its records. The copies of a message without a
-        unique key cannot be found: its trace has the one record. Reads the index in each topic, and the log once where the
-        index or queues are not whole.
+        `id` is the unique key of the message, or the offset id of one of its records. Reads the index in each topic, and
+        the log once where the index or queues are not whole. Without a unique key the trace has what groups have sent back,
+        for which the log is read from the message on, and not the copies of a delayed message.
 
         Raises `NotFoundError` if no record of the log has the id.
         """
@@ -122,8 +121,8 @@ class BrokerState:
         some come twice. With `errors="skip"` the letters that are lost or damaged are passed, too, and the report names
         them; the option of the open is the default.
 
-        Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store is open for
-        reading, `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
+        Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store is open for reading,
+        `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
         """Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to the queue offset of

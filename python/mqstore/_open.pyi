@@ -97,7 +97,47 @@ def trim(
     force: bool = False,
     **options: Unpack[RepairOptions],
 ) -> TrimReport:
-    """Removes."""
+    """Removes the oldest messages of a store that no writer has open, such as that of a broker whose disk is full. By default
+    it changes nothing and reports what it would remove.
+
+    Parameters
+    ----------
+    path : str, bytes or os.PathLike
+        The directory of the store.
+    before : datetime with a timezone, int of ms since 1970, or timedelta, optional
+        Removes messages that were stored before this time, or are older than this.
+    before_offset : int, optional
+        Removes messages before this physical offset.
+    max_bytes : int, optional
+        Removes the oldest messages until the log has at most this many bytes. One of the three is given.
+    dry_run : bool, default True
+        False removes the files.
+    force : bool, default False
+        As in `Writer.trim`.
+    **options
+        The options of `repair`, such as `lock_timeout`.
+
+    Returns
+    -------
+    TrimReport
+        As `Writer.trim`.
+
+    Raises
+    ------
+    LockedError
+        A writer has the store; a dry run does not ask.
+    CorruptError
+        The first segment that would stay does not begin with a message, or a settings file with the
+        progress of groups is damaged: nothing is removed.
+    StoreError
+        As `open`.
+
+    Notes
+    -----
+    It only removes files, and needs no free space. It recovers nothing: the next writer finds the end of
+    the log, the checkpoint and `abort` as they are. Messages that are not in their queues on disk stay,
+    and `refusal` says so. After an error or a crash it may be called again.
+    """
 
 @overload
 def open(path: _Path, mode: Literal["r"] = "r", config: StoreConfig | None = None, **options: Unpack[Options]) -> Store:

@@ -117,8 +117,9 @@ class Batches:
     @property
     def lost_queues(self) -> list[tuple[str, int]]:
         """Topic and queue id of each queue that had wanted messages in the part of the log that the latest pass has read, and
-        whose files are lost: a new list. The pass does not return these messages. A pass for named topics may read only queues:
-        it finds such a queue if the ids of the topic's queues or the broker's settings of the topic show that one is missing.
+        whose files are lost: a new list. The pass does not return these messages. A pass for named topics may read only
+        queues: it finds such a queue if the ids of the topic's queues or the broker's settings of the topic show that one
+        is missing.
         """
     @property
     def skipped(self) -> int:

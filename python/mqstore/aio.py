@@ -42,7 +42,7 @@ import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from time import monotonic
 from typing import (
     TYPE_CHECKING,
@@ -274,11 +274,26 @@ class Transactions:
     #: Calls the callback in a thread of its own.
     check = _in_a_thread(mqstore.Transactions.check)
 
-    @_with_signature_of(mqstore.Transactions.begin)
     @asynccontextmanager
-    async def begin(self, topic: str, body: Buffer, **fields: Any) -> AsyncIterator[mqstore.Half]:
+    async def begin(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        group: str = "DEFAULT_PRODUCER",
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        properties: _Properties | None = None,
+        queue_id: int | Literal["next"] | None = None,
+        sharding_key: str | None = None,
+        unique_key: str | None = None,
+        born_time: _Time | None = None,
+        durable: bool | None = None,
+    ) -> AsyncIterator[mqstore.Half]:
         """Begins a transaction for `async with`, as `mqstore.Transactions.begin`: it gives the half message."""
-        transaction = await asyncio.to_thread(self._plain.begin, topic, body, **fields)
+        begin = partial(self._plain.begin, topic, body, group=group, tags=tags, keys=keys, properties=properties)
+        rest = {"sharding_key": sharding_key, "unique_key": unique_key, "born_time": born_time, "durable": durable}
+        transaction = await asyncio.to_thread(begin, queue_id=queue_id, **rest)
         try:
             yield transaction.half
         except BaseException as error:

@@ -96,7 +96,11 @@ mod open;
 #[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
 mod repair;
 /// `trim`: the removal of the oldest messages.
-#[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
+#[expect(
+    clippy::too_many_arguments,
+    clippy::needless_pass_by_value,
+    reason = "the arguments of a Python call, extracted"
+)]
 mod trim;
 
 use pyo3::exceptions::PyValueError;

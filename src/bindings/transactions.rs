@@ -395,7 +395,7 @@ impl Transactions {
         }
         let checker = Checker {
             handle: self.0.clone(),
-            checker: Mutex::new(checker),
+            questions: Mutex::new(checker),
             patience: rules.timeout.min(rules.interval),
         };
         imports::module(py, "mqstore._check")?.call_method1("start", (checker, callback, Self(self.0.clone())))?;
@@ -421,7 +421,7 @@ impl Writer {
 #[pyclass(frozen, name = "_Checker", module = "mqstore._native")]
 pub(super) struct Checker {
     handle: Arc<Handle>,
-    checker: Mutex<TransactionChecker>,
+    questions: Mutex<TransactionChecker>,
     /// A new half message is due after this time at the earliest.
     patience: Duration,
 }
@@ -432,7 +432,7 @@ impl Checker {
     fn take_due(&self, py: Python<'_>) -> PyResult<(Vec<Half>, f64)> {
         self.handle.broker()?;
         let now = now_ms();
-        let taken = py.detach(|| self.checker.lock().unwrap_or_else(PoisonError::into_inner).take_due(now));
+        let taken = py.detach(|| self.questions.lock().unwrap_or_else(PoisonError::into_inner).take_due(now));
         let (halves, next) = taken?;
         let until = next.map(|next| Duration::from_millis(next.saturating_sub(now).unsigned_abs()));
         let patience = until.map_or(self.patience, |until| until.min(self.patience));
@@ -443,7 +443,7 @@ impl Checker {
     /// Waits for that many seconds. Returns False if the check ends before.
     fn wait(&self, py: Python<'_>, seconds: f64) -> bool {
         let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        py.detach(|| self.checker.lock().unwrap_or_else(PoisonError::into_inner).wait(patience))
+        py.detach(|| self.questions.lock().unwrap_or_else(PoisonError::into_inner).wait(patience))
     }
 }
 

@@ -225,7 +225,7 @@ impl ConsumerGroups {
                 Ok(_) => resent.sent += 1,
                 Err(Error::NotFound { .. }) => resent.expired += 1,
                 Err(Error::Corrupt { .. } | Error::Invalid { .. }) if errors == Errors::Skip => {
-                    resent.skipped.push((queue_id, offset))
+                    resent.skipped.push((queue_id, offset));
                 }
                 Err(error) => return Err(error),
             }

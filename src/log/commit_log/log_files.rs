@@ -41,14 +41,15 @@ impl LogFiles {
     /// [`Error::Corrupt`] for a segment that is too long, or at the wrong offset, [`Error::Invalid`] for a `segment_size` that the
     /// segments contradict, [`Error::Io`].
     pub fn load(env: Arc<dyn Env>, dir: &Path, segment_size: Option<u64>) -> Result<Self> {
-        let files = MappedFileQueue::load_with_gaps(env.clone(), dir, segment_size, MappingPool::shared());
+        let notes = env.clone();
+        let files = MappedFileQueue::load_with_gaps(env, dir, segment_size, MappingPool::shared());
         let mut log = Self {
             dir: dir.to_owned(),
             files: files.map_err(|error| error.of_option("mapped_file_size_commit_log"))?,
             immutable_until: OnceLock::new(),
         };
         if log.first_hole().is_some()
-            && let Some(begins_at) = load_trim_note(env.as_ref(), log.root())
+            && let Some(begins_at) = load_trim_note(notes.as_ref(), log.root())
             && let Some(first) = log.holes().map(|hole| hole.end).filter(|end| *end <= begins_at).last()
         {
             log.files.begin_at(first as u64);

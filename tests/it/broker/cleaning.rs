@@ -471,11 +471,11 @@ fn a_trim_beside_the_service_removes_each_segment_once() {
     let (broker, now) = (&open.broker, open.now + Duration::from_secs(60));
     let trimmed = std::thread::scope(|scope| {
         let service = scope.spawn(|| {
-            (0..4).for_each(|round| {
+            for round in 0..4 {
                 broker
                     .step(BrokerService::Clean, now + Duration::from_millis(100 * round))
                     .unwrap();
-            })
+            }
         });
         let trims = (0..4).map(|end| broker.trim(TrimTo::Offset((end + 1) * SEGMENT), false, false).unwrap());
         let trimmed: u64 = trims.map(|report| report.trimmed.segments.len() as u64).sum();

@@ -275,7 +275,9 @@ fn carry_out(seed: u64, config: &StoreConfig, without: Option<Step>) -> Result<(
             Operation::Commit if !is_full => open.store.commit().unwrap(),
             Operation::Flush if !is_full => {
                 open.store.flush().unwrap();
-                model.values_mut().for_each(|(_, is_durable)| *is_durable = true);
+                for (_, is_durable) in model.values_mut() {
+                    *is_durable = true;
+                }
             }
             Operation::Commit | Operation::Flush => {}
             Operation::Persist => open.keep(),
@@ -312,7 +314,9 @@ fn carry_out(seed: u64, config: &StoreConfig, without: Option<Step>) -> Result<(
 /// Ends the process, and opens the store again.
 fn crash(open: Stepped, how: Operation, random: &mut Random, config: &StoreConfig, model: &mut Model) -> Result<Stepped, String> {
     if matches!(how, Operation::Reopen) {
-        model.values_mut().for_each(|(_, is_durable)| *is_durable = true);
+        for (_, is_durable) in model.values_mut() {
+            *is_durable = true;
+        }
         return Ok(open.reopened(config.clone()));
     }
     let crashed = if matches!(how, Operation::Kill) {

@@ -574,7 +574,7 @@ fn sent_back(log: &[StoredMessage]) -> SentBack {
 fn expect_copies(log: &[StoredMessage], files: &Files) -> Checked {
     let found = DelayedLog::of(log, &DelayLevels::default());
     let progress = files.get("config/delayOffset.json");
-    let progress = progress.map(|bytes| serde_json::from_slice::<Value>(bytes));
+    let progress = progress.map(serde_json::from_slice::<Value>);
     let checked = match progress {
         Some(Err(error)) => Err(error.to_string()),
         Some(Ok(file)) => found.check_progress(&file),
