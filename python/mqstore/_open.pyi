@@ -109,7 +109,8 @@ def trim(
     before_offset : int, optional
         Removes messages before this physical offset.
     max_bytes : int, optional
-        Removes the oldest messages until the log has at most this many bytes. One of the three is given.
+        Removes the oldest messages until the log has at most this many bytes. One of the three is
+        given.
     dry_run : bool, default True
         False removes the files.
     force : bool, default False
@@ -134,9 +135,9 @@ def trim(
 
     Notes
     -----
-    It only removes files, and needs no free space. It recovers nothing: the next writer finds the end of
-    the log, the checkpoint and `abort` as they are. Messages that are not in their queues on disk stay,
-    and `refusal` says so. After an error or a crash it may be called again.
+    It only removes files, and needs no free space. It recovers nothing: the next writer finds the
+    end of the log, the checkpoint and `abort` as they are. Messages that are not in their queues on
+    disk stay, and `refusal` says so. After an error or a crash it may be called again.
     """
 
 @overload

@@ -134,11 +134,12 @@ impl BrokerState {
     }
 
     /// Returns the state of the groups of consumers in their queues, a row each, ascending: `group`,
-    /// `topic`, `queue_id`, `offset`, `min_offset`, `max_offset` and `lag` as in `lag`; `unconsumed_since` (timestamp[us, UTC]):
-    /// the store time of the first message that the group has not consumed, null without a lag
-    /// and where that message is damaged or lost; `consumers` (int32): consumers of the group in this
-    /// process, and `in_flight` (int64): messages that they have got and not acknowledged, both null
-    /// unless this process writes the store. Reads a message for each queue with a lag.
+    /// `topic`, `queue_id`, `offset`, `min_offset`, `max_offset` and `lag` as in `lag`;
+    /// `unconsumed_since` (timestamp[us, UTC]): the store time of the first message that the group has
+    /// not consumed, null without a lag and where that message is damaged or lost; `consumers` (int32):
+    /// consumers of the group in this process, and `in_flight` (int64): messages that they have got and
+    /// not acknowledged, both null unless this process writes the store. Reads a message for each queue
+    /// with a lag.
     ///
     /// Warns and raises as `consumer_offsets`.
     fn groups(&self, py: Python<'_>) -> PyResult<RecordBatch> {
@@ -277,8 +278,9 @@ impl BrokerState {
     /// ascending: `level` (int32), `offset` (int64: the queue offset of the message that is delivered
     /// next, in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`), `waiting` (int64): messages from there on,
     /// `next_due` (timestamp[us, UTC]): the time at which the next one is due, null without one and
-    /// where its queue entry is damaged or lost, `overdue` (int64): messages that were due before now. No message
-    /// is read. The progress is that of `delay_offsets`; in a store without any, all messages wait.
+    /// where its queue entry is damaged or lost, `overdue` (int64): messages that were due before now.
+    /// No message is read. The progress is that of `delay_offsets`; in a store without any, all
+    /// messages wait.
     ///
     /// Warns as `consumer_offsets`. Raises `CorruptError` and `UnsupportedFormatError` as it does.
     fn delay_backlog(&self, py: Python<'_>) -> PyResult<RecordBatch> {

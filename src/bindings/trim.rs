@@ -15,8 +15,8 @@ use crate::broker::{TrimRequest, trim_closed};
 use crate::config::StoreConfig;
 use crate::storage::{Env, RealEnv};
 
-/// Removes the oldest messages of a store that no writer has open, such as that of a broker whose disk
-/// is full. By default it changes nothing and reports what it would remove.
+/// Removes the oldest messages of a store that no writer has open, such as that of a broker whose
+/// disk is full. By default it changes nothing and reports what it would remove.
 ///
 /// Parameters
 /// ----------
@@ -27,7 +27,8 @@ use crate::storage::{Env, RealEnv};
 /// before_offset : int, optional
 ///     Removes messages before this physical offset.
 /// max_bytes : int, optional
-///     Removes the oldest messages until the log has at most this many bytes. One of the three is given.
+///     Removes the oldest messages until the log has at most this many bytes. One of the three is
+///     given.
 /// dry_run : bool, default True
 ///     False removes the files.
 /// force : bool, default False
@@ -52,9 +53,9 @@ use crate::storage::{Env, RealEnv};
 ///
 /// Notes
 /// -----
-/// It only removes files, and needs no free space. It recovers nothing: the next writer finds the end of
-/// the log, the checkpoint and `abort` as they are. Messages that are not in their queues on disk stay,
-/// and `refusal` says so. After an error or a crash it may be called again.
+/// It only removes files, and needs no free space. It recovers nothing: the next writer finds the
+/// end of the log, the checkpoint and `abort` as they are. Messages that are not in their queues on
+/// disk stay, and `refusal` says so. After an error or a crash it may be called again.
 #[pyfunction]
 #[pyo3(signature = (path, before=None, *, before_offset=None, max_bytes=None, dry_run=true, force=false, **options))]
 #[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]

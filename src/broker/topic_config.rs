@@ -92,11 +92,15 @@ impl TopicConfigs {
             .flatten()
             .filter_map(|(topic, entry)| rule(topic, entry));
         store.topics().set(rules);
-        // A crash may have left topics without an entry in a file of ours.
-        let is_ours = entries()
-            .into_iter()
-            .flatten()
-            .any(|(_, entry)| entry.as_object().is_some_and(is_growing));
+        // A crash may have left topics without an entry in a file of ours, or no file in a store of ours.
+        let is_growing = |(_, entry): (&String, &Value)| entry.as_object().is_some_and(is_growing);
+        let is_absent = file.fields().is_ok_and(Map::is_empty);
+        let is_own_log = || {
+            store
+                .was_own_from()
+                .is_some_and(|from| from <= reader.physical_bounds().start)
+        };
+        let is_ours = entries().into_iter().flatten().any(is_growing) || (is_absent && is_own_log());
         let complete_to = (!is_ours).then(|| store.appended_offset());
         Self {
             store: store.clone(),

@@ -229,6 +229,16 @@ fn topics_of_a_writer_that_was_killed_get_entries_at_the_next_close() {
 }
 
 #[test]
+fn topics_of_a_first_writer_that_was_killed_get_entries_at_the_next_close() {
+    let place = Settings::new();
+    let killed = place.open();
+    killed.append("payments", 0, "x");
+    killed.store.close().unwrap();
+    place.open().close();
+    assert_eq!(place.json(FILE)["topicConfigTable"]["payments"]["readQueueNums"], 1);
+}
+
+#[test]
 fn verify_calls_no_new_topic_of_a_killed_writer_deleted() {
     let place = Settings::new();
     let store = place.open();

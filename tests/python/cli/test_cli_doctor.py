@@ -216,7 +216,9 @@ def test_doctor_counts_damaged_delayed_messages_until_they_are_salvaged(mqstore_
     def delayed_findings(path: str) -> tuple[int, str, dict[str, tuple[str, str]]]:
         ran = run("doctor", path, "--json")
         findings = ran.objects[0]["findings"]
-        return ran.code, ran.err, {row["id"]: (row["severity"], row["message"]) for row in findings if "delayed" in row["id"]}
+        # What is overdue depends on the clock.
+        waiting = {row["id"]: (row["severity"], row["message"].partition(", ")[0]) for row in findings if "delayed" in row["id"]}
+        return ran.code, ran.err, waiting
 
     lost, waiting = "1 delayed messages were lost or are damaged", ("note", "2 messages wait for their delivery")
     assert delayed_findings(path) == (1, "", {"delayed.not_read": ("warning", lost), "delayed.waiting": waiting})

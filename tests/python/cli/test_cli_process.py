@@ -160,7 +160,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_gets_columns(broker: Path) -> None:
     assert "\x1b[1m" in drawn
     assert "\x1b" not in piped
     rows = [line.split() for line in piped.splitlines()]
-    assert rows[0] == ["group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag"]
+    assert rows[0] == ["group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag", "unconsumed_since"]
     assert rows[1][:4] == ["billing", "orders", "0", "255"]
     plain = on_a_terminal("lag", broker, "billing", NO_COLOR="1")[0]
     assert [line.split() for line in plain.splitlines()] == rows

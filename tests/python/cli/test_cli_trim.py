@@ -18,11 +18,12 @@ SEGMENT = 1 << 20
 
 @pytest.fixture
 def store(events: Path, tmp_path: Path) -> Path:
-    """A store of six segments; a group has consumed nothing."""
+    """A store of six segments; a group has not consumed the first message."""
     path = Path(shutil.copytree(events, tmp_path / "events"))
     (path / "config").mkdir()
-    topic = max(os.listdir(path / "consumequeue"))
-    progress = {"offsetTable": {f"{topic}@billing": {"0": 0}}}
+    with mqstore.open(path) as events_store:
+        first = events_store.message_at(0)
+    progress = {"offsetTable": {f"{first.topic}@billing": {str(first.queue_id): first.queue_offset}}}
     (path / "config" / "consumerOffset.json").write_text(json.dumps(progress))
     return path
 
