@@ -57,8 +57,8 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust, Python and Spark tests, in l
 slowtest: java $(VENV)/dev.stamp $(NATIVE) ## the tests that `make test` leaves out
 	@echo "== Slow Rust tests"
 	@cargo test --test it -- --ignored --exact $(SLOW_RUST)
-	@echo "== Ten times the histories of consumer groups"
-	@MQSTORE_CRASHES=10 cargo test --test it -- --nocapture $(GROUP_HISTORIES)
+	@echo "== Ten times the histories of consumer groups, four times those of transactions"
+	@MQSTORE_CRASHES=10 MQSTORE_TRANSACTION_HISTORIES=100 cargo test --test it -- --nocapture $(GROUP_HISTORIES) transaction_histories
 	@echo "== Slow Python tests, and beside them slow Spark tests"
 	@$(call side_by_side,$(PY) -m pytest -m slow tests/python tests/torture,$(PY) -m pytest -m slow tests/spark)
 	@echo "== Spark tests over Spark Connect"

@@ -38,8 +38,6 @@ HEADLINES = {
     "recover_killed (written by mqstore, lost nothing)": "open a store of a killed writer",
     "py_append (body 1024, call by position)": "`store.append` from Python",
     "py_durable (body 1024, window 64)": "64 appends and one `wait_durable`, from Python",
-    "consume (body 100, batch 32)": "messages of a consumer group, polled and acknowledged in batches of 32, from Python",
-    "delay_lateness (body 100, p99)": "from the time at which a delayed message is due until it is in its queue, 99th percentile",
     "spark_scan (columns with body)": '`spark.read.format("mqstore")` with bodies',
 }
 

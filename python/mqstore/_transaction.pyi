@@ -15,7 +15,7 @@ class Transactions:
 
     A message of a transaction is appended as a *half message*, which consumers do not get. A commit appends its copy to its
     topic; a rollback ends it without one. Each transaction ends once: a second end raises `ValueError` with the outcome,
-    after a crash too. One that nobody ends stays open until a check asks about it.
+    after a crash too. A transaction that nobody ends stays open until a check asks about it.
     """
     def begin(
         self,
@@ -126,7 +126,8 @@ class Transactions:
         interval : float or timedelta, default 60
             The time between two questions.
         max_checks : int, default 15
-            A half message that stays unanswered so often is moved to TRANS_CHECK_MAX_TIME_TOPIC.
+            A half message that stays unanswered this many times is moved to
+            TRANS_CHECK_MAX_TIME_TOPIC.
 
         Notes
         -----

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDateTime, PyTuple};
+use pyo3::types::PyDateTime;
 
 use super::append::choose_queue;
 use super::append_result::AppendResult;
@@ -31,8 +31,8 @@ const DEFAULT_GROUP: &str = "DEFAULT_PRODUCER";
 ///
 /// A message of a transaction is appended as a *half message*, which consumers do not get. A commit
 /// appends its copy to its topic; a rollback ends it without one. Each transaction ends once: a
-/// second end raises `ValueError` with the outcome, after a crash too. One that nobody ends stays
-/// open until a check asks about it.
+/// second end raises `ValueError` with the outcome, after a crash too. A transaction that nobody
+/// ends stays open until a check asks about it.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Transactions(Arc<Handle>);
 
@@ -166,10 +166,15 @@ impl Transaction {
         self.half.clone_ref(py)
     }
 
-    #[pyo3(signature = (*exception))]
-    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<bool> {
+    #[pyo3(signature = (_kind=None, raised=None, _traceback=None))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: Option<&Bound<'_, PyAny>>,
+        raised: Option<&Bound<'_, PyAny>>,
+        _traceback: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<bool> {
         let half = self.half.get();
-        let raised = exception.get_item(1).ok().filter(|raised| !raised.is_none());
         let end = if raised.is_some() {
             TransactionEnd::Rollback
         } else {
@@ -362,7 +367,8 @@ impl Transactions {
     /// interval : float or timedelta, default 60
     ///     The time between two questions.
     /// max_checks : int, default 15
-    ///     A half message that stays unanswered so often is moved to TRANS_CHECK_MAX_TIME_TOPIC.
+    ///     A half message that stays unanswered this many times is moved to
+    ///     TRANS_CHECK_MAX_TIME_TOPIC.
     ///
     /// Notes
     /// -----

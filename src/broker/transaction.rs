@@ -34,7 +34,7 @@ const MARK_AFTER: i64 = 64 << 20;
 pub enum TransactionEnd {
     /// Consumers get the message.
     Commit,
-    /// Nobody gets the message.
+    /// Consumers do not get the message.
     Rollback,
 }
 
@@ -275,7 +275,7 @@ impl Transactions {
         }
     }
 
-    /// Reads the message at a physical offset. One that was just appended is made readable first.
+    /// Reads the message at a physical offset. It makes a message readable that was just appended.
     ///
     /// # Errors
     /// Those of [`MessageReader::message_at`](crate::read::MessageReader::message_at); [`Error::Poisoned`].
@@ -498,7 +498,7 @@ fn refusal(half: &MessageView<'_>, end: TransactionEnd, outcome: Outcome) -> Err
         Outcome::Committed(at) => format!("was committed: its message is at physical offset {at}"),
         Outcome::RolledBack => "was rolled back".to_owned(),
         Outcome::GivenUp => format!("was given up, because nobody answered: {GIVEN_UP_TOPIC} has its message"),
-        Outcome::StoredAgain => "goes on in a later half message, which a broker has stored for a question".to_owned(),
+        Outcome::StoredAgain => "was stored again by a broker, for a question: end the later half message".to_owned(),
         Outcome::Ended => "has ended: find its id for how it ended".to_owned(),
     };
     let wanted = match end {

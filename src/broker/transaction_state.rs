@@ -14,7 +14,7 @@ pub(super) enum Outcome {
     /// The committed message is at this physical offset.
     Committed(i64),
     RolledBack,
-    /// Nobody answered.
+    /// Its producers never answered.
     GivenUp,
     /// An op message from before the open lists it.
     Ended,

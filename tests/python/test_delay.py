@@ -83,7 +83,7 @@ def test_a_message_that_always_fails_becomes_a_dead_letter(tmp_path: Path) -> No
         expect_dead(store, deliveries)
     with mqstore.open(tmp_path / "store", "a") as store:
         assert store.consumer("billing", "orders").poll(timeout=0.1) == []
-        assert store.broker.resend("billing") == 1
+        assert store.broker.resend("billing").sent == 1
         [again] = store.consumer("billing", "orders").poll(timeout=PATIENCE)
         assert (again.body, again.reconsume_times) == (b"poison", 0)
 

@@ -152,7 +152,7 @@ def test_a_half_message_that_nobody_answers_is_given_up(path: Path) -> None:
             store.transactions.end(half, "commit")
 
 
-def test_a_callback_that_blocks_or_closes_the_store_does_not_hold_the_close(path: Path) -> None:
+def test_a_close_does_not_wait_for_a_callback(path: Path) -> None:
     blocked, release = threading.Event(), threading.Event()
 
     def block(_half: mqstore.Half) -> str:

@@ -13,7 +13,7 @@ use super::transactions::{open_by_the_log, paid, progress_file};
 use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
 
 /// Histories of each write mode, unless `MQSTORE_TRANSACTION_HISTORIES` states another number.
-const HISTORIES: u64 = 170;
+const HISTORIES: u64 = 25;
 const OPERATIONS: usize = 40;
 /// One of this many changing calls is preceded by a power cut, or a kill, on a copy of the machine.
 const IMAGE_ONE_IN: u64 = 25;
@@ -262,14 +262,7 @@ fn carry_out(seed: u64, config: &StoreConfig, without: Option<Step>) -> Result<(
                 }
             }
             Operation::Check => check(&open, &mut asking, &mut model),
-            Operation::Plain => {
-                let plain = Message {
-                    topic: "plain".into(),
-                    body: vec![b'p'; random.index(3000)].into(),
-                    ..Message::default()
-                };
-                drop(open.store.appender(Some(false)).append(plain));
-            }
+            Operation::Plain => append_plain(&open, &mut random),
             Operation::Pass => open.pass(random.below(60_000) as i64),
             Operation::Dispatch => open.dispatch(),
             Operation::Commit if !is_full => open.store.commit().unwrap(),
@@ -311,6 +304,16 @@ fn carry_out(seed: u64, config: &StoreConfig, without: Option<Step>) -> Result<(
     commit_all(&open)
 }
 
+/// Appends a message of no transaction.
+fn append_plain(open: &Stepped, random: &mut Random) {
+    let plain = Message {
+        topic: "plain".into(),
+        body: vec![b'p'; random.index(3000)].into(),
+        ..Message::default()
+    };
+    drop(open.store.appender(Some(false)).append(plain));
+}
+
 /// Ends the process, and opens the store again.
 fn crash(open: Stepped, how: Operation, random: &mut Random, config: &StoreConfig, model: &mut Model) -> Result<Stepped, String> {
     if matches!(how, Operation::Reopen) {
@@ -349,6 +352,7 @@ fn modes() -> [StoreConfig; 3] {
     let sync = StoreConfig {
         flush_disk_type: FlushDiskType::Sync,
         transient_store_pool_buffer_size: 4096,
+        sync_flush_timeout: 10,
         ..config()
     };
     [config(), with_pool, sync]

@@ -424,7 +424,7 @@ fn a_half_message_is_asked_about_every_minute_and_given_up_after_15_times() {
 }
 
 #[test]
-fn the_number_of_questions_survives_a_reopen_and_nothing_is_counted_without_a_check() {
+fn questions_are_counted_across_a_reopen_and_only_in_a_check() {
     let mut open = Stepped::new();
     open.half("a");
     let mut first = checker(&open);
