@@ -182,7 +182,11 @@ class Transaction:
         """The half message: a `Half`."""
     def __enter__(self) -> Half: ...
     def __exit__(
-        self, exception_type: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None, /
+        self,
+        exception_type: type[BaseException] | None = None,
+        exception: BaseException | None = None,
+        traceback: TracebackType | None = None,
+        /,
     ) -> bool: ...
 
 @final

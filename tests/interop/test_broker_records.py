@@ -60,7 +60,8 @@ def test_retries_dead_letters_and_deliveries_equal_those_of_a_broker(version: st
 
 def write(path: Path) -> None:
     """Writes messages to send back, and delayed ones that wait."""
-    with mqstore.open(path, "x", services=False, **OPTIONS) as store:
+    options: dict[str, Any] = {**OPTIONS, "services": False}
+    with mqstore.open(path, "x", **options) as store:
         store.create_topic("orders", queues=8)
         for number, properties in enumerate(PROPERTIES):
             common = {"properties": properties, "flag": number, "born_host": "10.0.0.1:5000", "store_host": "10.0.0.2:10911"}
