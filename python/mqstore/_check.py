@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mqstore.errors import ClosedError, StoreError
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     _Callback = Callable[[Half], object]
 
+#: The answers that end a transaction.
+_ENDS: dict[str, Literal["commit", "rollback"]] = {"commit": "commit", "rollback": "rollback"}
 #: Seconds before a check that has failed is tried again.
 _RETRY = 1.0
 
@@ -49,10 +51,12 @@ def _ask(half: Half, callback: _Callback, transactions: Transactions) -> None:
     except Exception:
         getLogger("mqstore").exception("asking about %r", half)
         return
-    if answer not in ("commit", "rollback"):
+    # Another object may define a comparison that raises.
+    end = _ENDS.get(answer) if isinstance(answer, str) else None
+    if end is None:
         return
     try:
-        transactions.end(half, answer)
+        transactions.end(half, end)
     except ClosedError:
         raise
     except (StoreError, ValueError):

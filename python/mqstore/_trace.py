@@ -58,7 +58,7 @@ def trace_of(store: mqstore.Store, message_id: str, counting: Counting = lambda 
 
 @dataclass
 class _Tracer:
-    """The records of one message, ascending by physical offset, and the settings that tell what became of them."""
+    """The records of one message, ascending by physical offset, and the settings that show what became of them."""
 
     store: mqstore.Store
     messages: list[mqstore.Message]

@@ -102,7 +102,7 @@ class Transactions:
         """
     def open(self) -> list[Half]:
         """Returns the half messages whose transactions are open, in the order in which they were stored: a list of `Half`.
-        Damaged ones are skipped.
+        Half messages that are lost or damaged are left out, with a `RuntimeWarning` that counts them.
         """
     def check(
         self,

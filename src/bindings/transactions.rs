@@ -17,6 +17,7 @@ use super::handle::Handle;
 use super::imports;
 use super::message::Message;
 use super::time::{now_ms, to_datetime, to_wait};
+use super::warnings::warn;
 use super::writer::Writer;
 use crate::broker::{self, CheckRules, OpenHalf, TransactionChecker, TransactionEnd};
 use crate::error::Result;
@@ -347,9 +348,15 @@ impl Transactions {
     }
 
     /// Returns the half messages whose transactions are open, in the order in which they were stored: a
-    /// list of `Half`. Damaged ones are skipped.
+    /// list of `Half`. Half messages that are lost or damaged are left out, with a `RuntimeWarning` that
+    /// counts them.
     fn open(&self, py: Python<'_>) -> PyResult<Vec<Half>> {
         let open = self.call(py, broker::Transactions::open)?;
+        if open.passed_over > 0 {
+            let (path, passed_over) = (self.0.path().display(), open.passed_over);
+            let text = format!("{path}: {passed_over} half messages are lost or damaged, and their transactions may be open");
+            warn(py, &text)?;
+        }
         Ok(open.halves.iter().map(|half| Half::of_open(&self.0, half)).collect())
     }
 

@@ -37,23 +37,20 @@ pub struct BrokerController {
     open: Arc<Watermark>,
     transactions: Arc<Transactions>,
     keeper: Arc<Mutex<dyn Stepped>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The threads of the services that were needed.
+    threads: Mutex<BTreeMap<BrokerService, JoinHandle<()>>>,
     /// The delivery of delayed messages: `None` where it does not run, or the reason why it cannot.
     delays: Result<Option<DelaySchedule>>,
-    /// The threads that deliver delayed messages, once they are needed.
-    delay_threads: Mutex<Vec<JoinHandle<()>>>,
     retention: Arc<Retention>,
     /// The removal of old segments: `None` where it does not run.
     cleaner: Option<Arc<Mutex<CleanService>>>,
-    /// The thread that runs it.
-    clean_threads: Mutex<Vec<JoinHandle<()>>>,
     warnings: Arc<CleanWarnings>,
     /// False where only [`BrokerController::step`] runs services.
     has_threads: bool,
 }
 
 /// A service of a [`BrokerController`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BrokerService {
     /// Persists the progress of groups and the topics, and gives back what consumers have held for too long.
     Keep,
@@ -96,7 +93,7 @@ impl BrokerController {
         let delays = DelaySchedule::new(store);
         let retention = Arc::new(Retention::new(store, &groups, &transactions));
         let warnings = Arc::new(CleanWarnings::default());
-        // It runs where the delivery of delayed messages does. If that cannot tell what it needs, each round fails and says why.
+        // It runs where the delivery of delayed messages does. If the progress of the delivery is damaged, each round fails.
         let cleaner = match delays {
             Ok(None) => None,
             _ => CleanService::new(store, &retention, &open, &warnings),
@@ -110,10 +107,8 @@ impl BrokerController {
             keeper: Arc::new(Mutex::new(keeper)),
             threads: Mutex::default(),
             delays,
-            delay_threads: Mutex::default(),
             retention,
             cleaner: cleaner.map(|cleaner| Arc::new(Mutex::new(cleaner))),
-            clean_threads: Mutex::default(),
             warnings,
             has_threads: false,
         }
@@ -165,14 +160,22 @@ impl BrokerController {
 
     /// Starts the thread of [`BrokerService::Keep`], once.
     fn keep(&self) -> Result<()> {
+        self.run(BrokerService::Keep, self.keeper.clone())
+    }
+
+    /// Starts the thread of a service, once. Without threads it does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Io`] if the thread cannot be started.
+    fn run(&self, service: BrokerService, stepped: Arc<Mutex<dyn Stepped>>) -> Result<()> {
         let mut threads = lock(&self.threads);
         if let Some(cause) = self.open.poisoned() {
             return Err(cause);
         }
-        if threads.is_empty() && self.has_threads {
+        if self.has_threads && !threads.contains_key(&service) {
             let open = self.open.clone();
             let is_over = move || open.poisoned().is_some();
-            threads.push(spawn(BrokerService::Keep.name(), self.keeper.clone(), false, is_over)?);
+            threads.insert(service, spawn(service.name(), stepped, false, is_over)?);
         }
         Ok(())
     }
@@ -213,11 +216,8 @@ impl BrokerController {
     /// # Errors
     /// [`Error::Io`] if a thread cannot be started.
     pub fn start(&self) -> Result<()> {
-        if let Some(cleaner) = self.cleaner.as_ref().filter(|_| self.has_threads) {
-            let open = self.open.clone();
-            let is_over = move || open.poisoned().is_some();
-            let thread = spawn(BrokerService::Clean.name(), cleaner.clone(), false, is_over)?;
-            lock(&self.clean_threads).push(thread);
+        if let Some(cleaner) = &self.cleaner {
+            self.run(BrokerService::Clean, cleaner.clone())?;
         }
         match self.delay_stats() {
             Ok(Some(stats)) if stats.waiting > 0 => self.serve_delayed().map(drop),
@@ -234,20 +234,8 @@ impl BrokerController {
         let Some(delays) = self.delays.as_ref().map_err(Error::clone)? else {
             return Ok(false);
         };
-        let mut threads = lock(&self.delay_threads);
-        if let Some(cause) = self.open.poisoned() {
-            return Err(cause);
-        }
-        if threads.is_empty() && self.has_threads {
-            for (service, stepped) in [
-                (BrokerService::Deliver, &delays.deliverer),
-                (BrokerService::PersistDelays, &delays.persister),
-            ] {
-                let open = self.open.clone();
-                let is_over = move || open.poisoned().is_some();
-                threads.push(spawn(service.name(), stepped.clone(), false, is_over)?);
-            }
-        }
+        self.run(BrokerService::Deliver, delays.deliverer.clone())?;
+        self.run(BrokerService::PersistDelays, delays.persister.clone())?;
         Ok(true)
     }
 
@@ -353,11 +341,9 @@ impl BrokerController {
             && matches!(self.step(BrokerService::Deliver, Instant::now()), Ok(Next::Again))
         {}
         delays.into_iter().for_each(DelaySchedule::stop);
-        for threads in [&self.threads, &self.delay_threads, &self.clean_threads] {
-            for thread in std::mem::take(&mut *lock(threads)) {
-                // A service that panicked has reported it.
-                let _ = thread.join();
-            }
+        for thread in std::mem::take(&mut *lock(&self.threads)).into_values() {
+            // A service that panicked has reported it.
+            let _ = thread.join();
         }
         let delivery = delays.map_or(Ok(()), |delays| delays.offsets.persist_last());
         self.transactions.renew_mark(true);

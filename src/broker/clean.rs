@@ -152,7 +152,7 @@ impl CleanService {
             return Ok(false);
         };
         let report = self.retention.trim(TrimTo::Offset(segment.end), !removable.waits, false)?;
-        self.note_unread(removable, &report)?;
+        self.note_unread(removable, &report);
         if report.trimmed.segments.is_empty() && removable.is_forced {
             self.warn_of_stop(&report, segment.start);
         }
@@ -165,21 +165,19 @@ impl CleanService {
     }
 
     /// Counts the messages that were removed although a group has not consumed them, and warns of them if a full disk is the reason.
-    fn note_unread(&mut self, removable: Removable, report: &TrimReport) -> Result<()> {
+    fn note_unread(&mut self, removable: Removable, report: &TrimReport) {
         for hold in &report.unread {
-            let first = self.store.reader().queue_bounds(&hold.topic, hold.queue_id)?.start;
-            let removed = first.saturating_sub(hold.queue_offset).clamp(0, hold.messages);
-            self.done.unread += removed.unsigned_abs();
-            if removable.is_forced && removed > 0 {
+            self.done.unread += hold.messages.unsigned_abs();
+            if removable.is_forced {
                 self.warnings.push(format!(
-                    "the disk is full: removed from queue {} of topic {:?} {removed} {}",
+                    "the disk is full: removed from queue {} of topic {:?} {} {}",
                     hold.queue_id,
                     hold.topic,
+                    hold.messages,
                     held(&hold.by)
                 ));
             }
         }
-        Ok(())
     }
 
     /// Warns once for each segment that stays on a full disk, because nothing else has the content of its messages.

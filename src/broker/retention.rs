@@ -13,7 +13,7 @@ use super::transaction_record::TRANSACTION_GROUP;
 use crate::error::{Error, Result};
 use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC};
 use crate::log::BrokerSettings;
-use crate::read::MessageReader;
+use crate::read::{GroupOffset, MessageReader};
 use crate::store::{MessageStore, TrimTo, Trimmed};
 
 /// The reason why a message is still needed.
@@ -53,7 +53,7 @@ pub struct TrimReport {
     pub stored: Option<Range<i64>>,
     /// The messages that kept segments from being removed.
     pub holds: Vec<Hold>,
-    /// The messages that were removed although a group has not consumed them.
+    /// The messages that were removed although a group has not consumed them, counted without those that remain.
     pub unread: Vec<Hold>,
 }
 
@@ -69,10 +69,18 @@ impl TrimReport {
     ) -> Result<Self> {
         let end_of = |segments: &[Range<i64>]| segments.last().map_or(0, |segment| segment.end);
         let (removed, wanted) = (end_of(&trimmed.segments), end_of(wanted));
-        let (unread, holds) = holds
+        let (mut unread, holds): (Vec<Hold>, _) = holds
             .into_iter()
             .filter(|hold| hold.physical_offset < wanted)
             .partition(|hold| hold.physical_offset < removed);
+        for hold in &mut unread {
+            if let Some(queue) = reader.queue_store().queue(&hold.topic, hold.queue_id)? {
+                hold.messages = queue
+                    .offset_from(removed)?
+                    .saturating_sub(hold.queue_offset)
+                    .clamp(0, hold.messages);
+            }
+        }
         let oldest = oldest.filter(|_| !trimmed.segments.is_empty());
         let newer = reader.log().claimed_store_time(removed)?;
         Ok(Self {
@@ -107,9 +115,7 @@ impl Retention {
     /// The damage of a settings file, and those of reading queues.
     pub(super) fn holds(&self) -> Result<Vec<Hold>> {
         let open = self.transactions.count_open()?;
-        // The files then have the progress of the consumers of this process.
-        self.groups.persist()?;
-        let mut holds = holds_in(self.store.reader())?;
+        let mut holds = holds_by(self.store.reader(), known(self.groups.offsets())?)?;
         for hold in &mut holds {
             if hold.by == NeededBy::Transactions {
                 hold.messages = open;
@@ -125,6 +131,10 @@ impl Retention {
     /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
     pub(super) fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
         let holds = self.holds()?;
+        if !dry_run {
+            // A group that a crash sets back to older progress finds the messages after it.
+            self.groups.persist()?;
+        }
         let floor = floor_of(&holds, forced);
         let wanted = self.store.segments_to_trim(to, i64::MAX)?;
         let log = self.store.reader().log();
@@ -143,8 +153,13 @@ impl Retention {
 /// # Errors
 /// The damage of a settings file, and those of reading queues.
 pub(super) fn holds_in(reader: &MessageReader) -> Result<Vec<Hold>> {
+    holds_by(reader, known(reader.consumer_offsets())?)
+}
+
+/// Returns the messages that are still needed, with this progress of the groups.
+fn holds_by(reader: &MessageReader, groups: Vec<GroupOffset>) -> Result<Vec<Hold>> {
     let mut holds = Vec::new();
-    for ((by, topic), progress) in progress_of_all(reader)? {
+    for ((by, topic), progress) in progress_of_all(reader, groups)? {
         for queue_id in reader.queue_ids(&topic)? {
             let bounds = reader.queue_bounds(&topic, queue_id)?;
             let next = progress.get(&queue_id).copied().unwrap_or(bounds.start).max(bounds.start);
@@ -177,7 +192,7 @@ pub(super) fn floor_of(holds: &[Hold], forced: bool) -> i64 {
 /// The progress by queue of each group in each topic, of the delivery of delayed messages, and of transactions.
 type Progress = BTreeMap<(NeededBy, String), BTreeMap<i32, i64>>;
 
-fn progress_of_all(reader: &MessageReader) -> Result<Progress> {
+fn progress_of_all(reader: &MessageReader, groups: Vec<GroupOffset>) -> Result<Progress> {
     let mut all = Progress::new();
     for topic in reader.topics()? {
         let by = match topic.as_str() {
@@ -188,7 +203,7 @@ fn progress_of_all(reader: &MessageReader) -> Result<Progress> {
         // Without any progress nothing was delivered or ended.
         all.entry((by, topic)).or_default();
     }
-    for offset in known(reader.consumer_offsets())? {
+    for offset in groups {
         let by = match (offset.topic.as_str(), offset.group.as_str()) {
             (HALF_TOPIC, TRANSACTION_GROUP) => NeededBy::Transactions,
             // The first open half message lies before every op message that is still needed.

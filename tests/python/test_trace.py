@@ -65,7 +65,7 @@ def follow_retries(store: mqstore.Writer) -> None:
 
 
 @pytest.mark.parametrize("how", ["commit", "rollback", None])
-def test_trace_tells_how_the_transaction_of_a_message_ended(mqstore_broker: Broker, how: Any) -> None:
+def test_trace_has_the_end_of_the_transaction_of_a_message(mqstore_broker: Broker, how: Any) -> None:
     half = mqstore_broker.send_half("payments", b"10 EUR", group="tellers")
     if how is not None:
         mqstore_broker.end_transaction(half, how)

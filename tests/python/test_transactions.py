@@ -110,12 +110,34 @@ def test_a_store_that_is_closed_in_the_block_leaves_the_transaction_open(path: P
         assert [half.message.body for half in store.transactions.open()] == [b"a", b"b"]
 
 
+class Odd:
+    """An answer that cannot be compared."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ArithmeticError
+
+
+def test_open_warns_of_half_messages_that_are_damaged(path: Path) -> None:
+    with mqstore.open(path, "x") as store:
+        places = [store.transactions.send_half("orders", body).physical_offset for body in (b"a", b"b")]
+        store.flush()
+        with next((path / "commitlog").iterdir()).open("r+b") as segment:
+            segment.seek(places[0] + 4)  # the magic code
+            segment.write(b"\xff")
+        with pytest.warns(RuntimeWarning, match="1 half messages are lost or damaged"):
+            assert [half.message.body for half in store.transactions.open()] == [b"b"]
+
+
 def test_a_check_ends_transactions_as_the_callback_says(path: Path) -> None:
     asked: list[bytes] = []
 
-    def callback(half: mqstore.Half) -> str | None:
+    def callback(half: mqstore.Half) -> object:
         asked.append(half.message.body)
         match half.message.body:
+            case b"odd":
+                return Odd()
             case b"raises":
                 raise KeyError("unknown")
             case b"unknown":
@@ -127,12 +149,13 @@ def test_a_check_ends_transactions_as_the_callback_says(path: Path) -> None:
                 return answer.decode()
 
     with mqstore.open(path, "x") as store:
-        for body in (b"commit", b"rollback", b"raises", b"unknown", b"self"):
+        for body in (b"odd", b"commit", b"rollback", b"raises", b"unknown", b"self"):
             store.transactions.send_half("orders", body)
         store.transactions.check(callback, timeout=0.01, interval=1000)
-        wait_for(lambda: len(asked) == 5 and len(store.transactions.open()) == 2)
+        wait_for(lambda: len(asked) == 6 and len(store.transactions.open()) == 3)
         assert bodies(store) == [b"commit", b"self"]
-        assert [(half.message.body, half.checks) for half in store.transactions.open()] == [(b"raises", 1), (b"unknown", 1)]
+        still_open = [(half.message.body, half.checks) for half in store.transactions.open()]
+        assert still_open == [(b"odd", 1), (b"raises", 1), (b"unknown", 1)]
         store.transactions.check(None)
 
 

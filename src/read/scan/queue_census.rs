@@ -17,11 +17,11 @@ use crate::read::message_reader::MessageReader;
 /// # Errors
 /// [`Error::Io`].
 pub(super) fn may_have_lost_queues(reader: &MessageReader, topics: &BTreeSet<String>) -> Result<bool> {
-    Ok(may_lack_queues(reader, topics)? && !fill_log(reader)?)
+    Ok(has_missing_ids(reader, topics)? && !fill_log(reader)?)
 }
 
 /// Returns true if a queue id of one of the topics has no queue, although a higher one has or the settings of the topic include it.
-fn may_lack_queues(reader: &MessageReader, topics: &BTreeSet<String>) -> Result<bool> {
+fn has_missing_ids(reader: &MessageReader, topics: &BTreeSet<String>) -> Result<bool> {
     let mut counts = Vec::new();
     for topic in topics.iter().filter(|topic| !is_light_queue(topic)) {
         let ids = reader.queue_ids(topic)?;

@@ -442,7 +442,7 @@ fn a_power_cut_while_segments_go_leaves_no_hole() {
 }
 
 #[test]
-fn a_failing_call_leaves_a_store_that_goes_on_or_opens_again() {
+fn a_failing_call_leaves_a_store_that_works_or_opens_again() {
     for number in 0.. {
         let mut open = Cleaning::filled(by_length(), 6);
         open.env.set_fault(Some(Fault { number, ..ONE_FAILURE }));

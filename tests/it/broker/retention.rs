@@ -60,6 +60,27 @@ fn a_forced_trim_names_what_no_group_has_consumed() {
     drop(open.consumer("billing", subscription(&["orders"])));
     let report = open.broker.trim(TrimTo::Offset(2 * SEGMENT), true, false).unwrap();
     assert_eq!((report.trimmed.segments.len(), report.unread.len()), (2, 2));
+    for unread in &report.unread {
+        let first = open.store.reader().queue_bounds("orders", unread.queue_id).unwrap().start;
+        assert_eq!((unread.queue_offset, unread.messages), (0, first));
+    }
+    open.close();
+}
+
+#[test]
+fn progress_is_durable_before_a_trim_and_a_look_at_holds_writes_nothing() {
+    let (_dir, path) = directory();
+    let open = filled(&path);
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    while let got = consumer.poll(100, Some(std::time::Instant::now())).unwrap()
+        && !got.is_empty()
+    {
+        ack(&consumer, &got);
+    }
+    let file = path.join("config/consumerOffset.json");
+    assert_eq!((open.broker.holds().unwrap(), file.exists()), (vec![], false));
+    let report = open.broker.trim(TrimTo::Offset(2 * SEGMENT), false, false).unwrap();
+    assert_eq!((report.trimmed.segments.len(), file.exists()), (2, true));
     open.close();
 }
 

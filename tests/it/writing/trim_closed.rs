@@ -11,6 +11,7 @@ use mqstore::broker::{NeededBy, TrimReport, TrimRequest, trim_closed};
 use mqstore::check::Severity;
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
+use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use mqstore::store::{OpenMode, TrimTo};
 
@@ -192,7 +193,12 @@ fn a_trim_of_a_closed_store_waits_for_groups_and_always_for_delays() {
     assert_eq!((kept.trimmed.segments.len(), kept.holds.len(), kept.stored), (0, 2, None));
     assert!(kept.holds.iter().all(|hold| hold.by == NeededBy::Group("billing".to_owned())));
     let forced = trim_in(&real(), &place.store, true, false).unwrap();
-    assert_eq!((forced.trimmed.segments.len(), forced.unread), (3, kept.holds));
+    assert_eq!((forced.trimmed.segments.len(), forced.unread.len()), (3, kept.holds.len()));
+    let reader = MessageReader::open(&real(), &place.store, StoreConfig::default()).unwrap();
+    for (unread, hold) in forced.unread.iter().zip(&kept.holds) {
+        let first = reader.queue_bounds(&hold.topic, hold.queue_id).unwrap().start;
+        assert_eq!((unread.queue_id, unread.messages), (hold.queue_id, first - hold.queue_offset));
+    }
     assert!(forced.stored.is_some_and(|stored| stored.start <= stored.end));
 
     let place = Place::new();
