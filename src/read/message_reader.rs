@@ -50,6 +50,8 @@ pub struct MessageReader {
     /// An index that has all keys of the last message: the header of its last file, and where the log ended.
     pub(super) indexed_to_end: Mutex<Option<(IndexHeader, i64)>>,
     pub(super) walked: WalkedStretches,
+    /// The last stretch of the log whose records were counted by the queue entries, and whether these fill it.
+    pub(super) counted: Mutex<Option<(Range<i64>, bool)>>,
     physical_memory: u64,
 }
 
@@ -96,6 +98,7 @@ impl MessageReader {
             last: None,
             indexed_to_end: Mutex::default(),
             walked: WalkedStretches::default(),
+            counted: Mutex::default(),
             physical_memory: env.physical_memory(),
         }
     }

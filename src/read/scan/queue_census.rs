@@ -5,12 +5,14 @@
 //! reads a small part of what a pass over the log reads.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::{Check, is_light_queue};
 use crate::interrupt;
 use crate::log::{EntryCursor, LogRecord};
 use crate::read::message_reader::MessageReader;
+use crate::sync::lock;
 
 /// Returns true if messages of these topics may be in a queue whose files are lost.
 ///
@@ -52,9 +54,23 @@ struct SegmentFill {
 }
 
 /// Returns true if the entries of the queues in files lead to records that fill every segment of the log, by the sizes in the entries.
+/// Reads them once for each end of the log.
 fn fill_log(reader: &MessageReader) -> Result<bool> {
-    let (log, bounds) = (reader.log(), reader.physical_bounds());
+    let bounds = reader.physical_bounds();
     let stretch = bounds.start..bounds.end.min(reader.queued_until());
+    let mut counted = lock(&reader.counted);
+    match &*counted {
+        Some((known, is_filled)) if *known == stretch => Ok(*is_filled),
+        _ => {
+            let is_filled = entries_fill(reader, &stretch)?;
+            *counted = Some((stretch, is_filled));
+            Ok(is_filled)
+        }
+    }
+}
+
+fn entries_fill(reader: &MessageReader, stretch: &Range<i64>) -> Result<bool> {
+    let log = reader.log();
     let segment = i64::try_from(log.segment_size()).unwrap_or(i64::MAX).max(1);
     let mut filled = Vec::new();
     for (topic, _, queue) in reader.queue_store().file_queues() {
