@@ -160,7 +160,7 @@ def test_rocketmq_reads_entry_300_001_in_its_own_second_queue_file(rocketmq: Roc
 
 def default_of_rocketmq(default: str, meaning: str) -> str:
     """Returns RocketMQ's default of an option, as RocketMQ prints it: ours, unless the text of the option states it."""
-    stated = re.search(r"RocketMQ's default: (\d+)", meaning) or re.search(r"(\d+) in a new store, RocketMQ's default", meaning)
+    stated = re.search(r"RocketMQ's default: \W?(\d+)", meaning) or re.search(r"(\d+) in a new store, RocketMQ's default", meaning)
     text = stated[1] if stated else default.strip('`"')
     return text.lower() if text in ("True", "False") else text
 
