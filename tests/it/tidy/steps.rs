@@ -1,8 +1,8 @@
-//! The table of ordering steps in docs/DURABILITY.md compared with `enum Step`: the same names in the same order.
+//! The table of ordering steps in docs/STEPS.md compared with `enum Step`: the same names in the same order.
 
 use super::tree::{Finding, Tree, code};
 
-const DOCUMENT: &str = "docs/DURABILITY.md";
+const DOCUMENT: &str = "docs/STEPS.md";
 const SOURCE: &str = "src/storage/env.rs";
 
 /// The first place where document and enum differ.
@@ -49,21 +49,21 @@ fn declared(code: &str) -> Vec<String> {
 fn a_step_that_is_missing_or_misplaced_in_the_document_is_reported() {
     let source = "/// Steps.\npub enum Step {\n    /// One, two.\n    One,\n    /// Two {}.\n    Two,\n}\n";
     let tree = |rows: &str| {
-        let document = format!("# Durability\n\n| step | when |\n|-|-|\n{rows}\n`Three`\n");
+        let document = format!("# Steps\n\n| step | when |\n|-|-|\n{rows}\n`Three`\n");
         Tree::planted(&[(SOURCE, source), (DOCUMENT, document.as_str())])
     };
     assert_eq!(out_of_step(&tree("| `One` | x |\n| `Two` | y |\n")), []);
     let reported = |rows: &str| super::shown(&out_of_step(&tree(rows)));
     assert_eq!(
         reported("| `Two` | x |\n| `One` | y |\n"),
-        ["docs/DURABILITY.md:5: `Two` stands where src/storage/env.rs has `One`"]
+        ["docs/STEPS.md:5: `Two` stands where src/storage/env.rs has `One`"]
     );
     assert_eq!(
         reported("| `One` | x |\n"),
-        ["docs/DURABILITY.md:0: nothing stands where src/storage/env.rs has `Two`"]
+        ["docs/STEPS.md:0: nothing stands where src/storage/env.rs has `Two`"]
     );
     assert_eq!(
         reported("| `One` | x |\n| `Two` | x |\n| `Three` | x |\n"),
-        ["docs/DURABILITY.md:7: `Three` stands where src/storage/env.rs has nothing"]
+        ["docs/STEPS.md:7: `Three` stands where src/storage/env.rs has nothing"]
     );
 }
