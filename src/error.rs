@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::format::{MAX_PROPERTIES_SIZE, Malformed};
+use crate::format::{GIVEN_UP_TOPIC, MAX_PROPERTIES_SIZE, Malformed};
 use crate::remedy::Remedy;
 
 /// The result of everything that can fail.
@@ -96,6 +96,13 @@ pub enum Error {
         /// Its name, its value and what is accepted.
         what: String,
     },
+    /// A transaction was to be ended that has ended. Nothing was written.
+    TransactionEnded {
+        /// The physical offset of its half message.
+        half: i64,
+        /// The end that it had.
+        outcome: TransactionOutcome,
+    },
     /// A new store was wanted, and the directory is not empty.
     Exists {
         /// The directory.
@@ -175,6 +182,46 @@ pub enum Error {
         /// The system's answer.
         source: Arc<io::Error>,
     },
+}
+
+/// The outcome of a transaction that has ended. Its `Display` continues the sentence "the transaction ...".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionOutcome {
+    /// The committed message is at this physical offset.
+    Committed(i64),
+    /// Consumers do not get the message.
+    RolledBack,
+    /// Its producers never answered: the message was moved to the topic for that.
+    GivenUp,
+    /// A broker has stored the half message again, for a question: the later half message counts.
+    StoredAgain,
+    /// It was committed or rolled back before the store was opened.
+    Ended,
+}
+
+impl TransactionOutcome {
+    /// Returns the stable name, for programs in other languages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Committed(_) => "committed",
+            Self::RolledBack => "rolled_back",
+            Self::GivenUp => "given_up",
+            Self::StoredAgain => "stored_again",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+impl fmt::Display for TransactionOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Committed(at) => write!(f, "was committed: its message is at physical offset {at}"),
+            Self::RolledBack => f.write_str("was rolled back"),
+            Self::GivenUp => write!(f, "was given up, because nobody answered: {GIVEN_UP_TOPIC} has its message"),
+            Self::StoredAgain => f.write_str("was stored again by a broker, for a question: end the later half message"),
+            Self::Ended => f.write_str("ended before the store was opened: a trace of its id shows how"),
+        }
+    }
 }
 
 impl Error {
@@ -417,6 +464,9 @@ impl fmt::Display for Text<'_> {
             }
             Error::NotFound { what, .. } | Error::Invalid { what } | Error::TimedOut { what } | Error::ReadOnly { what } => {
                 f.write_str(what)
+            }
+            Error::TransactionEnded { half, outcome } => {
+                write!(f, "the transaction of the half message at physical offset {half} {outcome}")
             }
             Error::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
             Error::Locked { path, waited } => write!(

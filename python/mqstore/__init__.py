@@ -86,6 +86,7 @@ from mqstore.errors import (
     StoreFileNotFoundError,
     StoreIOError,
     StorePermissionError,
+    TransactionEndedError,
     UnsupportedFormatError,
     WaitTimeoutError,
 )
@@ -155,6 +156,7 @@ __all__ = [
     "Trace",
     "TracedRecord",
     "Transaction",
+    "TransactionEndedError",
     "Transactions",
     "TrimReport",
     "UnsupportedFormatError",

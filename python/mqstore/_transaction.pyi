@@ -14,8 +14,8 @@ class Transactions:
     """The transactions of a store that is open for writing: `Writer.transactions` is one.
 
     A message of a transaction is appended as a *half message*, which consumers do not get. A commit appends its copy to its
-    topic; a rollback ends it without one. Each transaction ends once: a second end raises `ValueError` with the outcome,
-    after a crash too. A transaction that nobody ends stays open until a check asks about it.
+    topic; a rollback ends it without one. Each transaction ends once: a second end raises `TransactionEndedError` with the
+    outcome, after a crash too. A transaction that nobody ends stays open until a check asks about it.
     """
     def begin(
         self,
@@ -91,8 +91,10 @@ class Transactions:
 
         Raises
         ------
+        TransactionEndedError
+            The transaction has ended: `outcome` says how. Nothing was stored.
         ValueError
-            The transaction has ended: the text names the outcome. Or it is no half message.
+            It is no half message.
         NotFoundError
             Nothing is at that place, or it has expired.
         CorruptError
@@ -102,7 +104,8 @@ class Transactions:
         """
     def open(self) -> list[Half]:
         """Returns the half messages whose transactions are open, in the order in which they were stored: a list of `Half`.
-        Half messages that are lost or damaged are left out, with a `RuntimeWarning` that counts them.
+        Half messages that are lost or damaged are left out, with a `RuntimeWarning` that counts them. Another one counts op
+        messages that are lost or damaged: transactions that these rolled back are listed.
         """
     def check(
         self,

@@ -31,6 +31,7 @@ __all__ = [
     "StoreFileNotFoundError",
     "StoreIOError",
     "StorePermissionError",
+    "TransactionEndedError",
     "UnsupportedFormatError",
     "WaitTimeoutError",
 ]
@@ -249,6 +250,37 @@ class IllegalMessageError(StoreError, ValueError):
     def __init__(self, text: str, status: str = "MESSAGE_ILLEGAL") -> None:
         super().__init__(text)
         self.status = status
+
+
+class TransactionEndedError(StoreError, ValueError):
+    """The transaction of this half message has ended, and ends only once; nothing was stored.
+
+    Raised by `Transactions.end`.
+    """
+
+    physical_offset: int
+    """The physical offset of the half message: `Half.physical_offset`."""
+    outcome: Literal["committed", "rolled_back", "given_up", "stored_again", "ended"]
+    """The end that it had: "given_up" after the last question, "stored_again" where a broker has asked and the later half
+    message counts. "ended" is a commit or a rollback before the store was opened: `Broker.trace` of its id finds which.
+    """
+    committed_offset: int | None
+    """The physical offset of the message that consumers get; None where the outcome is not "committed"."""
+
+    def __init__(
+        self,
+        text: str,
+        physical_offset: int,
+        outcome: Literal["committed", "rolled_back", "given_up", "stored_again", "ended"],
+        committed_offset: int | None = None,
+    ) -> None:
+        super().__init__(text, physical_offset, outcome, committed_offset)
+        self.physical_offset = physical_offset
+        self.outcome = outcome
+        self.committed_offset = committed_offset
+
+    def __str__(self) -> str:
+        return self._advising(str(self.args[0]))
 
 
 class DiskFullError(StoreError, OSError):

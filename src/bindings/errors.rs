@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::{PyErr, import_exception};
 
 use super::remedies::advice;
-use crate::error::{Error, wait_in_words};
+use crate::error::{Error, TransactionOutcome, wait_in_words};
 
 macro_rules! exceptions {
     ($($name:ident)*) => {
@@ -40,6 +40,7 @@ exceptions! {
     StoreError
     StoreExistsError
     StoreIOError
+    TransactionEndedError
     UnsupportedFormatError
     WaitTimeoutError
 }
@@ -84,6 +85,13 @@ fn exception_of(error: Error) -> PyErr {
         }
         Error::ReadOnly { .. } => ReadOnlyError::new_err(text),
         Error::Invalid { .. } => PyValueError::new_err(text),
+        Error::TransactionEnded { half, outcome } => {
+            let committed = match outcome {
+                TransactionOutcome::Committed(at) => Some(at),
+                _ => None,
+            };
+            TransactionEndedError::new_err((text, half, outcome.name(), committed))
+        }
         Error::Exists { path } => {
             let why = "a new store wants a missing or an empty directory";
             StoreExistsError::new_err((libc::EEXIST, why, path.into_os_string()))

@@ -32,8 +32,8 @@ const DEFAULT_GROUP: &str = "DEFAULT_PRODUCER";
 ///
 /// A message of a transaction is appended as a *half message*, which consumers do not get. A commit
 /// appends its copy to its topic; a rollback ends it without one. Each transaction ends once: a
-/// second end raises `ValueError` with the outcome, after a crash too. A transaction that nobody
-/// ends stays open until a check asks about it.
+/// second end raises `TransactionEndedError` with the outcome, after a crash too. A transaction that
+/// nobody ends stays open until a check asks about it.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Transactions(Arc<Handle>);
 
@@ -326,8 +326,10 @@ impl Transactions {
     ///
     /// Raises
     /// ------
+    /// TransactionEndedError
+    ///     The transaction has ended: `outcome` says how. Nothing was stored.
     /// ValueError
-    ///     The transaction has ended: the text names the outcome. Or it is no half message.
+    ///     It is no half message.
     /// NotFoundError
     ///     Nothing is at that place, or it has expired.
     /// CorruptError
@@ -349,12 +351,19 @@ impl Transactions {
 
     /// Returns the half messages whose transactions are open, in the order in which they were stored: a
     /// list of `Half`. Half messages that are lost or damaged are left out, with a `RuntimeWarning` that
-    /// counts them.
+    /// counts them. Another one counts op messages that are lost or damaged: transactions that these
+    /// rolled back are listed.
     fn open(&self, py: Python<'_>) -> PyResult<Vec<Half>> {
         let open = self.call(py, broker::Transactions::open)?;
+        let path = self.0.path().display();
         if open.passed_over > 0 {
-            let (path, passed_over) = (self.0.path().display(), open.passed_over);
+            let passed_over = open.passed_over;
             let text = format!("{path}: {passed_over} half messages are lost or damaged, and their transactions may be open");
+            warn(py, &text)?;
+        }
+        if open.lost_ops > 0 {
+            let lost = open.lost_ops;
+            let text = format!("{path}: {lost} op messages are lost or damaged, and may have ended transactions that are listed");
             warn(py, &text)?;
         }
         Ok(open.halves.iter().map(|half| Half::of_open(&self.0, half)).collect())

@@ -14,9 +14,9 @@ use std::time::Duration;
 use super::consumer_offset::ConsumerOffsets;
 use super::delivered::real_place;
 use super::transaction_record::{TRANSACTION_GROUP, committed, given_up, half, is_half, listed, op, prepared};
-use super::transaction_state::{Outcome, TransactionState};
+use super::transaction_state::TransactionState;
 use crate::config::Errors;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, TransactionOutcome};
 use crate::format::{Check, GIVEN_UP_TOPIC, HALF_TOPIC, Message, MessageView, OP_TOPIC, Transaction, property};
 use crate::log::StoredMessage;
 use crate::read::{OnDamage, QueueScan, Walked};
@@ -54,6 +54,8 @@ pub struct OpenHalves {
     pub halves: Vec<OpenHalf>,
     /// Half messages that cannot be read.
     pub passed_over: u64,
+    /// Op messages that could not be read at the open: some of the half messages may have been rolled back.
+    pub lost_ops: u64,
 }
 
 /// The transactions of a store that is open for writing.
@@ -116,8 +118,8 @@ impl Transactions {
     /// Ends the transaction of the half message at a physical offset. Returns the place of the committed message.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has ended, with the outcome, and where no half message is; [`Error::NotFound`] if nothing is there; those of
-    /// reading and of an append. Of these only [`Error::NotDurable`] comes after the end was appended.
+    /// [`Error::TransactionEnded`] if it has ended; [`Error::Invalid`] where no half message is; [`Error::NotFound`] if nothing is there;
+    /// those of reading and of an append. Of these only [`Error::NotDurable`] comes after the end was appended.
     pub fn end(&self, physical_offset: i64, end: TransactionEnd, durable: Option<bool>) -> Result<Option<AppendResult>> {
         let message = self.message(physical_offset)?;
         let view = message.view();
@@ -144,11 +146,14 @@ impl Transactions {
             let mut state = lock(&self.state);
             let state = self.loaded(&mut state)?;
             if let Some(outcome) = state.outcome(view.queue_offset()) {
-                return Err(refusal(&view, end, outcome));
+                return Err(Error::TransactionEnded {
+                    half: physical_offset,
+                    outcome,
+                });
             }
             let outcome = |at| match end {
-                TransactionEnd::Commit => Outcome::Committed(at),
-                TransactionEnd::Rollback => Outcome::RolledBack,
+                TransactionEnd::Commit => TransactionOutcome::Committed(at),
+                TransactionEnd::Rollback => TransactionOutcome::RolledBack,
             };
             self.append_end(state, view.queue_offset(), copy, outcome, durable)?
         };
@@ -179,17 +184,20 @@ impl Transactions {
 
     /// Returns the half messages from a queue offset on whose transactions are open.
     pub(super) fn open_from(&self, from: i64) -> Result<OpenHalves> {
-        let (start, ended, checks) = {
+        let (start, ended, checks, lost_ops) = {
             let mut state = lock(&self.state);
             let state = self.loaded(&mut state)?;
             let mut checks = BTreeMap::new();
             self.offsets.change_mark(|mark| checks.clone_from(&mark.checks));
-            (state.half().max(from), state.ended(), checks)
+            (state.half().max(from), state.ended(), checks, state.lost_ops())
         };
         self.store.catch_up(PATIENCE)?;
         let on_damage = OnDamage::new(Errors::Skip);
         let scan = QueueScan::new(self.store.reader().clone(), HALF_TOPIC.to_owned(), 0, start..i64::MAX)?;
-        let mut open = OpenHalves::default();
+        let mut open = OpenHalves {
+            lost_ops,
+            ..OpenHalves::default()
+        };
         for message in scan.on_damage(on_damage.clone()) {
             let message = message?;
             let offset = message.view().queue_offset();
@@ -237,7 +245,13 @@ impl Transactions {
         let mut state = lock(&self.state);
         let state = self.loaded(&mut state)?;
         if state.outcome(view.queue_offset()).is_none() {
-            self.append_end(state, view.queue_offset(), Some(copy), |_| Outcome::GivenUp, Some(false))?;
+            self.append_end(
+                state,
+                view.queue_offset(),
+                Some(copy),
+                |_| TransactionOutcome::GivenUp,
+                Some(false),
+            )?;
         }
         Ok(())
     }
@@ -296,7 +310,7 @@ impl Transactions {
         state: &mut TransactionState,
         half: i64,
         copy: Option<Message<'_>>,
-        outcome: impl Fn(i64) -> Outcome,
+        outcome: impl Fn(i64) -> TransactionOutcome,
         durable: Option<bool>,
     ) -> Result<(AppendResult, AppendResult)> {
         // A failure is tried again at the next call: the log shows these ends.
@@ -366,11 +380,11 @@ impl Transactions {
         };
         let mut state = TransactionState::new(stored(HALF_TOPIC, &found.halves)?, stored(OP_TOPIC, &found.ops)?);
         let ops = state.op()..found.ops.end;
-        let lost_ops = self.load_ops(&mut state, ops)?;
+        self.load_ops(&mut state, ops)?;
         let mark = self.offsets.stored_mark()?;
         // A broker that has started since has ended transactions, too. Its ops may be lost, and it keeps no mark.
         let is_own = |settled_end: i64| self.store.was_own_from().is_some_and(|from| from <= settled_end);
-        let mark = mark.filter(|mark| is_own(mark.settled_end) && lost_ops == 0);
+        let mark = mark.filter(|mark| is_own(mark.settled_end) && state.lost_ops() == 0);
         if mark.is_none() {
             self.load_stored_again(&mut state, found.halves.end)?;
         }
@@ -389,8 +403,8 @@ impl Transactions {
         Ok(state)
     }
 
-    /// Reads op messages, and returns the number of those that are lost or damaged.
-    fn load_ops(&self, state: &mut TransactionState, offsets: Range<i64>) -> Result<u64> {
+    /// Reads op messages, and counts those that are lost or damaged.
+    fn load_ops(&self, state: &mut TransactionState, offsets: Range<i64>) -> Result<()> {
         let on_damage = OnDamage::new(Errors::Skip);
         let scan = QueueScan::new(self.store.reader().clone(), OP_TOPIC.to_owned(), 0, offsets)?;
         for op in scan.on_damage(on_damage.clone()) {
@@ -398,11 +412,12 @@ impl Transactions {
             let halves = listed(&op.view());
             let start = state.half();
             for half in halves.iter().filter(|half| **half >= start) {
-                state.end(*half, Outcome::Ended, false);
+                state.end(*half, TransactionOutcome::Ended, false);
             }
             state.note_op(op.view().queue_offset(), halves.iter().max().copied());
         }
-        Ok(on_damage.skipped())
+        state.note_lost_ops(on_damage.skipped());
+        Ok(())
     }
 
     /// Returns the queue offsets of the open half messages by their physical offsets.
@@ -465,7 +480,7 @@ impl Transactions {
             copies.push_back((offset, checks));
         }
         for offset in again {
-            state.end(offset, Outcome::StoredAgain, false);
+            state.end(offset, TransactionOutcome::StoredAgain, false);
         }
         Ok(())
     }
@@ -478,12 +493,12 @@ fn is_copy(view: &MessageView<'_>, half: &MessageView<'_>) -> bool {
 }
 
 /// Returns the half message that a copy in the log ends, and how.
-fn outcome_by(view: &MessageView<'_>, open: &HashMap<i64, i64>) -> Option<(i64, Outcome)> {
+fn outcome_by(view: &MessageView<'_>, open: &HashMap<i64, i64>) -> Option<(i64, TransactionOutcome)> {
     let half = *open.get(&view.prepared_transaction_offset())?;
     if view.transaction() == Transaction::Commit {
-        Some((half, Outcome::Committed(view.physical_offset())))
+        Some((half, TransactionOutcome::Committed(view.physical_offset())))
     } else {
-        view.has_topic(GIVEN_UP_TOPIC).then_some((half, Outcome::GivenUp))
+        view.has_topic(GIVEN_UP_TOPIC).then_some((half, TransactionOutcome::GivenUp))
     }
 }
 
@@ -491,24 +506,4 @@ fn outcome_by(view: &MessageView<'_>, open: &HashMap<i64, i64>) -> Option<(i64, 
 fn checks_of(view: &MessageView<'_>) -> u32 {
     let stated = view.properties().get(property::TRANSACTION_CHECK_TIMES);
     stated.and_then(|stated| stated.parse().ok()).unwrap_or(0)
-}
-
-fn refusal(half: &MessageView<'_>, end: TransactionEnd, outcome: Outcome) -> Error {
-    let outcome = match outcome {
-        Outcome::Committed(at) => format!("was committed: its message is at physical offset {at}"),
-        Outcome::RolledBack => "was rolled back".to_owned(),
-        Outcome::GivenUp => format!("was given up, because nobody answered: {GIVEN_UP_TOPIC} has its message"),
-        Outcome::StoredAgain => "was stored again by a broker, for a question: end the later half message".to_owned(),
-        Outcome::Ended => "has ended: find its id for how it ended".to_owned(),
-    };
-    let wanted = match end {
-        TransactionEnd::Commit => "commit",
-        TransactionEnd::Rollback => "rollback",
-    };
-    Error::Invalid {
-        what: format!(
-            "{wanted} is refused: the transaction of the half message at physical offset {} {outcome}",
-            half.physical_offset()
-        ),
-    }
 }

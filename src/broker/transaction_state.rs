@@ -5,22 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::error::TransactionOutcome;
+
 /// The most outcomes before the progress that are kept, for the text of a refusal.
 const KEPT_OUTCOMES: usize = 10_000;
-
-/// The outcome of a transaction that has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The committed message is at this physical offset.
-    Committed(i64),
-    RolledBack,
-    /// Its producers never answered.
-    GivenUp,
-    /// An op message from before the open lists it.
-    Ended,
-    /// The broker has stored the half message again, for a question: the copy counts.
-    StoredAgain,
-}
 
 /// The transactions that have ended, and the progress.
 #[derive(Debug)]
@@ -30,11 +18,13 @@ pub(super) struct TransactionState {
     /// The queue offset of the first op message that lists a half message from there on.
     op: i64,
     /// By queue offset of the half message: of all that have ended from the progress on, and of some before it.
-    outcomes: BTreeMap<i64, Outcome>,
+    outcomes: BTreeMap<i64, TransactionOutcome>,
     /// By queue offset of an op message from the progress on, the last half message that it lists.
     ops: BTreeMap<i64, i64>,
     /// The half messages whose end is in the log, and their op message not yet.
     unlisted: BTreeSet<i64>,
+    /// The number of op messages that could not be read.
+    lost_ops: u64,
 }
 
 impl TransactionState {
@@ -46,6 +36,7 @@ impl TransactionState {
             outcomes: BTreeMap::new(),
             ops: BTreeMap::new(),
             unlisted: BTreeSet::new(),
+            lost_ops: 0,
         }
     }
 
@@ -60,9 +51,9 @@ impl TransactionState {
     }
 
     /// Returns how the transaction of a half message has ended; `None` if it is open.
-    pub(super) fn outcome(&self, half: i64) -> Option<Outcome> {
+    pub(super) fn outcome(&self, half: i64) -> Option<TransactionOutcome> {
         let known = self.outcomes.get(&half).copied();
-        known.or_else(|| (half < self.half).then_some(Outcome::Ended))
+        known.or_else(|| (half < self.half).then_some(TransactionOutcome::Ended))
     }
 
     /// Returns the half messages that have ended from the progress on.
@@ -71,7 +62,7 @@ impl TransactionState {
     }
 
     /// Notes the end of a transaction, whose op message is missing if `is_unlisted`.
-    pub(super) fn end(&mut self, half: i64, outcome: Outcome, is_unlisted: bool) {
+    pub(super) fn end(&mut self, half: i64, outcome: TransactionOutcome, is_unlisted: bool) {
         self.outcomes.entry(half).or_insert(outcome);
         if is_unlisted {
             self.unlisted.insert(half);
@@ -83,6 +74,16 @@ impl TransactionState {
     pub(super) fn note_op(&mut self, op: i64, last: Option<i64>) {
         self.ops.insert(op, last.unwrap_or(-1));
         self.advance();
+    }
+
+    /// Returns the number of op messages that could not be read.
+    pub(super) fn lost_ops(&self) -> u64 {
+        self.lost_ops
+    }
+
+    /// Notes op messages that could not be read.
+    pub(super) fn note_lost_ops(&mut self, count: u64) {
+        self.lost_ops += count;
     }
 
     /// Returns a half message whose end has no op message.

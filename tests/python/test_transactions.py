@@ -62,14 +62,21 @@ def test_a_half_message_is_ended_once_and_its_id_names_it_in_another_open(path: 
         committed = store.transactions.end(halves[0], "commit", durable=True)
         assert committed is not None
         assert committed.status == "PUT_OK"
-        with pytest.raises(ValueError, match=f"commit is refused.*physical offset {committed.physical_offset}"):
+        with pytest.raises(mqstore.TransactionEndedError, match="was committed") as raised:
             store.transactions.end(halves[0], "commit")
+        assert isinstance(raised.value, ValueError)
+        ended = (raised.value.physical_offset, raised.value.outcome, raised.value.committed_offset, raised.value.stored)
+        assert ended == (halves[0].physical_offset, "committed", committed.physical_offset, 0)
     with mqstore.open(path, "a") as store:
         [half] = store.transactions.open()
         assert (half.id, half.message.body) == (halves[1].id, b"b")
         assert store.transactions.end(halves[1].id, "rollback") is None
-        with pytest.raises(ValueError, match="was rolled back"):
+        with pytest.raises(mqstore.TransactionEndedError, match="was rolled back") as raised:
             store.transactions.end(half, "commit")
+        assert (raised.value.outcome, raised.value.committed_offset) == ("rolled_back", None)
+        with pytest.raises(mqstore.TransactionEndedError) as raised:
+            store.transactions.end(halves[0].id, "commit")
+        assert raised.value.outcome == "ended"
         assert (bodies(store), store.transactions.open()) == ([b"a"], [])
 
 
@@ -171,7 +178,7 @@ def test_a_half_message_that_nobody_answers_is_given_up(path: Path) -> None:
         wait_for(lambda: not store.transactions.open())
         assert asked == [1, 2, 3]
         assert bodies(store, "TRANS_CHECK_MAX_TIME_TOPIC") == [b"a"]
-        with pytest.raises(ValueError, match="given up"):
+        with pytest.raises(mqstore.TransactionEndedError, match="given up"):
             store.transactions.end(half, "commit")
 
 

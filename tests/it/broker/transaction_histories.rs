@@ -258,7 +258,7 @@ fn carry_out(seed: u64, config: &StoreConfig, without: Option<Step>) -> Result<(
                 let ended: Vec<_> = model.keys().copied().collect();
                 if !ended.is_empty() {
                     let ended = open.transactions().end(random.pick(&ended), TransactionEnd::Commit, None);
-                    assert!(matches!(ended, Err(Error::Invalid { .. })), "{ended:?}");
+                    assert!(matches!(ended, Err(Error::TransactionEnded { .. })), "{ended:?}");
                 }
             }
             Operation::Check => check(&open, &mut asking, &mut model),

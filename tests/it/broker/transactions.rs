@@ -1,13 +1,14 @@
 //! Transactions: ended once, checked, and handed over to a broker and back.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
 use mqstore::broker::{CheckRules, NeededBy, OpenHalves, TransactionChecker, TransactionEnd, Transactions};
-use mqstore::error::Error;
+use mqstore::error::{Error, TransactionOutcome};
 use mqstore::format::{COMMIT, GIVEN_UP_TOPIC, HALF_TOPIC, Message, MessageType, OP_TOPIC, property};
 use mqstore::read::StoredMessage;
 use mqstore::store::{Incoming, TrimTo};
@@ -60,6 +61,13 @@ impl Stepped {
             .collect()
     }
 
+    /// Kills the process after a broker was started on the store.
+    fn killed_after_a_broker(self) -> Self {
+        let killed = self.env.kill();
+        killed.put(Path::new("/data/store/lock"), b"lock");
+        Self::open(killed, config()).unwrap()
+    }
+
     fn open_bodies(&self) -> Vec<String> {
         self.dispatch();
         bodies_of(&self.transactions().open().unwrap())
@@ -85,6 +93,45 @@ fn refused(result: Result<i64, Error>) -> String {
     }
 }
 
+/// Returns the outcome with which a second end of a half message is refused.
+fn refused_as(half: i64, result: Result<i64, Error>) -> TransactionOutcome {
+    match result {
+        Err(Error::TransactionEnded { half: named, outcome }) if named == half => outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Flips bits in a part of the only segment of the log.
+fn damage(env: &SimulatedEnv, bytes: Range<i64>) {
+    let log = Path::new("/data/store/commitlog/00000000000000000000");
+    let (_, mut segment) = env
+        .files(log.parent().unwrap())
+        .into_iter()
+        .find(|(path, _)| path == log)
+        .unwrap();
+    let bytes = usize::try_from(bytes.start).unwrap()..usize::try_from(bytes.end).unwrap();
+    segment[bytes].iter_mut().for_each(|byte| *byte ^= 0x55);
+    env.put(log, &segment);
+}
+
+/// Returns the bytes of the body of a message of a topic, by its number among these.
+fn body_of(open: &Stepped, topic: &str, number: usize) -> Range<i64> {
+    let log = open.log();
+    let message = log
+        .iter()
+        .filter(|message| message.view().has_topic(topic))
+        .nth(number)
+        .unwrap();
+    let (view, len) = (message.view(), message.view().body().len() as i64);
+    let at = view
+        .bytes()
+        .windows(view.body().len())
+        .rposition(|bytes| bytes == view.body())
+        .unwrap();
+    let start = view.physical_offset() + at as i64;
+    start..start + len
+}
+
 fn checker(open: &Stepped) -> TransactionChecker {
     TransactionChecker::new(open.transactions().clone(), CheckRules::default())
 }
@@ -93,7 +140,10 @@ fn checker(open: &Stepped) -> TransactionChecker {
 fn ask(open: &Stepped, checker: &mut TransactionChecker) -> Vec<String> {
     open.dispatch();
     let (halves, _) = checker.take_due(open.env.now()).unwrap();
-    bodies_of(&OpenHalves { halves, passed_over: 0 })
+    bodies_of(&OpenHalves {
+        halves,
+        ..OpenHalves::default()
+    })
 }
 
 #[test]
@@ -154,13 +204,18 @@ fn a_second_end_of_a_half_message_is_refused_with_the_outcome() {
     let (a, b) = (open.half("a"), open.half("b"));
     let committed = open.commit(a).unwrap();
     open.roll_back(b).unwrap();
-    let outcome = format!("was committed: its message is at physical offset {committed}");
-    assert!(refused(open.commit(a)).contains(&outcome));
-    assert!(refused(open.roll_back(a).map(|()| 0)).contains(&outcome));
-    assert!(refused(open.commit(b)).contains("was rolled back"));
+    let outcome = TransactionOutcome::Committed(committed);
+    assert_eq!(refused_as(a, open.commit(a)), outcome);
+    assert_eq!(refused_as(a, open.roll_back(a).map(|()| 0)), outcome);
+    assert_eq!(refused_as(b, open.commit(b)), TransactionOutcome::RolledBack);
+    let text = open.commit(b).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        format!("the transaction of the half message at physical offset {b} was rolled back")
+    );
     open = open.killed();
     for half in [a, b] {
-        assert!(refused(open.commit(half)).contains("ended"), "{half}");
+        assert_eq!(refused_as(half, open.commit(half)), TransactionOutcome::Ended);
     }
     assert_eq!(open.bodies("orders"), ["a"]);
 }
@@ -282,7 +337,11 @@ fn a_commit_whose_op_message_failed_is_settled_once() {
         assert_eq!((open.bodies("orders").len(), open.bodies(OP_TOPIC).len()), (1, 0));
         open.env.set_fault(None);
         let open = if dies { open.killed() } else { open.reopened(config()) };
-        assert!(refused(open.commit(half)).contains("is refused"), "{dies}");
+        let outcome = refused_as(half, open.commit(half));
+        assert!(
+            matches!(outcome, TransactionOutcome::Committed(_) | TransactionOutcome::Ended),
+            "{dies}: {outcome:?}"
+        );
         assert_eq!(
             (open.bodies("orders").len(), open.bodies(OP_TOPIC)),
             (1, vec!["0".to_owned()])
@@ -308,7 +367,10 @@ fn a_commit_without_its_op_message_is_found_after_a_crash() {
         .unwrap();
     let open = open.killed();
     assert_eq!(open.open_bodies(), ["a"]);
-    assert!(refused(open.commit(halves[1])).contains("committed"));
+    assert!(matches!(
+        refused_as(halves[1], open.commit(halves[1])),
+        TransactionOutcome::Committed(_)
+    ));
     assert_eq!(
         (open.bodies(OP_TOPIC), open.bodies("orders")),
         (vec!["1".to_owned()], vec!["b".to_owned()])
@@ -352,7 +414,7 @@ fn op_messages_of_4_9_and_5_x_and_the_progress_of_a_broker_are_read() {
     );
     open = Stepped::open(open.env.clone(), config()).unwrap();
     assert_eq!(open.open_bodies(), ["e"]);
-    assert!(refused(open.commit(halves[0])).contains("has ended"));
+    assert_eq!(refused_as(halves[0], open.commit(halves[0])), TransactionOutcome::Ended);
     open.commit(halves[4]).unwrap();
     open.close();
     let table = progress_file(&open.env).unwrap()["offsetTable"].clone();
@@ -362,32 +424,121 @@ fn op_messages_of_4_9_and_5_x_and_the_progress_of_a_broker_are_read() {
     );
 }
 
+/// Appends a half message as a broker stores it: for the first time, or again for a question.
+fn half_of_a_broker(open: &Stepped, unique_key: &str, checks: &str) -> i64 {
+    let pairs = [
+        ("UNIQ_KEY", unique_key),
+        ("REAL_TOPIC", "orders"),
+        ("REAL_QID", "2"),
+        ("TRAN_MSG", "true"),
+        ("PGROUP", "tellers"),
+        ("TRANSACTION_CHECK_TIMES", checks),
+    ];
+    let pairs = if checks.is_empty() { &pairs[..5] } else { &pairs };
+    let mut message = with(paid(unique_key), pairs);
+    message.topic = HALF_TOPIC.into();
+    message.queue_id = 0;
+    open.store.append(message).unwrap().appended.physical_offset
+}
+
+#[test]
+fn a_mark_from_before_the_session_of_a_broker_is_not_used() {
+    let mut open = Stepped::new();
+    let halves = ["a", "b"].map(|unique_key| half_of_a_broker(&open, unique_key, ""));
+    open.store.flush().unwrap();
+    open = open.killed();
+    open.roll_back(open.half("c")).unwrap();
+    open = open.reopened(config());
+    let marked = progress_file(&open.env).unwrap();
+    assert!(marked["mqstore"]["transactionsSettledEnd"].as_i64().unwrap() > halves[1]);
+    // The broker asks about one and commits the other. It is killed before it lists the commit, and persists nothing.
+    let again = half_of_a_broker(&open, "a", "1");
+    let log = open.log();
+    let committed = Message {
+        topic: "orders".into(),
+        queue_id: 2,
+        sys_flag: COMMIT,
+        prepared_transaction_offset: halves[1],
+        ..log[1].view().to_message()
+    };
+    open.store.append(committed).unwrap();
+    open.store.flush().unwrap();
+    let open = open.killed_after_a_broker();
+    assert_eq!(progress_file(&open.env).unwrap(), marked);
+    let found = open.transactions().open().unwrap().halves;
+    let found: Vec<_> = found
+        .iter()
+        .map(|half| (half.message.view().physical_offset(), half.checks))
+        .collect();
+    assert_eq!(found, [(again, 1)]);
+    assert_eq!(refused_as(halves[0], open.commit(halves[0])), TransactionOutcome::StoredAgain);
+    assert!(matches!(
+        refused_as(halves[1], open.commit(halves[1])),
+        TransactionOutcome::Committed(_)
+    ));
+    assert_eq!(
+        (open.bodies("orders"), open.bodies(OP_TOPIC)),
+        (vec!["b".to_owned()], vec!["2".to_owned(), "1".to_owned()])
+    );
+}
+
+#[test]
+fn a_commit_whose_op_message_is_damaged_is_not_repeated() {
+    let mut open = Stepped::new();
+    let halves = ["a", "b", "c"].map(|body| open.half(body));
+    let committed = open.commit(halves[1]).unwrap();
+    open.roll_back(halves[2]).unwrap();
+    let ops = [0, 1].map(|number| body_of(&open, OP_TOPIC, number));
+    // An open does not read the first segment again. The mark is past the commit.
+    for _ in 0..40 {
+        open.store.append(paid(&"x".repeat(1000))).unwrap();
+    }
+    open.close();
+    for op in ops {
+        damage(&open.env, op);
+    }
+    open = Stepped::open(open.env.clone(), config()).unwrap();
+    let found = open.transactions().open().unwrap();
+    // Nothing else shows the rollback, and the answer says so.
+    assert_eq!((bodies_of(&found), found.lost_ops), (vec!["a".to_owned(), "c".to_owned()], 2));
+    assert_eq!(
+        refused_as(halves[1], open.commit(halves[1])),
+        TransactionOutcome::Committed(committed)
+    );
+    assert_eq!(open.store.reader().queue_bounds("orders", 2).unwrap(), 0..41);
+}
+
+#[test]
+fn a_damaged_half_message_is_counted_and_holds_the_log() {
+    let mut open = Stepped::new();
+    let halves = ["a", "b"].map(|body| open.half(body));
+    let body = body_of(&open, HALF_TOPIC, 0);
+    open.close();
+    damage(&open.env, body);
+    open = Stepped::open(open.env.clone(), config()).unwrap();
+    let found = open.transactions().open().unwrap();
+    assert_eq!((bodies_of(&found), found.passed_over), (vec!["b".to_owned()], 1));
+    for end in [TransactionEnd::Commit, TransactionEnd::Rollback] {
+        let ended = open.transactions().end(halves[0], end, Some(false));
+        assert!(matches!(ended, Err(Error::Corrupt { .. })), "{ended:?}");
+    }
+    open.commit(halves[1]).unwrap();
+    let holds = open.broker.holds().unwrap();
+    let hold = holds.iter().find(|hold| hold.by == NeededBy::Transactions).unwrap();
+    assert_eq!((hold.messages, hold.physical_offset), (1, halves[0]));
+}
+
 #[test]
 fn a_half_message_that_a_broker_has_stored_again_counts_once() {
     let open = Stepped::new();
-    let half = |checks: &str| {
-        let pairs = [
-            ("UNIQ_KEY", "u"),
-            ("REAL_TOPIC", "orders"),
-            ("REAL_QID", "2"),
-            ("TRAN_MSG", "true"),
-            ("PGROUP", "tellers"),
-            ("TRANSACTION_CHECK_TIMES", checks),
-        ];
-        let pairs = if checks.is_empty() { &pairs[..5] } else { &pairs };
-        let mut message = with(paid("a"), pairs);
-        message.topic = HALF_TOPIC.into();
-        message.queue_id = 0;
-        open.store.append(message).unwrap().appended.physical_offset
-    };
-    let copies = ["", "1", "2"].map(half);
+    let copies = ["", "1", "2"].map(|checks| half_of_a_broker(&open, "u", checks));
     open.store.flush().unwrap();
     open.close();
     // Without a mark nothing is known of what a broker has committed.
     let open = Stepped::open(open.env.clone(), config()).unwrap();
     let halves = open.transactions().open().unwrap().halves;
     assert_eq!((halves.len(), halves[0].checks), (1, 2));
-    assert!(refused(open.commit(copies[0])).contains("later half message"));
+    assert_eq!(refused_as(copies[0], open.commit(copies[0])), TransactionOutcome::StoredAgain);
     open.commit(copies[2]).unwrap();
     assert_eq!(open.open_bodies(), Vec::<String>::new());
 }
@@ -420,7 +571,7 @@ fn a_half_message_is_asked_about_every_minute_and_given_up_after_15_times() {
         .unwrap();
     assert_eq!(given_up.properties().get(property::TRANSACTION_CHECK_TIMES).unwrap(), "15");
     let half = given_up.prepared_transaction_offset();
-    assert!(refused(open.commit(half)).contains("given up"));
+    assert_eq!(refused_as(half, open.commit(half)), TransactionOutcome::GivenUp);
 }
 
 #[test]
