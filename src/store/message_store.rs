@@ -222,7 +222,7 @@ impl MessageStore {
     /// # Errors
     /// Those of [`crate::interrupt::check`].
     pub fn make_readable(&self, patience: Duration) -> Result<bool> {
-        Ok(self.is_readable() || self.log.commit_within(patience)?)
+        Ok(self.is_readable() || self.log.commit_within(self.services.patience(patience))?)
     }
 
     /// Writes everything appended so far to the log.
@@ -247,7 +247,7 @@ impl MessageStore {
     pub fn catch_up(&self, patience: Duration) -> Result<bool> {
         let is_readable = self.make_readable(patience)?;
         let help = |target| self.services.help(&self.dispatched, target);
-        Ok(self.barrier.wait(patience, help)? && is_readable)
+        Ok(self.barrier.wait(self.services.patience(patience), help)? && is_readable)
     }
 
     /// Waits until the log can be read past `end`, and what may be read is in its queue, for `patience` at most. `false` if

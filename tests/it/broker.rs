@@ -8,6 +8,7 @@ mod delay_histories;
 pub(crate) mod delayed_log;
 mod positions;
 mod groups;
+mod histories;
 mod progress;
 mod retention;
 mod subscription_groups;
