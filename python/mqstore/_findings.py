@@ -300,9 +300,10 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
 
 
 def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
-    number, reads = 0, _Reads()
+    stored: list[str] = []
+    reads = _Reads()
     try:
-        number = sum(1 for _ in open_halves(store, reads))
+        stored = [half["store_time"] for half in open_halves(store, reads)]
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
         # The finding consumer.not_read has the reason and the fix of a damaged file.
         is_damaged = isinstance(error, mqstore.CorruptError)
@@ -314,11 +315,11 @@ def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]
             "half messages may wait for their producers",
             words(""),
         )
-    if number:
+    if stored:
         yield _finding(
             "transaction.open",
             "note",
-            f"{number} transactions are neither committed nor rolled back",
+            f"{len(stored)} transactions are neither committed nor rolled back, the oldest since {min(stored)}",
             "their messages are in no queue; a broker asks their producers while it runs",
             run(("transactions", store.path)),
         )
