@@ -116,7 +116,10 @@ final class Clients {
             "transaction", put.transaction));
     }
 
-    /** Made when the first half message is sent. Of an open transaction the broker learns nothing when it asks. */
+    /**
+     * Made when the first half message is sent. A question about an open transaction is answered with the property {@code answer} of the
+     * half message, a name of {@link LocalTransactionState}. Without one the broker learns nothing.
+     */
     private TransactionMQProducer transactions() throws Exception {
         if (transactionProducer == null) {
             transactionProducer = new TransactionMQProducer("transactions");
@@ -129,7 +132,8 @@ final class Clients {
 
                 @Override
                 public LocalTransactionState checkLocalTransaction(MessageExt half) {
-                    return LocalTransactionState.UNKNOW;
+                    String answer = half.getProperty("answer");
+                    return answer == null ? LocalTransactionState.UNKNOW : LocalTransactionState.valueOf(answer);
                 }
             });
             transactionProducer.start();

@@ -14,7 +14,8 @@ import org.apache.rocketmq.broker.BrokerController;
 /**
  * A broker's classes on a store, without a network. The argument is the broker's configuration file. It delivers delayed messages.
  *
- * <p>Commands are lines as those of {@link Broker}: {@code back GROUP TOPIC PHYSICAL_OFFSET LEVEL} sends a message back, as a consumer does.
+ * <p>Commands are lines as those of {@link Broker}: {@code back GROUP TOPIC PHYSICAL_OFFSET LEVEL} sends a message back, as a consumer does;
+ * {@code half}, {@code end} and {@code check} are those of {@link Halves}; {@code persist} writes the progress.
  */
 public final class Offline {
     private Offline() {
@@ -41,13 +42,29 @@ public final class Offline {
         broker.getMessageStore().start();
         Generation.startDelivery(broker);
         out.println(new Gson().toJson(Map.of("done", "start")));
+        Halves halves = new Halves(broker, line -> out.println(new Gson().toJson(line)));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = line.split(" ");
-            if (!words[0].equals("back")) {
-                throw new IllegalArgumentException("unknown command " + words[0]);
+            switch (words[0]) {
+                case "back":
+                    Generation.sendBack(broker, words[1], words[2], Long.parseLong(words[3]), Integer.parseInt(words[4]));
+                    break;
+                case "half":
+                    halves.send(words);
+                    break;
+                case "end":
+                    halves.end(words);
+                    break;
+                case "check":
+                    halves.check(words);
+                    break;
+                case "persist":
+                    broker.getConsumerOffsetManager().persist();
+                    break;
+                default:
+                    throw new IllegalArgumentException("unknown command " + words[0]);
             }
-            Generation.sendBack(broker, words[1], words[2], Long.parseLong(words[3]), Integer.parseInt(words[4]));
             out.println(new Gson().toJson(Map.of("done", line)));
         }
         Generation.stopDelivery(broker);

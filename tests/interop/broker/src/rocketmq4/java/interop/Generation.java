@@ -1,19 +1,26 @@
 package interop;
 
+import io.netty.channel.ChannelHandlerContext;
 import java.io.IOException;
 import java.net.ServerSocket;
 import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.broker.processor.EndTransactionProcessor;
 import org.apache.rocketmq.broker.processor.SendMessageProcessor;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.common.protocol.RequestCode;
 import org.apache.rocketmq.common.protocol.header.ConsumerSendMsgBackRequestHeader;
+import org.apache.rocketmq.common.protocol.header.EndTransactionRequestHeader;
 import org.apache.rocketmq.common.protocol.header.UpdateConsumerOffsetRequestHeader;
 import org.apache.rocketmq.common.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.store.MessageExtBrokerInner;
+import org.apache.rocketmq.store.PutMessageResult;
 
 /** What is named or built differently in a broker of RocketMQ 4. */
 final class Generation {
@@ -73,6 +80,37 @@ final class Generation {
         RemotingCommand request = RemotingCommand.createRequestCommand(RequestCode.CONSUMER_SEND_MSG_BACK, header);
         request.makeCustomHeaderToNet();
         RemotingCommand answer = new SendMessageProcessor(broker).asyncProcessRequest(null, request).get();
+        if (answer.getCode() != 0) {
+            throw new IllegalStateException(answer.toString());
+        }
+    }
+
+    /** Stores a half message of a producer. The message has the topic and queue that it is meant for. */
+    static PutMessageResult prepare(BrokerController broker, MessageExt message) {
+        MessageExtBrokerInner half = new MessageExtBrokerInner();
+        half.setTopic(message.getTopic());
+        half.setQueueId(message.getQueueId());
+        half.setBody(message.getBody());
+        half.setFlag(message.getFlag());
+        half.setBornTimestamp(message.getBornTimestamp());
+        half.setBornHost(message.getBornHost());
+        half.setStoreHost(message.getStoreHost());
+        MessageAccessor.setProperties(half, message.getProperties());
+        return broker.getTransactionalMessageService().prepareMessage(half);
+    }
+
+    /** Ends a transaction, as a producer asks for it. */
+    static void end(BrokerController broker, ChannelHandlerContext channel, String group, long queueOffset, long physicalOffset, int end)
+        throws Exception {
+        EndTransactionRequestHeader header = new EndTransactionRequestHeader();
+        header.setProducerGroup(group);
+        header.setTranStateTableOffset(queueOffset);
+        header.setCommitLogOffset(physicalOffset);
+        header.setCommitOrRollback(end);
+        header.setFromTransactionCheck(false);
+        RemotingCommand request = RemotingCommand.createRequestCommand(RequestCode.END_TRANSACTION, header);
+        request.makeCustomHeaderToNet();
+        RemotingCommand answer = new EndTransactionProcessor(broker).processRequest(channel, request);
         if (answer.getCode() != 0) {
             throw new IllegalStateException(answer.toString());
         }
