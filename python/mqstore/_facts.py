@@ -103,9 +103,9 @@ def _led_to(store: mqstore.Store, begin: int, end: int) -> int:
     return batches.skipped
 
 
-def _last_time(queue: mqstore.Queue) -> str | None:
-    """Returns the store time of the last message, or None if it cannot be read."""
-    with suppress(mqstore.StoreError, OverflowError):
+def _last_time(queue: mqstore.Queue) -> str | int | None:
+    """Returns the store time of the last message, or None if it cannot be read or is no date."""
+    with suppress(mqstore.StoreError):
         return json_time(queue[-1].store_time)
     return None
 

@@ -15,7 +15,7 @@ from mqstore._facts import file_queues
 from mqstore._fixes import BEFORE_ANYTHING, WITHOUT_WRITER, Fix, run, words
 from mqstore._groups import by_topic, lags_of
 from mqstore._lost_queues import has_queue
-from mqstore._rows import rows_of
+from mqstore._rows import date_order, rows_of
 from mqstore._settings import missing_settings, why_missing
 from mqstore._timers import count_timers
 from mqstore._transactions import open_halves
@@ -364,7 +364,7 @@ def _overdue(store: mqstore.Store) -> str:
         # Without the progress nobody knows which of them were delivered.
         return ""
     overdue = sum(level["overdue"] for level in levels)
-    oldest = min((level["next_due"] for level in levels if level["next_due"]), default="an unknown time")
+    oldest = min((row["next_due"] for row in levels if row["next_due"]), default="an unknown time", key=date_order)
     return f", {overdue} of them overdue, the first since {oldest}" if overdue else ""
 
 

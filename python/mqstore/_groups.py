@@ -8,7 +8,7 @@ from typing import Any
 
 import mqstore
 from mqstore._reports import GroupStats
-from mqstore._rows import rows_of
+from mqstore._rows import date_order, moment_of, rows_of
 
 #: The state of a group in a queue, without what only the writing process knows.
 _FIELDS = ("group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag", "unconsumed_since")
@@ -29,7 +29,7 @@ def by_topic(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         counted["queues"] += 1
         counted["lag"] += row["lag"] or 0
         times = [time for time in (counted["unconsumed_since"], row["unconsumed_since"]) if time is not None]
-        counted["unconsumed_since"] = min(times, default=None)
+        counted["unconsumed_since"] = min(times, default=None, key=date_order)
     return _with_age(found.values())
 
 
@@ -61,7 +61,7 @@ def _with_age(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         aged,
         key=lambda row: (
             row["lag"] == 0,
-            row["unconsumed_since"] or "~",
+            date_order(row["unconsumed_since"]),
             -(row["lag"] or 0),
             *(row[name] for name in places if name in row),
         ),
@@ -69,5 +69,4 @@ def _with_age(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _time(row: Mapping[str, Any]) -> datetime | None:
-    since = row["unconsumed_since"]
-    return None if since is None else datetime.fromisoformat(since)
+    return moment_of(row["unconsumed_since"])

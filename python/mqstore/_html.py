@@ -134,7 +134,7 @@ def _columns(batches: mqstore.Batches) -> Iterable[_Row]:
 def _read(value: object, name: str) -> object:
     try:
         return getattr(value, name)
-    except (mqstore.StoreError, OverflowError, ValueError) as error:
+    except (mqstore.StoreError, ValueError) as error:
         return type(error).__name__
 
 

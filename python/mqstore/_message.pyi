@@ -84,13 +84,13 @@ class Message:
     def store_time(self) -> datetime:
         """When the broker stored it, in UTC, to the ms.
 
-        Raises `OverflowError` outside the years 1 to 9999.
+        Raises `StoreError` outside the years 1 to 9999.
         """
     @property
     def born_time(self) -> datetime:
         """When its producer made it, in UTC, to the ms.
 
-        Raises `OverflowError` outside the years 1 to 9999.
+        Raises `StoreError` outside the years 1 to 9999.
         """
     @property
     def message_id(self) -> str:
@@ -147,7 +147,9 @@ class Message:
     def delay_level(self) -> int:
         """The level by which its producer delayed it (property DELAY): an int from 1; 0 for none."""
     def to_dict(self) -> dict[str, Any]:
-        """Every column of a message by its name, in the order of the schema: a dict of this object's attributes."""
+        """Every column of a message by its name, in the order of the schema: a dict of this object's attributes. A time outside
+        the years 1 to 9999 is an int of ms since 1970.
+        """
     @property
     def sys_flag(self) -> int:
         """RocketMQ's bit field: 0x1 compressed, 0xC transaction type, 0x10 and 0x20 IPv6 hosts, 0x700 compression."""

@@ -6,11 +6,14 @@ import json
 import re
 from collections import namedtuple
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any, cast
 
-from mqstore._native import RecordBatch, _json_lines
+from mqstore._native import Message, RecordBatch, _json_lines
+from mqstore.errors import StoreError
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 #: Characters that would move the cursor, change the direction of text or end a line. JSON itself escapes those below U+0020.
 CONTROLS = {code: f"\\u{code:04x}" for code in chain(range(0x7F, 0xA0), range(0x2028, 0x202F), range(0x2066, 0x206A))}
@@ -40,11 +43,8 @@ def _row(names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def first_rows(batch: RecordBatch, most: int) -> list[Sequence[object]]:
-    """Returns the first rows, at most `most`. If a time is outside the range of datetime, the values are those of JSON."""
-    try:
-        return list(islice(batch, most))
-    except OverflowError:
-        return [tuple(row.values()) for row in islice(each_row(batch), most)]
+    """Returns the first rows, at most `most`."""
+    return list(islice(batch, most))
 
 
 def each_row(batch: RecordBatch) -> Iterator[dict[str, Any]]:
@@ -83,6 +83,40 @@ def visible(text: str) -> str:
     return text.translate(_CONTROLS_OF_TEXT)
 
 
-def json_time(time: datetime) -> str:
-    """Returns a time as the core writes it in JSON: `2026-11-20T19:55:54.848Z`."""
+def json_time(time: datetime | int) -> str | int:
+    """Returns a time as the core writes it in JSON: `2026-11-20T19:55:54.848Z`, or a number outside the years 1 to 9999."""
+    if isinstance(time, int):
+        return time
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def store_time_of(message: Message) -> datetime | int:
+    """Returns the store time of a message, or the number of ms outside the years 1 to 9999."""
+    try:
+        return message.store_time
+    except StoreError:
+        time: datetime | int = message.to_dict()["store_time"]
+        return time
+
+
+def ms_of(time: datetime | int) -> int:
+    """Returns the ms since 1970 of a time, which may be such a number."""
+    return time if isinstance(time, int) else (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def time_of(ms: int) -> datetime | int:
+    """Returns the time of a number of ms since 1970, or the number if that is outside the years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return ms
+
+
+def date_order(time: str | int | None) -> str:
+    """Returns a text by which times of JSON sort. A number outside the years 1 to 9999 comes last, as None does."""
+    return time if isinstance(time, str) else "~"
+
+
+def moment_of(time: str | int | None) -> datetime | None:
+    """Returns the time that JSON states; None if it is a number outside the years 1 to 9999, and without a time."""
+    return datetime.fromisoformat(time) if isinstance(time, str) else None

@@ -44,7 +44,7 @@ class RecordBatch:
     No other package is needed to read its rows. Iteration yields a named tuple for each, with a field for each column
     (`row.topic`, `row[0]`, `row._asdict()`); `to_pylist` returns dicts; `repr` shows the first rows as a table. A null
     reads as None, a time as a datetime in UTC, a list as a list, and a struct or a map as a dict. A time outside the years
-    1 to 9999 raises `OverflowError`.
+    1 to 9999, such as that of a damaged record, reads as an int of ms since 1970; beyond 292,000 years it is null.
     """
     @property
     def column_names(self) -> list[str]:

@@ -48,7 +48,7 @@ def _fitting(columns: Sequence[Sequence[str]]) -> int:
 def _cell(value: object) -> str:
     match value:
         case datetime():
-            return json_time(value)
+            return str(json_time(value))
         case str():
             return _cut(visible(value[: CELL + 1]))
         case bytes():

@@ -29,7 +29,7 @@ from mqstore._delays import Delivery, delivery_of
 from mqstore._facts import facts_of, is_in_queue
 from mqstore._lost_queues import lost_queues
 from mqstore._reports import Trace, TracedRecord
-from mqstore._rows import rows_of
+from mqstore._rows import ms_of, rows_of, store_time_of
 from mqstore._settings import why_missing
 from mqstore._transactions import Counting, fate_of
 
@@ -80,7 +80,7 @@ class _Tracer:
             queue_id=message.queue_id,
             queue_offset=message.queue_offset,
             physical_offset=message.physical_offset,
-            store_time=round(message.store_time.timestamp() * 1000),
+            store_time=ms_of(store_time_of(message)),
             passed_by=passed_by,
             awaited_by=awaited_by,
         )

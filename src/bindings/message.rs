@@ -13,7 +13,7 @@ use super::buffer::{PinnedBytes, memory_view};
 use super::fields::{self, MessageArguments, PropertyArguments};
 use super::imports::call;
 use super::recipe::{Reduced, of_native};
-use super::time::{to_datetime, to_ms, to_text};
+use super::time::{to_datetime, to_ms, to_text, to_time};
 use crate::arrow::column_names;
 use crate::error::{Error, Result};
 use crate::format::{
@@ -260,7 +260,7 @@ impl Message {
 
     /// When the broker stored it, in UTC, to the ms.
     ///
-    /// Raises `OverflowError` outside the years 1 to 9999.
+    /// Raises `StoreError` outside the years 1 to 9999.
     #[getter]
     fn store_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         to_datetime(py, self.bytes.read(|message| message.store_time())?)
@@ -268,7 +268,7 @@ impl Message {
 
     /// When its producer made it, in UTC, to the ms.
     ///
-    /// Raises `OverflowError` outside the years 1 to 9999.
+    /// Raises `StoreError` outside the years 1 to 9999.
     #[getter]
     fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         to_datetime(py, self.bytes.read(|message| message.born_time())?)
@@ -377,11 +377,16 @@ impl Message {
     }
 
     /// Every column of a message by its name, in the order of the schema: a dict of this object's
-    /// attributes.
+    /// attributes. A time outside the years 1 to 9999 is an int of ms since 1970.
     fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(slf.py());
         for name in column_names() {
-            fields.set_item(name, slf.getattr(name)?)?;
+            let value = match name {
+                "store_time" => to_time(slf.py(), slf.get().bytes.read(|message| message.store_time())?)?,
+                "born_time" => to_time(slf.py(), slf.get().bytes.read(|message| message.born_time())?)?,
+                _ => slf.getattr(name)?,
+            };
+            fields.set_item(name, value)?;
         }
         Ok(fields)
     }

@@ -70,7 +70,7 @@ pub(super) fn store_stats<'py>(
             bytes_held: cleaning.map(|cleaning| cleaning.held_bytes),
             unread_removed: cleaning.map(|cleaning| cleaning.unread),
             next_removal: next.as_ref().map(|next| (next.start, next.end)),
-            next_removal_time: due.map(|due| to_datetime(py, due)).transpose()?,
+            next_removal_time: due.and_then(|due| to_datetime(py, due).ok()),
             removal_kept_for: cleaning.map(|cleaning| holds(py, &cleaning.holds)).transpose()?,
             removal_refusal: refused.map(|refused| refused.text().to_string()),
             available_buffer_nums: pool.map(|pool| pool.available),

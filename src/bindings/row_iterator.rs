@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::imports::call;
-use super::time::us_to_datetime;
+use super::time::us_to_time;
 
 /// The rows of a table, one by one.
 #[pyclass(frozen, module = "mqstore._native")]
@@ -77,10 +77,10 @@ fn names(batch: &RecordBatch) -> impl ExactSizeIterator<Item = &str> {
     batch.schema_ref().fields().iter().map(|field| field.name().as_str())
 }
 
-/// Converts a cell: null to None, a time to an aware `datetime`, pairs and a struct to a dict.
+/// Converts a cell: null to None, a time to an aware `datetime` or an `int` (see [`us_to_time`]), pairs and a struct to a dict.
 ///
 /// # Errors
-/// `OverflowError` for a time outside the years 1 to 9999.
+/// `TypeError` for a column of another type.
 fn value<'py>(py: Python<'py>, column: &dyn Array, row: usize) -> PyResult<Bound<'py, PyAny>> {
     if column.is_null(row) {
         return Ok(py.None().into_bound(py));
@@ -93,7 +93,7 @@ fn value<'py>(py: Python<'py>, column: &dyn Array, row: usize) -> PyResult<Bound
         DataType::Utf8 => PyString::new(py, column.as_string::<i32>().value(row)).into_any(),
         DataType::Binary => PyBytes::new(py, column.as_binary::<i32>().value(row)).into_any(),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            us_to_datetime(py, column.as_primitive::<TimestampMicrosecondType>().value(row))?.into_any()
+            us_to_time(py, column.as_primitive::<TimestampMicrosecondType>().value(row))?
         }
         DataType::List(_) => {
             let items = column.as_list::<i32>().value(row);

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyTzInfo};
+use pyo3::types::{PyDateTime, PyDelta, PyDeltaAccess, PyInt, PyTzInfo};
 
 use super::arguments::{explained, named, repr_of, str_of};
+use super::errors::StoreError;
 use super::interpreter::hang_at_exit;
 use crate::format::{Date, Round, mistaken_unit};
 use crate::storage::{Env, RealEnv};
@@ -45,26 +46,43 @@ impl Utc {
 /// A `datetime` in UTC.
 ///
 /// # Errors
-/// `OverflowError` outside the years 1 to 9999.
+/// `StoreError` outside the years 1 to 9999.
 pub(super) fn to_datetime(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyDateTime>> {
-    datetime_of(py, ms, 0)
-}
-
-/// A `datetime` in UTC, of microseconds since 1970.
-///
-/// # Errors
-/// As [`to_datetime`].
-pub(super) fn us_to_datetime(py: Python<'_>, us: i64) -> PyResult<Bound<'_, PyDateTime>> {
-    datetime_of(py, us.div_euclid(1000), us.rem_euclid(1000) as u32)
-}
-
-/// A `datetime` in UTC: `ms` since 1970, and `us` more.
-fn datetime_of(py: Python<'_>, ms: i64, us: u32) -> PyResult<Bound<'_, PyDateTime>> {
     let Some(utc) = Utc::of(ms) else {
-        return Err(PyOverflowError::new_err(format!(
-            "{ms} ms since 1970 lies outside the years 1 to 9999 that a datetime holds"
+        return Err(StoreError::new_err(format!(
+            "{ms} ms since 1970 is outside the years 1 to 9999 that a datetime holds: its bytes are damaged, or its writer \
+             set it so; Message.to_dict and the rows of Store.scan have the number"
         )));
     };
+    datetime_of(py, &utc, 0)
+}
+
+/// A `datetime` in UTC; outside the years 1 to 9999 the number of ms, an `int`, so that one damaged time does not hide the rest of a
+/// table.
+///
+/// # Errors
+/// That of the interpreter, such as `MemoryError`.
+pub(super) fn to_time(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
+    time_of(py, ms, 0)
+}
+
+/// Same as [`to_time`], for microseconds since 1970.
+///
+/// # Errors
+/// As [`to_time`].
+pub(super) fn us_to_time(py: Python<'_>, us: i64) -> PyResult<Bound<'_, PyAny>> {
+    time_of(py, us.div_euclid(1000), us.rem_euclid(1000) as u32)
+}
+
+fn time_of(py: Python<'_>, ms: i64, us: u32) -> PyResult<Bound<'_, PyAny>> {
+    match Utc::of(ms) {
+        Some(utc) => Ok(datetime_of(py, &utc, us)?.into_any()),
+        None => Ok(PyInt::new(py, ms).into_any()),
+    }
+}
+
+/// A `datetime` in UTC, `us` microseconds later.
+fn datetime_of<'py>(py: Python<'py>, utc: &Utc, us: u32) -> PyResult<Bound<'py, PyDateTime>> {
     let zone = PyTzInfo::utc(py)?;
     let microsecond = utc.millisecond * 1000 + us;
     PyDateTime::new(

@@ -460,7 +460,7 @@ impl Writer {
         let groups = (RecordBatch(arrow::groups(&groups)?),);
         let groups = imports::call(py, "mqstore._groups", "stats_of", groups, None)?;
         let next_due = delays.and_then(|delays| delays.next_due);
-        let next_due = next_due.map(|due| to_datetime(py, due)).transpose()?;
+        let next_due = next_due.and_then(|due| to_datetime(py, due).ok());
         reports::store_stats(py, &py.detach(|| writer.stats()), delays, next_due, groups, cleaning.as_ref())
     }
 

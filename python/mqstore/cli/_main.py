@@ -77,7 +77,7 @@ class Command(click.Command):
             raise
         except mqstore.StoreIOError as error:
             raise CannotOpen(text_of(error, path)) from None
-        except (mqstore.StoreError, OSError, OverflowError, IndexError) as error:
+        except (mqstore.StoreError, OSError, IndexError) as error:
             raise Failure(text_of(error, path)) from None
         except ModuleNotFoundError as error:
             if error.name is not None:

@@ -15,7 +15,7 @@ import mqstore
 from mqstore._broker_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from mqstore._delays import Delivery, delivery_of, undelivered
 from mqstore._lost_queues import lost_in_words, lost_queues
-from mqstore._rows import json_time
+from mqstore._rows import json_time, ms_of, store_time_of, time_of
 from mqstore._timers import count_timers
 from mqstore.cli._main import command
 from mqstore.cli._messages import note_elsewhere, whole_number
@@ -71,15 +71,15 @@ def _unknown(store: mqstore.Store, delivery: Delivery) -> str | None:
 
 def _waiting(messages: Iterable[mqstore.Message], level: int, delay: timedelta | None) -> Iterator[Row]:
     for message in messages:
-        given = message.properties
+        given, stored = message.properties, store_time_of(message)
         yield {
             "level": level,
             "topic": given.get("REAL_TOPIC"),
             "queue_id": whole_number(given.get("REAL_QID")),
             "queue_offset": message.queue_offset,
             "physical_offset": message.physical_offset,
-            "store_time": json_time(message.store_time),
-            "due_time": None if delay is None else json_time(message.store_time + delay),
+            "store_time": json_time(stored),
+            "due_time": None if delay is None else json_time(time_of(ms_of(stored) + delay // timedelta(milliseconds=1))),
             "tags": message.tags,
             "keys": message.keys,
             "unique_key": message.unique_key,

@@ -13,7 +13,7 @@ from mqstore._facts import facts_of
 from mqstore._findings import next_line
 from mqstore._groups import in_words, lags_of
 from mqstore._lost_queues import empty_lost
-from mqstore._rows import each_row, rows_of, visible
+from mqstore._rows import date_order, each_row, rows_of, visible
 from mqstore.report import _figures
 from mqstore.report._figures import NAMED, amount, size
 
@@ -306,9 +306,9 @@ def delayed_section(store: mqstore.Store) -> Section:
         return Section("delayed", title, str(error))
     if not rows:
         return Section("delayed", title, "No message waits for its delivery.")
-    rows.sort(key=lambda row: (-row["overdue"], row["next_due"] or "~"))
+    rows.sort(key=lambda row: (-row["overdue"], date_order(row["next_due"])))
     waiting, overdue = (sum(row[name] for row in rows) for name in ("waiting", "overdue"))
-    oldest = min((row["next_due"] for row in rows if row["next_due"]), default=None)
+    oldest = min((row["next_due"] for row in rows if row["next_due"]), default=None, key=date_order)
     text = (
         f"{amount(waiting)} messages wait for the end of their delay, {amount(overdue)} of which were due before this page "
         "was made"
@@ -366,7 +366,7 @@ def needs_of(store: mqstore.Store, lag: Iterable[Mapping[str, Any]]) -> list[tup
     oldest: dict[str, int] = {}
     for row in lag:
         if row["lag"]:
-            with suppress(mqstore.StoreError, IndexError, OverflowError):
+            with suppress(mqstore.StoreError, IndexError):
                 queue = store.topics[row["topic"]].queues[row["queue_id"]]
                 offset = queue[max(row["offset"] or 0, queue.min_offset)].physical_offset
                 oldest[row["group"]] = min(offset, oldest.setdefault(row["group"], offset))
