@@ -279,18 +279,27 @@ fn a_query_raises_at_a_message_that_names_another_place_than_its_entry() {
 }
 
 #[test]
-fn a_walk_for_keys_finds_no_message_that_names_another_place() {
-    for (field, at) in PLACE {
+fn resolve_keys_returns_no_message_that_names_another_place() {
+    for ((field, at), with_index) in PLACE.into_iter().flat_map(|place| [(place, true), (place, false)]) {
         let store = Damaged::new(&[]);
         store.edit(120, |record| record[at] ^= 1);
-        fs::remove_dir_all(store.path().join("index")).unwrap();
-        let reader = open(store.path());
-        let wanted = [("orders", "k119"), ("orders", "k120"), ("orders", "k121")];
+        if !with_index {
+            fs::remove_dir_all(store.path().join("index")).unwrap();
+        }
+        let (reader, what) = (open(store.path()), format!("{field}, index: {with_index}"));
+        let (wanted, only) = (
+            [("orders", "k119"), ("orders", "k120"), ("orders", "k121")],
+            [("orders", "k120")],
+        );
         for _ in 0..2 {
-            let raised = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise);
-            assert!(matches!(raised, Err(Error::Corrupt { .. })), "{field}");
+            for wanted in [&wanted[..], &only] {
+                let raised = reader.resolve_keys(wanted, &HitBounds::default(), Errors::Raise);
+                assert!(matches!(raised, Err(Error::Corrupt { .. })), "{what}");
+            }
             let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Skip).unwrap();
-            assert_eq!([0, 1, 2].map(|key| hits.of(key).len()), [1, 0, 1], "{field}");
+            assert_eq!([0, 1, 2].map(|key| hits.of(key).len()), [1, 0, 1], "{what}");
+            let hits = reader.resolve_keys(&only, &HitBounds::default(), Errors::Skip).unwrap();
+            assert!(hits.all().is_empty(), "{what}");
         }
     }
 }

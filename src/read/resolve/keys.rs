@@ -15,6 +15,7 @@ use crate::read::damage::{Unread, Unreadable, first_damage};
 use crate::read::message_reader::{MessageReader, Position};
 use crate::read::resolve::contradicted::Contradicted;
 use crate::read::resolve::hits::{HitBounds, KeyHit, KeyHits, KeyMatches};
+use crate::read::resolve::offsets::OffsetResolver;
 use crate::read::resolve::query_request::{Numbers, Wanted};
 use crate::sync::lock;
 
@@ -77,6 +78,8 @@ pub(crate) struct KeySearch<'a> {
     /// Made when the log has to be walked.
     numbers: OnceCell<Numbers<'a>>,
     bounds: &'a HitBounds,
+    /// The queue entries with which hits are compared: no checksum covers the queue id and the queue offset of a record.
+    entries: OffsetResolver<'a>,
     /// The store times of the messages that are wanted; `None` for any.
     times: Option<&'a Range<i64>>,
     errors: Errors,
@@ -109,6 +112,7 @@ impl<'a> KeySearch<'a> {
             keys,
             numbers: OnceCell::new(),
             bounds,
+            entries: OffsetResolver::new(reader),
             times: match wanted {
                 Wanted::Query(request) => request.bounds(),
                 Wanted::Keys(_) | Wanted::UniqueKeys(..) => None,
@@ -235,7 +239,7 @@ impl<'a> KeySearch<'a> {
         }
         self.found.drop_surplus();
         match message.intact() {
-            Ok(()) if self.unread.is_some() && self.note_wrong_place(candidate, &view)? => {}
+            Ok(()) if self.note_wrong_place(candidate, &view)? => {}
             Ok(()) => self.found.push(candidate.key, KeyHit::of(&view)),
             Err(lost) => self.note(at, Unreadable::Damaged(lost))?,
         }
@@ -284,7 +288,8 @@ impl<'a> KeySearch<'a> {
     fn add(&mut self, view: &MessageView<'_>, of_record: &[Candidate]) -> Result<bool> {
         for candidate in of_record {
             if self.wanted.is_of(candidate.key, view) {
-                if self.unread.is_none() || !self.note_wrong_place(*candidate, view)? {
+                let is_in_place = self.entries.leads_to(self.wanted.topic(candidate.key), view)?;
+                if is_in_place || !self.note_wrong_place(*candidate, view)? {
                     self.found.push(candidate.key, KeyHit::of(view));
                 }
             } else if !self.has_hash(*candidate, view) && !self.note_wrong_place(*candidate, view)? {

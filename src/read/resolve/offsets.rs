@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::format::{CqUnit, MessageView};
 use crate::interrupt;
 use crate::log::{QueueHandle, QueueTable, ScatteredEntryCursor};
 use crate::read::message_reader::{MessageReader, Position};
@@ -78,6 +79,37 @@ impl<'a> OffsetResolver<'a> {
         Ok(())
     }
 
+    /// Returns true if the entry at the queue and offset that a record of this topic names leads to it, and if the queues of the topic
+    /// are in a format that is not read.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    #[inline]
+    pub(super) fn leads_to(&mut self, topic: &str, view: &MessageView<'_>) -> Result<bool> {
+        self.drop_cursors();
+        let place = match self.place(topic, view.queue_id()) {
+            Err(Error::Unsupported { .. }) => return Ok(true),
+            place => place?,
+        };
+        let unit = self.unit(place, view.queue_offset())?;
+        Ok(unit.is_some_and(|unit| unit.physical_offset == view.physical_offset()))
+    }
+
+    /// Returns the entry at an offset of a queue; `None` for a damaged one.
+    #[inline]
+    fn unit(&mut self, place: QueueHandle, queue_offset: i64) -> Result<Option<CqUnit>> {
+        let Some(Some(cursor)) = self.queues.get_mut(place) else {
+            return Ok(None);
+        };
+        let files = cursor.files();
+        let unit = match cursor.unit(queue_offset) {
+            Err(Error::Corrupt { .. }) => None,
+            unit => unit?,
+        };
+        self.files += cursor.files() - files;
+        Ok(unit)
+    }
+
     /// The place of the queue, until [`drop_cursors`](Self::drop_cursors) is called.
     #[inline]
     fn place(&mut self, topic: &str, queue_id: i32) -> Result<QueueHandle> {
@@ -100,16 +132,9 @@ impl<'a> OffsetResolver<'a> {
 
     #[inline]
     fn position_in(&mut self, place: QueueHandle, wanted: (&str, i32, i64)) -> Result<Option<Position>> {
-        let Some(Some(cursor)) = self.queues.get_mut(place) else {
+        let Some(unit) = self.unit(place, wanted.2)? else {
             return Ok(None);
         };
-        let files = cursor.files();
-        let unit = match cursor.unit(wanted.2) {
-            Ok(Some(unit)) => unit,
-            Ok(None) | Err(Error::Corrupt { .. }) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        self.files += cursor.files() - files;
         if self.reader.is_lost(unit, wanted)? || !self.holds(unit.physical_offset)? {
             return Ok(None);
         }
