@@ -145,6 +145,8 @@ pub enum OptionField<'a> {
     U64(&'a mut u64),
     /// A number of ms.
     Millis(&'a mut u64),
+    /// A number of seconds.
+    Seconds(&'a mut u64),
     /// A number of bytes or objects in memory.
     Usize(&'a mut usize),
     /// A size of files, or none.
@@ -170,6 +172,7 @@ impl OptionField<'_> {
     fn of_unit(self, unit: &str) -> Self {
         match self {
             Self::U64(field) if unit == "ms" => Self::Millis(field),
+            Self::U64(field) if unit == "seconds" => Self::Seconds(field),
             other => other,
         }
     }
@@ -386,9 +389,11 @@ options! {
     /// Dispatched bytes after which the checkpoint is stamped again: about the amount that recovery reads. Stamps that take 100 ms or
     /// longer come later.
     checkpoint_interval: u64 = 64 << 20, "", "bytes", "1 or more (bytes)" if |interval| *interval > 0;
-    /// A writer does the work of a broker: it delivers delayed messages, and removes old ones. None: True for a store that mqstore has
+    /// A writer does the work of a broker: it delivers delayed messages and timers, and removes old ones. None: True for a store that mqstore has
     /// made, False once a broker has written it. With False delayed messages wait for a broker, and nothing is removed by itself.
     services: Option<bool> = None, "", "";
+    /// The longest time from an append to the time of delivery that it asks for (`deliver_at`).
+    timer_max_delay_sec: u64 = 259_200, "timerMaxDelaySec", "seconds";
     /// The age at which a segment of the log is removed (`services`): that of its last message. None: no age (RocketMQ's default: 72).
     file_reserved_time: Option<Duration> = None, "fileReservedTime", "hours";
     /// The age of a segment is that of its file (mtime), as in RocketMQ, instead of that of its last message.

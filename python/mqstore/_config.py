@@ -52,6 +52,7 @@ class RepairOptions(TypedDict, total=False):
     wait_time_out: int | timedelta
     os_page_cache_busy_time_out_mills: int | timedelta
     checkpoint_interval: int
+    timer_max_delay_sec: int | timedelta
     file_reserved_time: float | timedelta | None
     expire_by_file_time: bool
     delete_when: str
@@ -200,9 +201,12 @@ class StoreConfig(_Shown):
         Dispatched bytes after which the checkpoint is stamped again: about the amount that
         recovery reads. Stamps that take 100 ms or longer come later. In bytes.
     services : bool | None, default None
-        A writer does the work of a broker: it delivers delayed messages, and removes old ones.
-        None: True for a store that mqstore has made, False once a broker has written it. With
-        False delayed messages wait for a broker, and nothing is removed by itself.
+        A writer does the work of a broker: it delivers delayed messages and timers, and removes
+        old ones. None: True for a store that mqstore has made, False once a broker has written
+        it. With False delayed messages wait for a broker, and nothing is removed by itself.
+    timer_max_delay_sec : int | timedelta, default 259200
+        The longest time from an append to the time of delivery that it asks for (`deliver_at`).
+        In seconds. RocketMQ: `timerMaxDelaySec`.
     file_reserved_time : float | timedelta | None, default None
         The age at which a segment of the log is removed (`services`): that of its last message.
         None: no age (RocketMQ's default: 72). In hours. RocketMQ: `fileReservedTime`.
@@ -285,6 +289,7 @@ class StoreConfig(_Shown):
     os_page_cache_busy_time_out_mills: int | timedelta = 1000
     checkpoint_interval: int = 67108864
     services: bool | None = None
+    timer_max_delay_sec: int | timedelta = 259200
     file_reserved_time: float | timedelta | None = None
     expire_by_file_time: bool = False
     delete_when: str = ""

@@ -108,7 +108,7 @@ class TrimReport(_Shown):
     refusal : str | None
         The reason why the next file could not be removed. A later trim tries it again.
     kept_for : tuple[tuple[str, str, int, int], ...]
-        What kept further segments: group (or "delayed messages", "open transactions"), topic, queue
+        What kept further segments: group (or "delayed messages", "timer messages", "open transactions"), topic, queue
         id, and number of messages that it has not consumed.
     unread : tuple[tuple[str, str, int, int], ...]
         The same for groups whose unread messages were removed (`force`).
@@ -332,15 +332,15 @@ class StoreStats(_Shown):
         such a page raises `CorruptError`. With `sigbus_guard=False` such a page ends
         the process.
     delayed_waiting : int | None
-        Delayed messages that wait for their delivery; None if this writer delivers none
+        Delayed messages and timers that wait for their delivery; None if this writer delivers none
         (`services`).
     delayed_passed_over : int | None
-        Delayed messages that could not be delivered since the open: lost, damaged, or
+        Delayed messages and timers that could not be delivered since the open: lost, damaged, or
         without a topic. None if this writer delivers none.
     delayed_overdue : int | None
         Messages of `delayed_waiting` that were due before now.
     delayed_next_due : datetime | None
-        The time at which the next delayed message is due; None if none waits.
+        The time at which the next of them is due; None if none waits.
     groups : tuple[GroupStats, ...]
         What each consumer group has not consumed, by topic, the worst first: the one whose oldest
         message waits longest.

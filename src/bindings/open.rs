@@ -245,6 +245,10 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
             Ok(delta) => delta_ms(delta).map(|ms| *field = ms),
             Err(_) => assign(field, value),
         },
+        OptionField::Seconds(field) => match value.cast::<PyDelta>() {
+            Ok(delta) => delta_ms(delta).map(|ms| *field = ms.div_ceil(1000)),
+            Err(_) => assign(field, value),
+        },
         OptionField::Usize(field) => assign(field, value),
         OptionField::Size(field) => assign(field, value),
         OptionField::Choice(field) => assign(field, value),

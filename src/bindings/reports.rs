@@ -199,6 +199,7 @@ fn holds<'py>(py: Python<'py>, holds: &[broker::Hold]) -> PyResult<Bound<'py, Py
     let name = |by: &broker::NeededBy| match by {
         broker::NeededBy::Group(group) => group.clone(),
         broker::NeededBy::Delay => "delayed messages".to_owned(),
+        broker::NeededBy::Timers => "timer messages".to_owned(),
         broker::NeededBy::Transactions => "open transactions".to_owned(),
     };
     let rows = holds.iter();

@@ -14,6 +14,8 @@ use super::delay_schedule::DelaySchedule;
 use super::retention::{Hold, Retention, TrimReport};
 use super::retry::Resent;
 use super::subscription_group::SubscriptionGroups;
+use super::timer_offset::load_timer_check;
+use super::timer_schedule::TimerSchedule;
 use super::topic_config::TopicConfigs;
 use super::transaction::Transactions;
 use super::transaction_record::TRANSACTION_GROUP;
@@ -30,6 +32,7 @@ use crate::watermark::Watermark;
 /// A broker's work on a store that is open for writing. Close it before the store.
 #[derive(Debug)]
 pub struct BrokerController {
+    store: Arc<MessageStore>,
     topics: Arc<TopicConfigs>,
     settings: Arc<SubscriptionGroups>,
     groups: Arc<ConsumerGroups>,
@@ -41,6 +44,8 @@ pub struct BrokerController {
     threads: Mutex<BTreeMap<BrokerService, JoinHandle<()>>>,
     /// The delivery of delayed messages: `None` where it does not run, or the reason why it cannot.
     delays: Result<Option<DelaySchedule>>,
+    /// The delivery of timer messages. It runs where `delays` does.
+    timers: Result<Option<TimerSchedule>>,
     retention: Arc<Retention>,
     /// The removal of old segments: `None` where it does not run.
     cleaner: Option<Arc<Mutex<CleanService>>>,
@@ -58,6 +63,10 @@ pub enum BrokerService {
     Deliver,
     /// Persists the progress of the delivery.
     PersistDelays,
+    /// Delivers timer messages.
+    DeliverTimers,
+    /// Persists the progress of the delivery of timer messages.
+    PersistTimers,
     /// Removes old segments.
     Clean,
 }
@@ -68,6 +77,8 @@ impl BrokerService {
             Self::Keep => "keeper",
             Self::Deliver => "deliverer",
             Self::PersistDelays => "delay-persister",
+            Self::DeliverTimers => "timer",
+            Self::PersistTimers => "timer-persister",
             Self::Clean => "cleaner",
         }
     }
@@ -90,7 +101,13 @@ impl BrokerController {
         let transactions = Arc::new(Transactions::new(store, groups.progress().clone()));
         let open = Arc::new(Watermark::new(0));
         let keeper = GroupKeeper::new(groups.clone(), topics.clone(), transactions.clone(), open.clone());
-        let delays = DelaySchedule::new(store);
+        let timer_check = load_timer_check(store.reader());
+        let has_progress = matches!(&timer_check, Ok(Some(check)) if check.progress.is_some());
+        let delays = DelaySchedule::new(store, has_progress);
+        let timers = match delays {
+            Ok(None) => Ok(None),
+            _ => timer_check.and_then(|check| TimerSchedule::new(store, check.unwrap_or_default()).map(Some)),
+        };
         let retention = Arc::new(Retention::new(store, &groups, &transactions));
         let warnings = Arc::new(CleanWarnings::default());
         // It runs where the delivery of delayed messages does. If the progress of the delivery is damaged, each round fails.
@@ -99,6 +116,7 @@ impl BrokerController {
             _ => CleanService::new(store, &retention, &open, &warnings),
         };
         Self {
+            store: store.clone(),
             topics,
             settings,
             groups,
@@ -107,6 +125,7 @@ impl BrokerController {
             keeper: Arc::new(Mutex::new(keeper)),
             threads: Mutex::default(),
             delays,
+            timers,
             retention,
             cleaner: cleaner.map(|cleaner| Arc::new(Mutex::new(cleaner))),
             warnings,
@@ -211,7 +230,7 @@ impl BrokerController {
         &self.warnings
     }
 
-    /// Starts the delivery of delayed messages if some wait, and the removal of old segments if an option asks for it.
+    /// Starts the delivery of delayed messages and timer messages if some wait, and the removal of old segments if an option asks for it.
     ///
     /// # Errors
     /// [`Error::Io`] if a thread cannot be started.
@@ -226,27 +245,35 @@ impl BrokerController {
         }
     }
 
-    /// Starts the threads that deliver delayed messages, once. Returns false if this store does not deliver them.
+    /// Starts the threads that deliver delayed messages and timer messages, once. Returns false if this store does not deliver them.
     ///
     /// # Errors
-    /// [`Error::Closed`]; the damage of `delayOffset.json`; [`Error::Io`] if a thread cannot be started.
+    /// [`Error::Closed`]; the damage of `delayOffset.json`; [`Error::Io`] if a thread cannot be started, or `timercheck` cannot be read.
     pub fn serve_delayed(&self) -> Result<bool> {
+        if let Ok(Some(timers)) = &self.timers {
+            self.run(BrokerService::DeliverTimers, timers.deliverer.clone())?;
+            self.run(BrokerService::PersistTimers, timers.persister.clone())?;
+        }
         let Some(delays) = self.delays.as_ref().map_err(Error::clone)? else {
             return Ok(false);
         };
         self.run(BrokerService::Deliver, delays.deliverer.clone())?;
         self.run(BrokerService::PersistDelays, delays.persister.clone())?;
-        Ok(true)
+        self.timers.as_ref().map(Option::is_some).map_err(Error::clone)
     }
 
-    /// Returns the number of delayed messages that wait, and of those that could not be delivered; `None` if this store does not deliver
-    /// them.
+    /// Returns the number of delayed messages and timer messages that wait, and of those that could not be delivered; `None` if this
+    /// store does not deliver them.
     ///
     /// # Errors
-    /// The damage of `delayOffset.json`; those of reading the queues.
+    /// The damage of `delayOffset.json`; those of reading `timercheck` and the queues.
     pub fn delay_stats(&self) -> Result<Option<DelayStats>> {
         let delays = self.delays.as_ref().map_err(Error::clone)?;
-        delays.as_ref().map(|delays| delays.offsets.stats()).transpose()
+        let timers = self.timers.as_ref().map_err(Error::clone)?;
+        match (delays, timers) {
+            (Some(delays), Some(timers)) => Ok(Some(delays.offsets.stats()?.and(timers.offsets.stats()?))),
+            _ => Ok(None),
+        }
     }
 
     /// Returns the progress of the delivery of delayed messages, by level; `None` if this store does not deliver them.
@@ -316,10 +343,13 @@ impl BrokerController {
     /// The failure that ends the service.
     pub fn step(&self, service: BrokerService, now: Instant) -> Result<Next> {
         let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
+        let timers = self.timers.as_ref().ok().and_then(Option::as_ref);
         match service {
             BrokerService::Keep => step(service.name(), &self.keeper, now),
             BrokerService::Deliver => delays.map_or(Ok(Next::Done), |delays| step(service.name(), &delays.deliverer, now)),
             BrokerService::PersistDelays => delays.map_or(Ok(Next::Done), |delays| step(service.name(), &delays.persister, now)),
+            BrokerService::DeliverTimers => timers.map_or(Ok(Next::Done), |timers| step(service.name(), &timers.deliverer, now)),
+            BrokerService::PersistTimers => timers.map_or(Ok(Next::Done), |timers| step(service.name(), &timers.persister, now)),
             BrokerService::Clean => self.cleaner.as_ref().map_or(Ok(Next::Done), |cleaner| {
                 let cleaner: Arc<Mutex<dyn Stepped>> = cleaner.clone();
                 step(service.name(), &cleaner, now)
@@ -335,17 +365,24 @@ impl BrokerController {
         self.open.poison(Error::Closed);
         self.transactions.checks().poison(Error::Closed);
         let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
+        let timers = self.timers.as_ref().ok().and_then(Option::as_ref);
         // After a crash the progress in the file is old until the copies in the log are found, and a broker would deliver again. If that
         // fails the file stays as it is, and the next open searches.
         while delays.is_some_and(|delays| !delays.offsets.is_settled())
             && matches!(self.step(BrokerService::Deliver, Instant::now()), Ok(Next::Again))
         {}
+        while timers.is_some_and(|timers| !timers.offsets.is_settled())
+            && matches!(self.step(BrokerService::DeliverTimers, Instant::now()), Ok(Next::Again))
+        {}
+        self.store.scheduled().poison(Error::Closed);
         delays.into_iter().for_each(DelaySchedule::stop);
+        timers.into_iter().for_each(TimerSchedule::stop);
         for thread in std::mem::take(&mut *lock(&self.threads)).into_values() {
             // A service that panicked has reported it.
             let _ = thread.join();
         }
         let delivery = delays.map_or(Ok(()), |delays| delays.offsets.persist_last());
+        let delivery = delivery.and(timers.map_or(Ok(()), |timers| timers.offsets.persist_last()));
         self.transactions.renew_mark(true);
         let persisted = self.groups.persist();
         persisted.and(self.topics.persist()).and(delivery)

@@ -264,6 +264,7 @@ fn held(by: &NeededBy) -> String {
     match by {
         NeededBy::Group(group) => format!("messages that group {group:?} has not consumed"),
         NeededBy::Delay => "delayed messages that were not delivered".to_owned(),
+        NeededBy::Timers => "timer messages that were not delivered".to_owned(),
         NeededBy::Transactions => "half messages of open transactions".to_owned(),
     }
 }

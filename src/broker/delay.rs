@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::copies::real_place;
 use super::delay_offset::{DelayOffsets, bounds};
 use super::delay_queue::DelayQueue;
-use super::delivered::{DeliveredCopies, real_place};
+use super::delivered::DeliveredCopies;
 use crate::error::{Error, Result};
 use crate::format::{HALF_TOPIC, Message, MessageView};
 use crate::log::StoredMessage;

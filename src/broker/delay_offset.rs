@@ -9,23 +9,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::progress_persister::{PersistedProgress, ProgressChanges, SNAPSHOT_AFTER};
 use super::settings_file::SettingsFile;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{DELAY_OFFSET_FILE, DelayOffset, SCHEDULE_TOPIC};
 use crate::read::DelayBacklog;
-use crate::services::{Next, Stepped};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
-use crate::watermark::Watermark;
 
-/// The interval at which progress is persisted: RocketMQ's `flushDelayOffsetInterval`.
-const PERSIST_INTERVAL: Duration = Duration::from_secs(10);
-/// The growth of the log after which a new snapshot is due while messages wait, since a crash makes the next open read that much.
-const SNAPSHOT_AFTER: i64 = 64 << 20;
 const OFFSET_TABLE: &str = "offsetTable";
 const OWN_FIELD: &str = "mqstore";
 const LOG_END: &str = "logEnd";
@@ -36,10 +30,7 @@ pub(super) struct DelayOffsets {
     store: Arc<MessageStore>,
     file: Mutex<SettingsFile>,
     progress: Mutex<Progress>,
-    /// Counts changes of the progress.
-    changes: Arc<Watermark>,
-    /// The changes that are in the file.
-    persisted: AtomicI64,
+    changes: ProgressChanges,
     /// The end of the log in the last snapshot that is in the file.
     snapshot_end: AtomicI64,
 }
@@ -70,6 +61,18 @@ pub struct DelayStats {
     pub next_due: Option<i64>,
 }
 
+impl DelayStats {
+    /// Returns the numbers of both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            waiting: self.waiting + other.waiting,
+            passed_over: self.passed_over + other.passed_over,
+            overdue: self.overdue + other.overdue,
+            next_due: self.next_due.into_iter().chain(other.next_due).min(),
+        }
+    }
+}
+
 impl DelayOffsets {
     /// Reads the progress. An offset outside of its queue is moved to the nearest end, as by a broker.
     ///
@@ -87,8 +90,7 @@ impl DelayOffsets {
             store: store.clone(),
             file: Mutex::new(file),
             progress: Mutex::new(progress),
-            changes: Arc::default(),
-            persisted: AtomicI64::new(0),
+            changes: ProgressChanges::default(),
             snapshot_end: AtomicI64::new(0),
         })
     }
@@ -110,7 +112,7 @@ impl DelayOffsets {
         progress.before_copies = None;
         progress.passed_over += passed_over;
         if progress.next.insert(level, next) != Some(next) {
-            self.changes.advance(self.changes.get() + 1);
+            self.changes.count();
         }
     }
 
@@ -127,7 +129,7 @@ impl DelayOffsets {
     /// Asks for a new snapshot if the log has grown much since the last one.
     pub(super) fn renew_snapshot(&self) {
         if self.store.appended_offset() - self.snapshot_end.load(Ordering::Relaxed) >= SNAPSHOT_AFTER {
-            self.changes.advance(self.changes.get() + 1);
+            self.changes.count();
         }
     }
 
@@ -164,17 +166,32 @@ impl DelayOffsets {
     pub(super) fn persist_last(&self) -> Result<()> {
         let is_behind =
             || Ok(self.store.appended_offset() > self.snapshot_end.load(Ordering::Relaxed) && self.stats()?.waiting > 0);
-        if self.is_changed() || is_behind()? {
+        if self.changes.is_any() || is_behind()? {
             return self.persist();
         }
         Ok(())
     }
 
-    fn is_changed(&self) -> bool {
-        self.changes.get() > self.persisted.load(Ordering::Relaxed)
+    /// Returns the number of changes, the progress, and the end of the log that belongs to it.
+    fn snapshot(&self) -> Option<(i64, BTreeMap<i32, i64>, i64)> {
+        let progress = lock(&self.progress);
+        let log_end = progress.before_copies.unwrap_or_else(|| self.store.appended_offset());
+        let snapshot = (self.changes.get(), progress.next.clone(), log_end);
+        progress.is_settled.then_some(snapshot)
     }
 
-    /// Writes the progress to the file, durably. Does nothing before [`DelayOffsets::settle`].
+    /// Returns the end of the log in the snapshot of the file; `None` if a broker has written the file.
+    pub(super) fn stored_log_end(&self) -> Option<i64> {
+        stored_log_end(&lock(&self.file))
+    }
+}
+
+impl PersistedProgress for DelayOffsets {
+    fn changes(&self) -> &ProgressChanges {
+        &self.changes
+    }
+
+    /// Does nothing before [`DelayOffsets::settle`].
     ///
     /// # Errors
     /// [`Error::Poisoned`]; [`Error::DiskFull`], [`Error::Io`]: the file has older progress.
@@ -193,27 +210,9 @@ impl DelayOffsets {
         // After the snapshot: the copies of the messages before it are in the log by now.
         self.store.flush()?;
         file.persist()?;
-        self.persisted.store(changes, Ordering::Relaxed);
+        self.changes.note_persisted(changes);
         self.snapshot_end.store(log_end, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Returns the number of changes, the progress, and the end of the log that belongs to it.
-    fn snapshot(&self) -> Option<(i64, BTreeMap<i32, i64>, i64)> {
-        let progress = lock(&self.progress);
-        let log_end = progress.before_copies.unwrap_or_else(|| self.store.appended_offset());
-        let snapshot = (self.changes.get(), progress.next.clone(), log_end);
-        progress.is_settled.then_some(snapshot)
-    }
-
-    /// Returns the watermark that counts changes. Poisoned at the close.
-    pub(super) fn changes(&self) -> &Arc<Watermark> {
-        &self.changes
-    }
-
-    /// Returns the end of the log in the snapshot of the file; `None` if a broker has written the file.
-    pub(super) fn stored_log_end(&self) -> Option<i64> {
-        stored_log_end(&lock(&self.file))
     }
 }
 
@@ -234,43 +233,4 @@ pub(super) fn stored_log_end(file: &SettingsFile) -> Option<i64> {
 /// Those of reading the queues.
 pub(super) fn bounds(store: &MessageStore, level: i32) -> Result<Range<i64>> {
     store.reader().queue_bounds(SCHEDULE_TOPIC, level - 1)
-}
-
-/// The service that persists the progress of the delivery, some time after it has changed.
-#[derive(Debug)]
-pub(super) struct DelayPersister {
-    offsets: Arc<DelayOffsets>,
-    /// The time of the next persist; `None` while nothing has changed.
-    due: Option<Instant>,
-}
-
-impl DelayPersister {
-    pub(super) fn new(offsets: Arc<DelayOffsets>) -> Self {
-        Self { offsets, due: None }
-    }
-}
-
-impl Stepped for DelayPersister {
-    /// Persists the progress, when it is due. A failure is tried again at the next interval: the close raises it.
-    fn step(&mut self, now: Instant) -> Result<Next> {
-        if self.offsets.changes.poisoned().is_some() {
-            return Ok(Next::Done);
-        }
-        if self.due.is_some_and(|due| now >= due) {
-            let _ = self.offsets.persist();
-            self.due = None;
-        }
-        if self.offsets.is_changed() {
-            self.due.get_or_insert(now + PERSIST_INTERVAL);
-        }
-        Ok(Next::Idle { until: self.due })
-    }
-
-    fn awaited(&self) -> (Arc<Watermark>, i64) {
-        let persisted = self.offsets.persisted.load(Ordering::Relaxed);
-        let next = self.due.map_or(persisted + 1, |_| i64::MAX);
-        (self.offsets.changes.clone(), next)
-    }
-
-    fn fail(&self, _cause: Error) {}
 }

@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use super::delay::DelayService;
-use super::delay_offset::{DelayOffsets, DelayPersister, load_file, stored_log_end};
-use crate::error::{Error, Result};
+use super::delay_offset::{DelayOffsets, load_file, stored_log_end};
+use super::progress_persister::{PersistedProgress, ProgressPersister};
+use crate::error::Result;
 use crate::services::Stepped;
 use crate::store::MessageStore;
 
 /// The delivery of delayed messages in a store that is open for writing.
 #[derive(Debug)]
 pub(super) struct DelaySchedule {
-    store: Arc<MessageStore>,
     pub(super) offsets: Arc<DelayOffsets>,
     /// The service that delivers.
     pub(super) deliverer: Arc<Mutex<dyn Stepped>>,
@@ -21,16 +21,17 @@ pub(super) struct DelaySchedule {
 
 impl DelaySchedule {
     /// Prepares the delivery in a store that was just opened; `None` if it does not run there. By default it runs in a store that no
-    /// broker has written since mqstore has made it, or since a writer has delivered messages in it.
+    /// broker has written since mqstore has made it, or since a writer has delivered messages in it: `has_progress` if it has delivered
+    /// timer messages.
     ///
     /// # Errors
     /// The damage of `delayOffset.json`; those of reading the queues.
-    pub(super) fn new(store: &Arc<MessageStore>) -> Result<Option<Self>> {
+    pub(super) fn new(store: &Arc<MessageStore>, has_progress: bool) -> Result<Option<Self>> {
         let file = load_file(store);
         let is_own = |from: i64| {
             let is_absent = file.fields().is_ok_and(serde_json::Map::is_empty);
             let all_is_own = from <= store.reader().physical_bounds().start;
-            stored_log_end(&file).is_some() || (all_is_own && (is_absent || file.fields().is_err()))
+            has_progress || stored_log_end(&file).is_some() || (all_is_own && (is_absent || file.fields().is_err()))
         };
         if !store
             .config()
@@ -41,19 +42,16 @@ impl DelaySchedule {
         }
         let offsets = Arc::new(DelayOffsets::load(store, file)?);
         let deliverer = DelayService::new(store, &offsets)?;
-        let persister = DelayPersister::new(offsets.clone());
+        let persister = ProgressPersister::new(offsets.clone());
         Ok(Some(Self {
-            store: store.clone(),
             offsets,
             deliverer: Arc::new(Mutex::new(deliverer)),
             persister: Arc::new(Mutex::new(persister)),
         }))
     }
 
-    /// Wakes both services, which end.
+    /// Wakes the service that persists, which ends.
     pub(super) fn stop(&self) {
-        for awaited in [self.store.scheduled(), self.offsets.changes()] {
-            awaited.poison(Error::Closed);
-        }
+        self.offsets.changes().stop();
     }
 }

@@ -1,4 +1,4 @@
-//! A broker's work on a store, without a network: topics, consumer groups, retries, delayed messages, transactions, retention.
+//! A broker's work on a store, without a network: topics, consumer groups, retries, delayed messages, timers, transactions, retention.
 
 /// A settings file of a broker, kept in memory and replaced as a whole.
 mod settings_file;
@@ -10,16 +10,30 @@ mod subscription_group;
 mod transaction_mark;
 /// The progress of consumer groups.
 mod consumer_offset;
+/// The service that persists the progress of a delivery.
+mod progress_persister;
 /// The progress of the delivery of delayed messages.
 mod delay_offset;
 /// The queue of a delay level.
 mod delay_queue;
+/// Copies of messages in the log.
+mod copies;
 /// Delayed messages that were delivered after the last snapshot of the progress.
 mod delivered;
 /// The delivery of delayed messages.
 mod delay;
 /// The progress of the delivery, and its services.
 mod delay_schedule;
+/// The queue of timer messages.
+mod timer_queue;
+/// The search for copies of timer messages in the log.
+mod timer_copies;
+/// The timer messages that wait, and the progress of their delivery.
+mod timer_offset;
+/// The delivery of timer messages.
+mod timer;
+/// The progress of the delivery of timer messages, and its services.
+mod timer_schedule;
 /// The records of a transaction: half, op and committed messages.
 mod transaction_record;
 /// The transactions that have ended, and the progress in half and op messages.

@@ -1,20 +1,25 @@
 //! Retention: the messages that somebody still needs, and the removal of those that nobody does.
 //!
 //! A trim stops before the first message that a consumer group has not consumed, unless it is forced. It never removes a delayed
-//! message that was not delivered, nor a half message of an open transaction: nothing else holds their content.
+//! message or timer message that was not delivered, nor a half message of an open transaction: nothing else holds their content.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::consumer_groups::ConsumerGroups;
+use super::timer_offset::load_timer_check;
+use super::timer_queue::first_due_after;
 use super::transaction::Transactions;
 use super::transaction_record::TRANSACTION_GROUP;
 use crate::error::{Error, Result};
-use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC};
+use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::log::BrokerSettings;
 use crate::read::{GroupOffset, MessageReader};
 use crate::store::{MessageStore, TrimTo, Trimmed};
+
+/// The most by which a broker is taken to be late with the delivery of timer messages.
+const BROKER_LAG_MS: i64 = 60_000;
 
 /// The reason why a message is still needed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +28,8 @@ pub enum NeededBy {
     Group(String),
     /// The delivery of delayed messages.
     Delay,
+    /// The delivery of timer messages.
+    Timers,
     /// The end of open transactions.
     Transactions,
 }
@@ -38,7 +45,7 @@ pub struct Hold {
     pub queue_id: i32,
     /// The queue offset of the first one.
     pub queue_offset: i64,
-    /// The number of messages.
+    /// The number of messages; of timer messages, which are not delivered in their order, the number from the first one on.
     pub messages: i64,
     /// The physical offset of the first one.
     pub physical_offset: i64,
@@ -109,7 +116,7 @@ impl Retention {
         }
     }
 
-    /// Returns the messages that consumer groups, delays and transactions still need.
+    /// Returns the messages that consumer groups, delays, timers and transactions still need.
     ///
     /// # Errors
     /// The damage of a settings file, and those of reading queues.
@@ -148,16 +155,16 @@ impl Retention {
     }
 }
 
-/// Returns the messages of a store that consumer groups, delays and transactions still need, by the settings files.
+/// Returns the messages of a store that consumer groups, delays, timers and transactions still need, by the settings files.
 ///
 /// # Errors
 /// The damage of a settings file, and those of reading queues.
-pub(super) fn holds_in(reader: &MessageReader) -> Result<Vec<Hold>> {
+pub(super) fn holds_in(reader: &Arc<MessageReader>) -> Result<Vec<Hold>> {
     holds_by(reader, known(reader.consumer_offsets())?)
 }
 
 /// Returns the messages that are still needed, with this progress of the groups.
-fn holds_by(reader: &MessageReader, groups: Vec<GroupOffset>) -> Result<Vec<Hold>> {
+fn holds_by(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>) -> Result<Vec<Hold>> {
     let mut holds = Vec::new();
     for ((by, topic), progress) in progress_of_all(reader, groups)? {
         for queue_id in reader.queue_ids(&topic)? {
@@ -189,13 +196,18 @@ pub(super) fn floor_of(holds: &[Hold], forced: bool) -> i64 {
     floor.unwrap_or(i64::MAX)
 }
 
-/// The progress by queue of each group in each topic, of the delivery of delayed messages, and of transactions.
+/// The progress by queue of each group in each topic, of the delivery of delayed messages and timers, and of transactions.
 type Progress = BTreeMap<(NeededBy, String), BTreeMap<i32, i64>>;
 
-fn progress_of_all(reader: &MessageReader, groups: Vec<GroupOffset>) -> Result<Progress> {
+fn progress_of_all(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>) -> Result<Progress> {
     let mut all = Progress::new();
     for topic in reader.topics()? {
         let by = match topic.as_str() {
+            TIMER_TOPIC => {
+                let first = BTreeMap::from([(0, first_timer(reader)?)]);
+                all.insert((NeededBy::Timers, topic), first);
+                continue;
+            }
             SCHEDULE_TOPIC => NeededBy::Delay,
             HALF_TOPIC => NeededBy::Transactions,
             _ => continue,
@@ -218,6 +230,18 @@ fn progress_of_all(reader: &MessageReader, groups: Vec<GroupOffset>) -> Result<P
         of_levels.insert(offset.level - 1, offset.offset);
     }
     Ok(all)
+}
+
+/// Returns the queue offset of the first timer message that may not have been delivered. A broker has delivered those that were due some time
+/// before the last message that the open has found; without any progress nothing was delivered.
+fn first_timer(reader: &Arc<MessageReader>) -> Result<i64> {
+    Ok(match load_timer_check(reader)? {
+        None => 0,
+        Some(check) => match check.progress {
+            Some(progress) => progress.first,
+            None => first_due_after(reader, reader.recovery().last_store_time - BROKER_LAG_MS)?,
+        },
+    })
 }
 
 /// Returns the content of a settings file; nothing if the file is missing.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::consumer_offset::ConsumerOffsets;
-use super::delivered::real_place;
+use super::copies::real_place;
 use super::transaction_record::{TRANSACTION_GROUP, committed, given_up, half, is_half, listed, op, prepared};
 use super::transaction_state::TransactionState;
 use crate::config::Errors;

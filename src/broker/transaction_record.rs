@@ -4,7 +4,7 @@
 //! message by its physical offset. An op message lists half messages that have ended, by their queue offsets: one in the form of
 //! 4.9.x, which this crate writes, several, each before a comma, in that of 5.x. Source: docs/FORMAT.md, "Transactions".
 
-use super::delivered::real_place;
+use super::copies::real_place;
 use crate::error::{Error, Result};
 use crate::format::{
     COMMIT, GIVEN_UP_TOPIC, HALF_TOPIC, Message, MessageView, OP_TOPIC, Properties, PropertyList, TRANSACTION_MASK,

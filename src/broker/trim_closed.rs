@@ -41,7 +41,7 @@ pub fn trim_closed(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, reques
         Some(lock) => Arc::new(LockedEnv::new(env.clone(), lock)),
         None => env.clone(),
     };
-    let reader = MessageReader::open(&env, path, config.clone())?;
+    let reader = Arc::new(MessageReader::open(&env, path, config.clone())?);
     let end = reader.physical_bounds().end;
     let holds = holds_in(&reader)?;
     let safe = safe_until(&reader)?;

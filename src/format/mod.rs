@@ -29,6 +29,8 @@ mod message;
 mod message_type;
 /// A view of a record in its buffer.
 mod message_view;
+/// The times of a timer message.
+mod timer;
 /// The form of our records that reveals a lost sector.
 mod torn_record;
 /// The one parser of records: message, BLANK, end or corrupt.
@@ -55,6 +57,8 @@ mod checkpoint;
 mod lock_file;
 /// The mark of the flushed offset.
 mod flushed_mark;
+/// The progress of the delivery of timer messages.
+mod timer_check;
 /// The conversion of days to dates.
 mod date;
 /// The fields of a record, a queue entry and an index item, for people.
@@ -121,12 +125,14 @@ pub use store_layout::{
     ABORT_FILE, BACKUP_PREFIX, BATCH_CONSUME_QUEUE_DIR, BrokerFile, CHECKPOINT_FILE, COMMIT_LOG_DIR, COMPACTION_LOG_DIR,
     CONFIG_DIR, CONSUME_QUEUE_DIR, CONSUMER_OFFSET_FILE, DELAY_OFFSET_FILE, FLUSHED_MARK_FILE, GEOMETRY_FILE, INDEX_DIR,
     LMQ_CONSUMER_OFFSET_FILE, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, ROCKSDB_STORE_DIR,
-    SUBSCRIPTION_GROUP_FILE, TIMER_LOG_DIR, TOPICS_FILE, TRIM_NOTE_FILE, UNFINISHED_PREFIX,
+    SUBSCRIPTION_GROUP_FILE, TIMER_CHECK_FILE, TIMER_LOG_DIR, TOPICS_FILE, TRIM_NOTE_FILE, UNFINISHED_PREFIX,
 };
 pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,
     STORE_HOST_V6, TRANSACTION_MASK, Transaction, compression, transaction,
 };
+pub use timer::{TIMER_ADDED_SIZE, TIMER_TOPIC, TimerRequest, timer_due, timer_out_ms};
+pub use timer_check::{TIMER_CHECK_SIZE, TimerCheck, TimerProgress};
 pub use topic_name::{
     GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, is_system_topic, validate_broker_group, validate_broker_topic, validate_topic,
 };

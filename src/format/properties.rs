@@ -41,6 +41,16 @@ pub mod property {
     pub const TIMER_DELAY_SEC: &str = "TIMER_DELAY_SEC";
     /// The delay of a timer message in ms.
     pub const TIMER_DELAY_MS: &str = "TIMER_DELAY_MS";
+    /// The start of the second in which a broker delivers a timer message, in ms.
+    pub const TIMER_OUT_MS: &str = "TIMER_OUT_MS";
+    /// The time at which a timer message was put on the timer wheel, in ms.
+    pub const TIMER_ENQUEUE_MS: &str = "TIMER_ENQUEUE_MS";
+    /// The time at which a timer message was delivered, in ms.
+    pub const TIMER_DEQUEUE_MS: &str = "TIMER_DEQUEUE_MS";
+    /// The number of times that a timer message was stored again, in decimal.
+    pub const TIMER_ROLL_TIMES: &str = "TIMER_ROLL_TIMES";
+    /// The unique key of a timer message that this one ends.
+    pub const TIMER_DEL_UNIQKEY: &str = "TIMER_DEL_UNIQKEY";
     /// The broker's cluster name.
     pub const CLUSTER: &str = "CLUSTER";
     /// Messages in an inner batch, in decimal.
@@ -117,6 +127,7 @@ impl<'a> Properties<'a> {
                 DELAY => orders.delay = Some(value),
                 INNER_NUM => orders.is_inner_batch = true,
                 CRC32 => orders.has_crc = true,
+                TIMER_DELIVER_MS | TIMER_DELAY_SEC | TIMER_DELAY_MS => orders.has_timer = true,
                 _ => {}
             }
         }
@@ -150,6 +161,9 @@ impl<'a> Properties<'a> {
 const DELAY: &[u8] = property::DELAY.as_bytes();
 const INNER_NUM: &[u8] = property::INNER_NUM.as_bytes();
 const CRC32: &[u8] = property::CRC32.as_bytes();
+const TIMER_DELIVER_MS: &[u8] = property::TIMER_DELIVER_MS.as_bytes();
+const TIMER_DELAY_SEC: &[u8] = property::TIMER_DELAY_SEC.as_bytes();
+const TIMER_DELAY_MS: &[u8] = property::TIMER_DELAY_MS.as_bytes();
 
 /// The properties that the store checks before it appends a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,6 +174,8 @@ pub struct StoreOrders<'a> {
     pub is_inner_batch: bool,
     /// Set if there is a `__CRC32#`.
     pub has_crc: bool,
+    /// Set if there is a time or a delay of a timer message.
+    pub has_timer: bool,
 }
 
 /// Parses properties as text: each name once, in the order of first occurrence, with its last value.

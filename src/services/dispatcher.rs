@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, DelayLevels, DispatchRequest, IndexGeometry, MessageView, SCHEDULE_TOPIC};
+use crate::format::{Check, DelayLevels, DispatchRequest, IndexGeometry, MessageView, SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexPut, IndexService, LogRecord, LogScan, QueueTable};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
 use crate::services::read_barrier::ReadBarrier;
@@ -120,7 +120,7 @@ pub struct Dispatcher {
     index: Arc<IndexService>,
     checkpointer: Checkpointer,
     dispatched: Arc<Watermark>,
-    /// The end of the last delayed message that is in the queue of its level.
+    /// The end of the last delayed message or timer message that is in its queue.
     scheduled: Arc<Watermark>,
     barrier: Arc<ReadBarrier>,
     delay_levels: DelayLevels,
@@ -374,7 +374,7 @@ impl Dispatcher {
                 self.waiting.push(queue.clone());
                 self.schedule.queue_waits(now);
             }
-            if view.topic_bytes() == SCHEDULE_TOPIC.as_bytes() {
+            if [SCHEDULE_TOPIC.as_bytes(), TIMER_TOPIC.as_bytes()].contains(&view.topic_bytes()) {
                 self.scheduled.advance(view.end());
             }
         }

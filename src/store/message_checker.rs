@@ -1,16 +1,19 @@
-//! Checks a message before the first byte of it is written, and sends a delayed message to its level's queue.
+//! Checks a message before the first byte of it is written, and sends a delayed message to its level's queue, and a timer message to the
+//! queue of timer messages.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{
     BatchUnit, DelayLevels, INNER_BATCH, MAX_NUL_RUN, MAX_PROPERTIES_SIZE, Message, ProducerBatch, Properties, SCHEDULE_TOPIC,
-    StoreOrders, Transaction, Version, encode_properties, end_properties, longest_nul_run, property, stored_properties,
-    transaction, validate_topic,
+    StoreOrders, TIMER_ADDED_SIZE, TIMER_TOPIC, TimerRequest, Transaction, Version, encode_properties, end_properties,
+    is_system_topic, longest_nul_run, property, stored_properties, timer_out_ms, transaction, validate_topic,
 };
+use crate::storage::Env;
 
 /// A broker refuses the id of a queue that its topic does not have, and no topic has more than this. A higher one is a slip, and
 /// would make the topic as long: its queues are counted up to the highest.
@@ -19,7 +22,7 @@ const MAX_QUEUE_ID: i32 = 65_535;
 /// A message on its way into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming<'a> {
-    /// A message from a producer: a delay level among its properties sends it to that level's queue.
+    /// A message from a producer: a delay level or a time of delivery among its properties sends it to the queue of such messages.
     Sent(Message<'a>),
     /// A message from a record, which keeps its topic. A message that was delivered after its delay still has the level. Another thread
     /// may write to the memory of its body: the body is copied before its checksum is computed, because a record that does not match
@@ -57,7 +60,11 @@ pub(super) struct MessageChecker {
     max_message_size: usize,
     max_record_size: u64,
     delay_levels: DelayLevels,
-    /// Set at the first delayed message.
+    /// The longest delay of a timer message.
+    max_timer_ms: i64,
+    /// The clock.
+    env: Arc<dyn Env>,
+    /// Set at the first delayed message or timer message.
     has_delayed: AtomicBool,
     /// True if each record gets a checksum of the whole record.
     append_prop_crc: bool,
@@ -66,18 +73,27 @@ pub(super) struct MessageChecker {
 }
 
 impl MessageChecker {
-    pub(super) fn new(config: &StoreConfig, max_record_size: u64, batch_topics: BTreeSet<String>) -> Result<Self> {
+    pub(super) fn new(
+        env: &Arc<dyn Env>,
+        config: &StoreConfig,
+        max_record_size: u64,
+        batch_topics: BTreeSet<String>,
+    ) -> Result<Self> {
         Ok(Self {
             max_message_size: config.max_message_size,
             max_record_size,
             delay_levels: config.delay_levels()?,
+            max_timer_ms: i64::try_from(config.timer_max_delay_sec)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(1000),
+            env: env.clone(),
             has_delayed: AtomicBool::default(),
             append_prop_crc: config.enabled_append_prop_crc,
             batch_topics,
         })
     }
 
-    /// Returns true after the first delayed message.
+    /// Returns true after the first delayed message or timer message.
     pub(super) fn has_delayed(&self) -> bool {
         self.has_delayed.load(Ordering::Relaxed)
     }
@@ -91,7 +107,7 @@ impl MessageChecker {
         }
     }
 
-    /// Checks a message against every limit, picks its record form, and sends a delayed one to its level's queue.
+    /// Checks a message against every limit, picks its record form, and sends a delayed message or a timer message to its queue.
     ///
     /// # Errors
     /// [`Error::IllegalMessage`] with `RocketMQ`'s status.
@@ -114,6 +130,12 @@ impl MessageChecker {
             && is_sent
         {
             delay(message, level.min(self.delay_levels.max_level()))?;
+            self.has_delayed.store(true, Ordering::Relaxed);
+        } else if is_sent
+            && orders.has_timer
+            && let Some(deliver_at) = self.deliver_at(message)?
+        {
+            self.delay_until(message, deliver_at)?;
             self.has_delayed.store(true, Ordering::Relaxed);
         }
         // Recovery takes properties that end otherwise for torn.
@@ -156,10 +178,11 @@ impl MessageChecker {
                 properties: stored_properties(unit.properties, batch_properties),
                 ..shared.clone()
             };
-            match delay_level(&message, Properties::new(&message.properties).orders())? {
-                None => self.check(&mut message, true).map(|()| message),
-                Some(_) => Err(Error::illegal("a message of a batch cannot be delayed".to_owned())),
+            let orders = Properties::new(&message.properties).orders();
+            if delay_level(&message, orders)?.is_some() || (orders.has_timer && self.deliver_at(&message)?.is_some()) {
+                return Err(Error::illegal("a message of a batch cannot be delayed".to_owned()));
             }
+            self.check(&mut message, true).map(|()| message)
         };
         let checked = units.iter().enumerate();
         checked
@@ -191,6 +214,59 @@ impl MessageChecker {
             "the body takes {len} bytes: max_message_size is {}",
             self.max_message_size
         )))
+    }
+
+    /// Returns the time at which a timer message is to be delivered, in ms, if that is later than now. A message that is part of an open
+    /// transaction, or is in the topic of timer messages already, is not one.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`], as a broker refuses it.
+    fn deliver_at(&self, message: &Message<'_>) -> Result<Option<i64>> {
+        if is_open(message) || message.topic == TIMER_TOPIC {
+            return Ok(None);
+        }
+        let now = self.env.now_ms();
+        let refused = |why: String| Err(Error::illegal(why));
+        let deliver_at = match TimerRequest::of(&message.properties, now) {
+            TimerRequest::Absent => return Ok(None),
+            TimerRequest::At(time) => time,
+            TimerRequest::Malformed(name) => return refused(format!("property {name} is not a number of 64 bits")),
+        };
+        if deliver_at <= now {
+            return Ok(None);
+        }
+        let wait = deliver_at.saturating_sub(now);
+        if wait > self.max_timer_ms {
+            let seconds = wait.unsigned_abs().div_ceil(1000);
+            return refused(format!(
+                "the time of delivery is {seconds} s from now: timer_max_delay_sec is {}",
+                self.max_timer_ms / 1000
+            ));
+        }
+        if is_system_topic(&message.topic) {
+            return refused(format!(
+                "topic {:?} belongs to the broker: no message is delivered there later",
+                message.topic
+            ));
+        }
+        Ok(Some(deliver_at))
+    }
+
+    /// Makes a message wait in the queue of timer messages.
+    fn delay_until(&self, message: &mut Message<'_>, deliver_at: i64) -> Result<()> {
+        wait_in(
+            message,
+            TIMER_TOPIC,
+            0,
+            (property::TIMER_OUT_MS, timer_out_ms(deliver_at).to_string()),
+        )?;
+        let len = message.properties.len() + TIMER_ADDED_SIZE;
+        if len > MAX_PROPERTIES_SIZE {
+            return Err(Error::properties_exceeded(format!(
+                "the properties take {len} bytes with those that the delivery adds, at most {MAX_PROPERTIES_SIZE} fit"
+            )));
+        }
+        self.check_size("record", (message.encoded_len() + TIMER_ADDED_SIZE) as u64)
     }
 
     /// A producer batch that is stored as one record belongs into a batch consume queue, and nothing else does.
@@ -241,25 +317,35 @@ fn delay_level(message: &Message<'_>, orders: StoreOrders<'_>) -> Result<Option<
             property::DELAY
         )));
     };
-    let is_immediate =
-        matches!(transaction(message.sys_flag), Transaction::Prepared | Transaction::Rollback) || message.topic == SCHEDULE_TOPIC;
+    let is_immediate = is_open(message) || message.topic == SCHEDULE_TOPIC;
     Ok((!is_immediate && level > 0).then_some(level))
 }
 
-/// The message as it waits: in its level's queue of the schedule topic, with where it belongs kept in two properties.
+/// Returns true for a half message, and for one of a transaction that was rolled back.
+#[inline]
+fn is_open(message: &Message<'_>) -> bool {
+    matches!(transaction(message.sys_flag), Transaction::Prepared | Transaction::Rollback)
+}
+
+/// Makes a message wait in the queue of its level.
 fn delay(message: &mut Message<'_>, level: i32) -> Result<()> {
+    wait_in(message, SCHEDULE_TOPIC, level - 1, (property::DELAY, level.to_string()))
+}
+
+/// Moves a message to the queue where it waits. Its own topic and queue id become two properties.
+fn wait_in(message: &mut Message<'_>, topic: &'static str, queue_id: i32, (name, value): (&'static str, String)) -> Result<()> {
     let mut pairs = Properties::new(&message.properties).to_pairs();
     let mut put = |name: &'static str, value: String| match pairs.iter_mut().find(|(own, _)| own == name) {
         Some((_, old)) => *old = Cow::Owned(value),
         None => pairs.push((Cow::Borrowed(name), Cow::Owned(value))),
     };
-    put(property::DELAY, level.to_string());
+    put(name, value);
     put(property::REAL_TOPIC, message.topic.clone().into_owned());
     put(property::REAL_QID, message.queue_id.to_string());
     let encoded = encode_properties(pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref())), true);
     message.properties = encoded.map_err(Error::of_properties)?.into();
-    message.topic = SCHEDULE_TOPIC.into();
-    message.queue_id = level - 1;
+    message.topic = topic.into();
+    message.queue_id = queue_id;
     message.version = Version::V1;
     Ok(())
 }

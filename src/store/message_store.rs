@@ -137,7 +137,7 @@ impl MessageStore {
         Ok(Self {
             env: env.clone(),
             path: path.to_owned(),
-            checker: MessageChecker::new(&config, log.max_record_size(), recovered.queues.batch_topics())?,
+            checker: MessageChecker::new(env, &config, log.max_record_size(), recovered.queues.batch_topics())?,
             topics: Arc::default(),
             barrier,
             flush_wanted,
@@ -308,12 +308,12 @@ impl MessageStore {
         self.dispatched.get()
     }
 
-    /// Returns the watermark that rises to the end of each delayed message of this open, once it is in the queue of its level.
+    /// Returns the watermark that rises to the end of each delayed message and timer message of this open, once it is in its queue.
     pub(crate) fn scheduled(&self) -> &Arc<Watermark> {
         &self.scheduled
     }
 
-    /// Returns true if a delayed message was appended since the open, or is about to be.
+    /// Returns true if a delayed message or a timer message was appended since the open, or is about to be.
     pub fn has_delayed(&self) -> bool {
         self.checker.has_delayed()
     }

@@ -12,6 +12,7 @@ mod histories;
 mod progress;
 mod retention;
 mod subscription_groups;
+mod timers;
 mod topics;
 mod transaction_histories;
 mod transactions;

@@ -50,8 +50,8 @@ def trim(
     """Removes the oldest messages, such as those of a full disk.
 
     Whole segments of the log are removed, and what leads to them alone. It needs no free space, and recovers nothing. The last
-    segment, open transactions and delayed messages stay. No writer may have the store open. Exit code 1 if more would go, were
-    it not needed.
+    segment, open transactions, delayed messages and timers stay. No writer may have the store open. Exit code 1 if more would
+    go, were it not needed.
     """
     if (before is None) == (max_bytes is None):
         raise click.UsageError("give --before or --max-bytes, and not both")
@@ -92,7 +92,7 @@ def _print(report: mqstore.TrimReport, out: Output) -> None:
 
 
 def _is_group(needed_by: str) -> bool:
-    return needed_by not in ("delayed messages", "open transactions")
+    return needed_by not in ("delayed messages", "timer messages", "open transactions")
 
 
 def _by_group(rows: Iterable[tuple[str, str, int, int]]) -> list[tuple[str, int]]:

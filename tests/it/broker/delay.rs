@@ -91,11 +91,20 @@ impl Stepped {
         self.now += Duration::from_millis(ms.max(0).unsigned_abs());
     }
 
-    /// Dispatches, and delivers what is due.
+    /// Dispatches, and delivers the delayed messages that are due.
     pub(super) fn deliver(&self) -> Option<Instant> {
+        self.deliver_by(BrokerService::Deliver)
+    }
+
+    /// Dispatches, and delivers the timer messages that are due.
+    pub(super) fn deliver_timers(&self) -> Option<Instant> {
+        self.deliver_by(BrokerService::DeliverTimers)
+    }
+
+    fn deliver_by(&self, service: BrokerService) -> Option<Instant> {
         self.dispatch();
         loop {
-            match self.broker.step(BrokerService::Deliver, self.now).unwrap() {
+            match self.broker.step(service, self.now).unwrap() {
                 Next::Again => {}
                 Next::Idle { until } => break until,
                 Next::Done => break None,
@@ -105,9 +114,19 @@ impl Stepped {
 
     /// Persists the progress of the delivery.
     pub(super) fn persist(&mut self) {
-        self.broker.step(BrokerService::PersistDelays, self.now).unwrap();
+        self.persist_by(BrokerService::PersistDelays);
+    }
+
+    /// Persists the progress that a service has.
+    pub(super) fn persist_by(&mut self, service: BrokerService) {
+        self.broker.step(service, self.now).unwrap();
         self.now += PERSIST_INTERVAL;
-        self.broker.step(BrokerService::PersistDelays, self.now).unwrap();
+        self.broker.step(service, self.now).unwrap();
+    }
+
+    /// The time of the services.
+    pub(super) fn now(&self) -> Instant {
+        self.now
     }
 
     /// Persists the progress of groups and transactions.

@@ -1,5 +1,6 @@
-//! Random histories of delayed messages with power cuts and kills: each is delivered exactly once, in time and in order.
+//! Random histories of delayed messages and timer messages with power cuts and kills: each is delivered exactly once, in time and in order.
 
+use mqstore::broker::BrokerService;
 use mqstore::config::StoreConfig;
 use mqstore::format::Message;
 use mqstore::storage::Step;
@@ -8,6 +9,7 @@ use mqstore::store::Incoming;
 use super::delay::{Stepped, config, delay_file, delayed};
 use super::delayed_log::DelayedLog;
 use super::histories::{End, Model, Operation, carry_out_each, is_noticed};
+use super::timers::{after, check_file};
 use crate::simulated_env::{Random, SimulatedEnv};
 
 /// Histories of each write mode.
@@ -18,6 +20,7 @@ const LONG: i64 = 20_000;
 #[derive(Debug, Clone, Copy)]
 enum Own {
     Append,
+    AppendTimers,
     Deliver,
     Persist,
 }
@@ -33,6 +36,8 @@ impl Model for Delays {
         Operation::Own(Own::Append),
         Operation::Own(Own::Append),
         Operation::Own(Own::Append),
+        Operation::Own(Own::AppendTimers),
+        Operation::Own(Own::AppendTimers),
         Operation::Plain,
         Operation::Pass,
         Operation::Pass,
@@ -56,8 +61,15 @@ impl Model for Delays {
     fn carry_out(&mut self, open: &mut Stepped, own: Own, random: &mut Random) {
         match own {
             Own::Append => append(open, random),
-            Own::Deliver => drop(open.deliver()),
-            Own::Persist => open.persist(),
+            Own::AppendTimers => append_timers(open, random),
+            Own::Deliver => {
+                open.deliver();
+                open.deliver_timers();
+            }
+            Own::Persist => {
+                open.persist();
+                open.persist_by(BrokerService::PersistTimers);
+            }
         }
     }
 
@@ -67,11 +79,14 @@ impl Model for Delays {
 
     /// Checks the progress in the file, and delivers everything.
     fn examine(mut self, env: SimulatedEnv, config: StoreConfig) -> Result<(), String> {
-        let file = delay_file(&env);
+        let (file, timers) = (delay_file(&env), check_file(&env));
         let mut open = Stepped::open(env, config).map_err(|error| format!("the store does not open: {error}"))?;
         let found = check(&open)?;
         if let Some(file) = file {
             found.check_progress(&file)?;
+        }
+        if let Some(progress) = timers.and_then(|check| check.progress) {
+            found.check_timer_progress(progress)?;
         }
         self.finish(&mut open)
     }
@@ -82,6 +97,7 @@ impl Model for Delays {
         for _ in 0..2 {
             open.pass(LONG);
             open.deliver();
+            open.deliver_timers();
             make_readable(open);
         }
         check(open)?.check_delivered()
@@ -108,6 +124,17 @@ fn append(open: &Stepped, random: &mut Random) {
     };
     let drafts = (0..=random.below(6))
         .map(|_| Incoming::Sent(draw(random)))
+        .collect::<Vec<_>>();
+    let durable = if random.one_in(4) { None } else { Some(false) };
+    open.store.appender(durable).append_all(drafts, &mut Vec::new()).unwrap();
+}
+
+fn append_timers(open: &Stepped, random: &mut Random) {
+    let drafts = (0..=random.below(6))
+        .map(|_| {
+            let ms = 1 + 500 * random.below(8) as i64 + random.below(2) as i64;
+            Incoming::Sent(after(open, ms, random.pick(&["x", "y"])))
+        })
         .collect::<Vec<_>>();
     let durable = if random.one_in(4) { None } else { Some(false) };
     open.store.appender(durable).append_all(drafts, &mut Vec::new()).unwrap();

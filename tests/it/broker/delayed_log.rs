@@ -1,9 +1,9 @@
-//! The delayed messages of a log and their copies: each copy once, in the order of its level, and not before its time.
+//! The delayed messages and timer messages of a log and their copies: each copy once, in the order of its level, and not before its time.
 
 use std::collections::BTreeMap;
 
 use mqstore::error::Error;
-use mqstore::format::{DelayLevels, MessageView, SCHEDULE_TOPIC, property};
+use mqstore::format::{DelayLevels, MessageView, SCHEDULE_TOPIC, TIMER_TOPIC, TimerProgress, property};
 use mqstore::read::{MessageReader, StoredMessage};
 use serde_json::Value;
 
@@ -15,6 +15,10 @@ type Timed = (String, i64);
 pub(crate) struct DelayedLog {
     scheduled: BTreeMap<i32, Vec<Timed>>,
     copies: BTreeMap<i32, Vec<Timed>>,
+    /// Timer messages in the order of their queue.
+    timers: Vec<Timed>,
+    /// The times of delivery of the copies of timer messages.
+    timer_copies: BTreeMap<Timed, Vec<i64>>,
 }
 
 impl DelayedLog {
@@ -29,7 +33,14 @@ impl DelayedLog {
                 view.born_time(),
                 view.reconsume_times()
             );
-            if view.has_topic(SCHEDULE_TOPIC) {
+            if let Some(due) = time_of_timer(&view) {
+                if view.has_topic(TIMER_TOPIC) {
+                    found.timers.push((fields, due));
+                } else {
+                    let copies = found.timer_copies.entry((fields, due)).or_default();
+                    copies.push(view.store_time());
+                }
+            } else if view.has_topic(SCHEDULE_TOPIC) {
                 let level = view.queue_id() + 1;
                 let due = view.store_time() + levels.delay_ms(level);
                 found.scheduled.entry(level).or_default().push((fields, due));
@@ -61,13 +72,45 @@ impl DelayedLog {
                 }
             }
         }
+        self.check_timers()
+    }
+
+    /// Checks that each copy of a timer message is that of one, and not too early.
+    fn check_timers(&self) -> Result<(), String> {
+        for (timer, delivered) in &self.timer_copies {
+            let waited = self.timers.iter().filter(|waiting| *waiting == timer).count();
+            if delivered.len() > waited || delivered.iter().any(|at| *at < timer.1) {
+                return Err(format!("{waited} timer messages {timer:?} were delivered at {delivered:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the progress in a `timercheck` passes no timer message without a copy.
+    pub(crate) fn check_timer_progress(&self, progress: TimerProgress) -> Result<(), String> {
+        let is_passed =
+            |offset: i64, due: i64| offset < progress.first || (offset < progress.queue_end && due <= progress.delivered_until);
+        let mut passed = BTreeMap::<&Timed, usize>::new();
+        for (offset, timer) in self.timers.iter().enumerate() {
+            if is_passed(offset as i64, timer.1) {
+                *passed.entry(timer).or_default() += 1;
+            }
+        }
+        for (timer, count) in passed {
+            let copies = self.timer_copies.get(timer).map_or(0, Vec::len);
+            if copies < count {
+                return Err(format!(
+                    "{progress:?} passes {count} of {timer:?}, and {copies} copies are on disk"
+                ));
+            }
+        }
         Ok(())
     }
 
     /// Checks that each delayed message has its copy.
     pub(crate) fn check_delivered(&self) -> Result<(), String> {
         self.check()?;
-        let scheduled: usize = self.scheduled.values().map(Vec::len).sum();
+        let scheduled = self.scheduled.values().map(Vec::len).sum::<usize>() + self.timers.len();
         if scheduled != self.copies() {
             return Err(format!("{scheduled} messages, and {} copies", self.copies()));
         }
@@ -90,8 +133,16 @@ impl DelayedLog {
 
     /// Returns the number of copies.
     pub(crate) fn copies(&self) -> usize {
-        self.copies.values().map(Vec::len).sum()
+        let timers = self.timer_copies.values().map(Vec::len).sum::<usize>();
+        self.copies.values().map(Vec::len).sum::<usize>() + timers
     }
+}
+
+/// Returns the time of a timer message, or of its copy; `None` for any other message.
+fn time_of_timer(view: &MessageView<'_>) -> Option<i64> {
+    let properties = view.properties();
+    properties.get(property::TIMER_OUT_MS)?;
+    properties.get(property::TIMER_DELIVER_MS)?.parse().ok()
 }
 
 /// Returns the level of a delivered copy; `None` for any other message. A dead letter has the level 0.
