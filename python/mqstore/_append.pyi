@@ -55,6 +55,7 @@ class Writer(Store):
         queue_id: int | Literal["next"] | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
+        deliver_at: _Time | timedelta | None = None,
         unique_key: str | None = None,
         born_time: _Time | None = None,
         born_host: str | None = None,
@@ -90,6 +91,11 @@ class Writer(Store):
         delay_level : int, default 0
             1 or more delays the message: it waits in the queue of that level until this writer (see the
             option `services`) or a broker delivers it. A level above the last one counts as the last.
+            `AppendResult` has its place there.
+        deliver_at : datetime with a timezone, timedelta, or int of ms since 1970, optional
+            The time from which on the topic has the message, rounded up to ms, or the delay from now on. It
+            waits in a topic for all such messages until this writer (see the option `services`) or a broker
+            of 5.x delivers it, at most `timer_max_delay_sec` from now. A time that has passed is no delay.
             `AppendResult` has its place there.
         unique_key : str, optional
             The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.
@@ -143,6 +149,7 @@ class Writer(Store):
         queue_id: int | Literal["next"] | None = None,
         sharding_key: str | None = None,
         delay_level: int = 0,
+        deliver_at: _Time | timedelta | None = None,
         unique_key: str | None = None,
         born_time: _Time | None = None,
         born_host: str | None = None,
@@ -229,14 +236,14 @@ class Writer(Store):
         -----
         Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys`
         (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`,
-        `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
-        (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
+        `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`,
+        `deliver_at` (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
         `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself: such columns
         are passed over, and so are pandas' own labels. A column that is null in every row may have any
         type.
 
-        A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the properties, unless
-        `delay_level` is 1 or more.
+        A `Message`, a dict and a row of a table stay in their topic, whatever DELAY and TIMER_DELIVER_MS are among the
+        properties, unless `delay_level` is 1 or more or `deliver_at` is given.
         """
     def _check_batch(self, rows: _Table, topic: str | None = None) -> None: ...
     def create_topic(

@@ -217,6 +217,7 @@ class _Fields(TypedDict, total=False):
     queue_id: int | Literal["next"] | None
     sharding_key: str | None
     delay_level: int
+    deliver_at: _Time | timedelta | None
     unique_key: str | None
     born_time: _Time | None
     born_host: str | None

@@ -197,7 +197,7 @@ pub(crate) fn column_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The fields that are not columns of a stored message, which has their values among its properties.
-const OF_PROPERTIES: [&str; 2] = ["delay_level", "sharding_key"];
+const OF_PROPERTIES: [&str; 3] = ["delay_level", "deliver_at", "sharding_key"];
 
 /// Checks that an appended row may have a field, or a table a column, of this name. Columns that the store sets are accepted and
 /// ignored.

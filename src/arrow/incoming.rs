@@ -87,10 +87,10 @@ pub(crate) fn host(stated: Option<&str>) -> Result<Host> {
     stated.map_or(Ok(Host::LOCAL), |text| text.parse().map_err(refused))
 }
 
-/// Converts a row with all fields of a message. With a delay level the message is delayed; otherwise it stays in its topic, like a
-/// copied record.
-pub(crate) fn incoming(message: Message<'_>, delay_level: i32) -> Incoming<'_> {
-    if delay_level == 0 {
+/// Converts a row with all fields of a message. With a delay level or a time of delivery the message is delayed; otherwise it stays in
+/// its topic, like a copied record.
+pub(crate) fn incoming(message: Message<'_>, is_delayed: bool) -> Incoming<'_> {
+    if !is_delayed {
         return Incoming::Copied(message);
     }
     Incoming::Sent(Message {
@@ -196,6 +196,7 @@ struct Columns<'a> {
     sharding_key: At<'a, &'a str>,
     keys: At<'a, Vec<&'a str>>,
     delay_level: At<'a, i64>,
+    deliver_at: At<'a, i64>,
     flag: At<'a, i64>,
     sys_flag: At<'a, i64>,
     reconsume_times: At<'a, i64>,
@@ -217,6 +218,7 @@ impl<'a> Columns<'a> {
             sharding_key: rows.text("sharding_key")?,
             keys: rows.texts("keys")?,
             delay_level: rows.integer("delay_level")?,
+            deliver_at: rows.time("deliver_at", Round::Up)?,
             flag: rows.integer("flag")?,
             sys_flag: rows.integer("sys_flag")?,
             reconsume_times: rows.integer("reconsume_times")?,
@@ -231,6 +233,7 @@ impl<'a> Columns<'a> {
             return Err(Error::illegal("the row is null".to_owned()));
         }
         let delay_level = int32("delay_level", self.delay_level.at(row)?)?.unwrap_or_default();
+        let deliver_at = self.deliver_at.at(row)?;
         let queue_id = int32("queue_id", self.queue_id.at(row)?)?;
         let (topic, queue_id) = defaults.topic_and_queue(topic, queue_id, self.sharding_key.at(row)?)?;
         let message = Message {
@@ -238,7 +241,7 @@ impl<'a> Columns<'a> {
             queue_id,
             born_time: self.born_time.at(row)?.unwrap_or(defaults.born_time),
             body: self.body.at(row)?.ok_or_else(no_body)?.into(),
-            properties: self.properties(row, delay_level)?.into(),
+            properties: self.properties(row, delay_level, deliver_at)?.into(),
             flag: int32("flag", self.flag.at(row)?)?.unwrap_or_default(),
             sys_flag: int32("sys_flag", self.sys_flag.at(row)?)?.unwrap_or_default(),
             reconsume_times: int32("reconsume_times", self.reconsume_times.at(row)?)?.unwrap_or_default(),
@@ -247,10 +250,10 @@ impl<'a> Columns<'a> {
             store_host: host(self.store_host.at(row)?)?,
             ..Message::default()
         };
-        Ok(incoming(message, delay_level))
+        Ok(incoming(message, delay_level != 0 || deliver_at.is_some()))
     }
 
-    fn properties(&self, row: usize, delay_level: i32) -> Result<Vec<u8>> {
+    fn properties(&self, row: usize, delay_level: i32, deliver_at: Option<i64>) -> Result<Vec<u8>> {
         let keys = self.keys.at(row)?.unwrap_or_default();
         let mut list = PropertyList::default();
         for (name, value) in self.properties.at(row)?.unwrap_or_default() {
@@ -267,6 +270,7 @@ impl<'a> Columns<'a> {
         }
         list.put_keys(&keys).map_err(Error::of_properties)?;
         list.put_delay_level(delay_level).map_err(Error::of_properties)?;
+        list.put_deliver_at(deliver_at).map_err(Error::of_properties)?;
         list.encode().map_err(Error::of_properties)
     }
 }

@@ -6,10 +6,10 @@ use pyo3::Borrowed;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyIterator, PyString};
+use pyo3::types::{PyBytes, PyDelta, PyIterator, PyString};
 
-use super::arguments::{explained, is_refusal, items_of_mapping, repr_of, text, type_of};
-use super::time::to_ms;
+use super::arguments::{explained, is_refusal, items_of_mapping, named, repr_of, text, type_of};
+use super::time::{delta_ms, now_ms, to_ms};
 use crate::arrow::host;
 use crate::error::Error;
 use crate::format::{Message, PropertyList, Round, property};
@@ -26,6 +26,8 @@ pub(super) struct PropertyArguments<'a, 'py> {
     pub(super) properties: Option<&'a Bound<'py, PyAny>>,
     /// 0 for none.
     pub(super) delay_level: i32,
+    /// In ms.
+    pub(super) deliver_at: Option<i64>,
 }
 
 impl PropertyArguments<'_, '_> {
@@ -54,6 +56,7 @@ impl PropertyArguments<'_, '_> {
             list.put_keys(&keys).map_err(Error::of_properties)?;
         }
         list.put_delay_level(self.delay_level).map_err(Error::of_properties)?;
+        list.put_deliver_at(self.deliver_at).map_err(Error::of_properties)?;
         Ok(list.encode().map_err(Error::of_properties)?)
     }
 }
@@ -104,6 +107,21 @@ pub(super) fn born_time(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
         return Ok(None);
     }
     to_ms(value, "born_time", Round::Down).map(Some)
+}
+
+/// Converts the time of delivery to ms: a time, rounded up, or a timedelta from now.
+///
+/// # Errors
+/// As [`to_ms`], and `ValueError` for a negative timedelta.
+pub(super) fn deliver_at(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let Ok(delta) = value.cast::<PyDelta>() else {
+        return to_ms(value, "deliver_at", Round::Up).map(Some);
+    };
+    let delay = delta_ms(delta).map_err(|error| named(value.py(), "deliver_at", error))?;
+    Ok(Some(now_ms().saturating_add_unsigned(delay)))
 }
 
 /// The body. Only bytes stay where they are: other buffers may change while they are read, and a record whose checksum does not

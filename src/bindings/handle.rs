@@ -402,7 +402,7 @@ impl Handle {
     }
 
     /// Called after an append, when its message is stored: warns of slow appends and of messages that a full disk has removed, starts
-    /// the delivery of delayed messages at the first one, and warns once if this store does not deliver them.
+    /// the delivery of delayed messages at the first one, timers included, and warns once if this store does not deliver them.
     ///
     /// # Errors
     /// A warning as an exception, where a filter asks for that.

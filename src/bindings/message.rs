@@ -229,6 +229,7 @@ impl Message {
             keys,
             properties,
             delay_level,
+            deliver_at: None,
         };
         let version = Version::of_topic(topic);
         validate_topic(topic, version).map_err(|malformed| Error::illegal(malformed.reason.into_owned()))?;

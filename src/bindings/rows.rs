@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyTuple};
 
 use super::arguments::{named, text, type_of, whole};
-use super::fields::{MessageArguments, PropertyArguments, body, is_buffer};
+use super::fields::{MessageArguments, PropertyArguments, body, deliver_at, is_buffer};
 use super::imports;
 use super::message::Message;
 use super::time::to_ms;
@@ -84,6 +84,7 @@ fn from_tuple<'a>(row: &'a Bound<'_, PyTuple>, defaults: &Defaults<'a>) -> PyRes
         keys: keys.as_deref(),
         properties: properties.as_deref(),
         delay_level: 0,
+        deliver_at: None,
     };
     let message = MessageArguments {
         topic: topic.into(),
@@ -125,6 +126,7 @@ fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<I
     let sharding_key = stated(sharding_key.as_ref(), "sharding_key")?;
     let (keys, properties) = (given("keys")?, given("properties")?);
     let delay_level = given_int("delay_level")?;
+    let deliver_at = given("deliver_at")?.map_or(Ok(None), |time| deliver_at(&time))?;
     let properties = PropertyArguments {
         unique_key: stated(unique_key.as_ref(), "unique_key")?,
         sharding_key,
@@ -132,6 +134,7 @@ fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<I
         keys: keys.as_ref(),
         properties: properties.as_ref(),
         delay_level,
+        deliver_at,
     };
     let queue_id = given("queue_id")?.map(|value| whole(&value, "queue_id")).transpose()?;
     let (topic, queue_id) = defaults.topic_and_queue(stated(topic.as_ref(), "topic")?, queue_id, sharding_key)?;
@@ -149,5 +152,6 @@ fn from_dict<'a>(row: &Bound<'_, PyDict>, defaults: &Defaults<'a>) -> PyResult<I
         born_host: stated(born_host.as_ref(), "born_host")?,
         store_host: stated(store_host.as_ref(), "store_host")?,
     };
-    Ok(incoming(message.message()?, delay_level))
+    let is_delayed = delay_level != 0 || deliver_at.is_some();
+    Ok(incoming(message.message()?, is_delayed))
 }

@@ -262,6 +262,7 @@ macro_rules! takes_half {
                         keys,
                         properties,
                         delay_level: 0,
+                        deliver_at: None,
                     },
                     born_time: born_time.unwrap_or_else(now_ms),
                     ..MessageArguments::default()

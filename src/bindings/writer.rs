@@ -72,7 +72,7 @@ macro_rules! takes_message {
         impl Writer {
             $(#[$($text)*])*
             #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, queue_id=None, sharding_key=None,
-                delay_level=0, unique_key=None, born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0,
+                delay_level=0, deliver_at=None, unique_key=None, born_time=None, born_host=None, store_host=None, flag=0, sys_flag=0, reconsume_times=0,
                 prepared_transaction_offset=0, durable=None))]
             fn $name<'py>(
                 &self,
@@ -85,6 +85,7 @@ macro_rules! takes_message {
                 #[pyo3(from_py_with = arguments::queue_choice)] queue_id: Option<QueueChoice<'static>>,
                 #[pyo3(from_py_with = arguments::sharding_key)] sharding_key: Option<&str>,
                 #[pyo3(from_py_with = arguments::delay_level)] delay_level: i32,
+                #[pyo3(from_py_with = fields::deliver_at)] deliver_at: Option<i64>,
                 #[pyo3(from_py_with = arguments::unique_key)] unique_key: Option<&str>,
                 #[pyo3(from_py_with = fields::born_time)] born_time: Option<i64>,
                 #[pyo3(from_py_with = arguments::born_host)] born_host: Option<&str>,
@@ -107,6 +108,7 @@ macro_rules! takes_message {
                         keys,
                         properties,
                         delay_level,
+                        deliver_at,
                     },
                     queue_id: 0,
                     born_time: born_time.unwrap_or_else(now_ms),
@@ -149,6 +151,11 @@ takes_message! {
     /// delay_level : int, default 0
     ///     1 or more delays the message: it waits in the queue of that level until this writer (see the
     ///     option `services`) or a broker delivers it. A level above the last one counts as the last.
+    ///     `AppendResult` has its place there.
+    /// deliver_at : datetime with a timezone, timedelta, or int of ms since 1970, optional
+    ///     The time from which on the topic has the message, rounded up to ms, or the delay from now on. It
+    ///     waits in a topic for all such messages until this writer (see the option `services`) or a broker
+    ///     of 5.x delivers it, at most `timer_max_delay_sec` from now. A time that has passed is no delay.
     ///     `AppendResult` has its place there.
     /// unique_key : str, optional
     ///     The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.
@@ -282,14 +289,14 @@ impl Writer {
     /// -----
     /// Columns and fields: `body` (binary or utf8; required), `topic`, `tags`, `unique_key` (utf8), `keys`
     /// (list of utf8), `properties` (map of utf8, list of pairs, or struct), `queue_id`, `delay_level`,
-    /// `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`
-    /// (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
+    /// `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`,
+    /// `deliver_at` (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
     /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself: such columns
     /// are passed over, and so are pandas' own labels. A column that is null in every row may have any
     /// type.
     ///
-    /// A `Message`, a dict and a row of a table stay in their topic, whatever DELAY is among the
-    /// properties, unless `delay_level` is 1 or more.
+    /// A `Message`, a dict and a row of a table stay in their topic, whatever DELAY and TIMER_DELIVER_MS are
+    /// among the properties, unless `delay_level` is 1 or more or `deliver_at` is given.
     #[pyo3(signature = (rows, topic=None, queue_id=None, *, one_segment=false, durable=None))]
     fn append_batch(
         &self,

@@ -74,6 +74,23 @@ impl<'a> PropertyList<'a> {
         Ok(())
     }
 
+    /// Sets the time of delivery, in ms since 1970; `None` sets none.
+    ///
+    /// # Errors
+    /// [`Malformed`] if there is a delay level.
+    pub fn put_deliver_at(&mut self, ms: Option<i64>) -> Result<(), Malformed> {
+        let Some(ms) = ms else { return Ok(()) };
+        let delay = self.0.iter().find(|(name, level)| name == property::DELAY && level != "0");
+        if let Some((_, level)) = delay {
+            let reason = format!("deliver_at and the delay level {level} contradict each other: leave one of the two out");
+            return Err(Malformed::new(0, reason));
+        }
+        self.0
+            .retain(|(name, _)| ![property::TIMER_DELAY_SEC, property::TIMER_DELAY_MS].contains(&&**name));
+        self.put(property::TIMER_DELIVER_MS, ms.to_string());
+        Ok(())
+    }
+
     /// Encodes the properties.
     ///
     /// # Errors
