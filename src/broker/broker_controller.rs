@@ -97,7 +97,7 @@ impl BrokerController {
     pub fn new_stepped(store: &Arc<MessageStore>) -> Self {
         let topics = Arc::new(TopicConfigs::load(store));
         let settings = Arc::new(SubscriptionGroups::load(store));
-        let groups = Arc::new(ConsumerGroups::new(store, settings.clone()));
+        let groups = Arc::new(ConsumerGroups::new(store, &topics, settings.clone()));
         let transactions = Arc::new(Transactions::new(store, groups.progress().clone()));
         let open = Arc::new(Watermark::new(0));
         let keeper = GroupKeeper::new(groups.clone(), topics.clone(), transactions.clone(), open.clone());

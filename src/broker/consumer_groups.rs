@@ -42,8 +42,8 @@ pub(super) struct ConsumerGroups {
 }
 
 impl ConsumerGroups {
-    pub(super) fn new(store: &Arc<MessageStore>, settings: Arc<SubscriptionGroups>) -> Self {
-        let offsets = Arc::new(ConsumerOffsets::load(store));
+    pub(super) fn new(store: &Arc<MessageStore>, topics: &Arc<TopicConfigs>, settings: Arc<SubscriptionGroups>) -> Self {
+        let offsets = Arc::new(ConsumerOffsets::load(store, topics.clone()));
         let source = GroupStore::Own {
             store: store.clone(),
             offsets: offsets.clone(),

@@ -1,7 +1,8 @@
 //! `config/consumerOffset.json`: the progress of consumer groups. No record has it, so this file is its only home.
 //!
 //! A persist takes a snapshot of the progress, makes the log durable up to its end, and only then replaces the file. So the file never
-//! passes a message, or the retry or dead letter that settles a message, that a power failure can take.
+//! passes a message, or the retry or dead letter that settles a message, that a power failure can take, or that is in a topic without
+//! an entry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::settings_file::{Fields, SettingsFile};
+use super::topic_config::TopicConfigs;
 use super::transaction_mark::{OWN_FIELD, TransactionMark};
 use crate::error::Result;
 use crate::format::{CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
@@ -26,6 +28,7 @@ const NO_PROGRESS: i64 = -1;
 #[derive(Debug)]
 pub(super) struct ConsumerOffsets {
     store: Arc<MessageStore>,
+    topics: Arc<TopicConfigs>,
     file: Mutex<SettingsFile>,
     /// By topic and group, as the file names them, and queue id.
     progress: Mutex<BTreeMap<String, BTreeMap<i32, Arc<QueueProgress>>>>,
@@ -68,10 +71,11 @@ impl QueueProgress {
 
 impl ConsumerOffsets {
     /// Reads the progress of the groups of a store. A file that cannot be used makes each call fail that needs it.
-    pub(super) fn load(store: &Arc<MessageStore>) -> Self {
+    pub(super) fn load(store: &Arc<MessageStore>, topics: Arc<TopicConfigs>) -> Self {
         let reader = store.reader();
         Self {
             store: store.clone(),
+            topics,
             file: Mutex::new(SettingsFile::load(reader.env(), reader.path(), CONSUMER_OFFSET_FILE)),
             progress: Mutex::default(),
             changes: Arc::default(),
@@ -206,6 +210,8 @@ impl ConsumerOffsets {
         if let Some(mark) = &*lock(&self.mark) {
             mark.write(file.table(OWN_FIELD)?);
         }
+        // A broker serves retries and dead letters only in topics with an entry.
+        self.topics.persist()?;
         // After the snapshot: what settles the messages before it is in the log by now.
         self.store.flush()?;
         file.persist()?;

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-import time
-import zlib
-from collections.abc import Callable
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from broker import Broker
-from handover import COMES_S, OPTIONS, VERSIONS, Group, bodies, delivered, put, register, rest_of, serve, settings, take
+from broker import Ack, Broker
+from handover import (
+    OPTIONS,
+    QUEUES,
+    TOPICS,
+    VERSIONS,
+    Group,
+    bodies,
+    delivered,
+    delivered_again,
+    expect_dead,
+    put,
+    register,
+    rest_of,
+    serve,
+    settings,
+    take,
+    unsettled,
+    wait_until,
+    write_groups,
+)
 
 import mqstore
 
 Settings: TypeAlias = dict[str, dict[str, Any]]
 
-ORDERS, PAYMENTS, QUEUES = 200, 50, 4
-TOPICS = ["orders", "payments"]
+#: What a broker leaves: messages of the third delay level, and others.
+LEFT, NEW = ([f"{kind} {number}" for number in range(3)] for kind in ("left", "new"))
+#: The topics from which the groups consume.
+CONSUMED = {"billing": ["orders", "%RETRY%billing"], "shipping": [*TOPICS, "%RETRY%shipping"]}
+#: On this message the clients of a group fail, and it becomes a dead letter.
+REFUSED = "payment 40"
 
 
 @pytest.fixture(params=VERSIONS)
@@ -28,33 +54,19 @@ def version(request: pytest.FixtureRequest) -> str:
 
 def test_clients_of_a_broker_continue_our_groups_and_we_continue_theirs(version: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
-    left = write_groups(path)
+    with mqstore.open(path, "x", **OPTIONS) as store:
+        left = write_groups(store)
     before = settings(path)
     with serve(path, version) as broker:
         register(broker)
-        failed = next(body for body in left["billing"] if body.startswith("order"))
-        got = take(
-            broker,
-            Group("billing", ["orders"], len(left["billing"]) + 1, {failed: 1}, level=2),
-            Group("shipping", TOPICS, len(left["shipping"]), {"payment 40": 1}, level=-1),
-        )
-        # Each once, those that were not settled too, and what the client itself sent back once more.
-        assert bodies(got["billing"]) == sorted([*left["billing"], failed])
-        assert bodies(got["shipping"]) == sorted(left["shipping"])
-        retried = {(ack["body"], ack["reconsume_times"], ack["topic"]) for ack in got["billing"] if ack["is_retry"]}
-        assert retried == {(body, 1, "orders") for body in (*left["retried"], failed)}
-        expect_dead(broker, left["dead"][0])
-        for number in range(3):
-            put(broker, "orders", f"left {number}", number, delay_level=3)
-            put(broker, "orders", f"new {number}", number)
+        expect_continued(broker, left)
+        leave(broker)
         broker.close()
     theirs = settings(path)
     with mqstore.open(path, "r+", **OPTIONS) as store:
-        more = [f"{kind} {number}" for kind in ("left", "new") for number in range(3)]
-        assert rest_of(store, "billing", ["orders"], len(more)) == sorted(more)
-        assert rest_of(store, "shipping", TOPICS, len(more)) == sorted(more)
-        letters = {group: [letter.body for letter in store.broker.dead_letters(group)] for group in ("billing", "shipping")}
-        assert letters == {"billing": [left["dead"][0].encode()], "shipping": [b"payment 40"]}
+        assert rest_of(store, "billing", ["orders"], LEFT) == sorted([*LEFT, *NEW])
+        assert rest_of(store, "shipping", TOPICS, LEFT) == sorted([*LEFT, *NEW])
+        expect_dead_letters(store, {"billing": left["dead"], "shipping": [REFUSED]})
         store.create_topic("ours", queues=2)
     assert set(delivered(path).values()) == {1}
     expect_kept(known_to(theirs, before), theirs)
@@ -62,69 +74,119 @@ def test_clients_of_a_broker_continue_our_groups_and_we_continue_theirs(version:
     assert "ours" in settings(path)["topics"]["topicConfigTable"]
 
 
-def write_groups(path: Path) -> dict[str, list[str]]:
-    """Writes a store with two groups; by group, the bodies that clients must still get, and those that were sent back."""
-    with mqstore.open(path, "x", **OPTIONS) as store:
-        for topic, queues, count in (("orders", QUEUES, ORDERS), ("payments", 1, PAYMENTS)):
-            store.create_topic(topic, queues=queues)
-            for number in range(count):
-                store.append(topic, f"{topic[:-1]} {number}".encode(), queue_id=number % queues)
-        orders, payments = ({message.body.decode() for message in store.topics[topic]} for topic in TOPICS)
-        with store.consumer("billing", "orders") as billing:
-            again_now, again_later, dead, *others = poll(billing, ORDERS // 2)
-            billing.nack(again_now, delay_level=1)
-            billing.nack(again_later, delay_level=3)
-            billing.nack(dead, delay_level=-1)
-            billing.ack(others)
-        with store.consumer("shipping", TOPICS) as shipping:
-            settled = [messages[: len(messages) // 2] for messages in by_queue(poll(shipping, 60))]
-            for messages in settled:
-                shipping.ack(messages)
-        for number in range(3):
-            store.append("orders", b"soon %d" % number, queue_id=number, delay_level=1)
-            store.append("orders", b"late %d" % number, queue_id=number, delay_level=3)
-        wait_until(lambda: len(store.topics.get("%RETRY%billing", ())) > 0)
-    delayed = {f"{kind} {number}" for kind in ("soon", "late") for number in range(3)}
-    consumed = {message.body.decode() for message in [dead, *others]}
-    shipped = {message.body.decode() for messages in settled for message in messages}
-    assert shipped
-    return {
-        "billing": sorted(orders - consumed | delayed),
-        "shipping": sorted((orders | payments) - shipped | delayed),
-        "retried": [again_now.body.decode(), again_later.body.decode()],
-        "dead": [dead.body.decode()],
-    }
+def test_our_writer_then_a_broker_are_killed_and_no_message_is_lost(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    left = killed_writer(path)
+    # A group gets again what no file says that it has settled, and nothing else.
+    next_of_billing = {*unsettled(path, "billing", CONSUMED["billing"])}
+    assert next_of_billing <= {*left["billing"]}
+    left["billing"] = [body for body in left["billing"] if body in next_of_billing or body not in left["acked"]]
+    again = delivered_again(path)
+    with serve(path, version) as broker:
+        register(broker)
+        retries = expect_continued(broker, left, again)
+        wait_until(lambda: is_settled(path, "billing", ["orders"]) and is_settled(path, "shipping", TOPICS))
+        leave(broker)
+        # Whether this progress is on disk when the broker is killed is open.
+        assert {*NEW} <= {*bodies(take(broker, Group("billing", ["orders"], NEW))["billing"])}
+        broker.kill()
+    next_of = {group: left_for(path, group) for group in CONSUMED}
+    # The progress in the topic of the retries, too, may be older.
+    assert {*next_of["billing"]} <= {*LEFT, *NEW, *bodies(retries)}
+    assert next_of["shipping"] == sorted([*LEFT, *NEW])
+    with mqstore.open(path, "r+", **OPTIONS) as store:
+        assert rest_of(store, "billing", ["orders"], LEFT) == next_of["billing"]
+        assert rest_of(store, "shipping", TOPICS, LEFT) == next_of["shipping"]
+        expect_dead_letters(store, {"billing": left["dead"], "shipping": [REFUSED]})
+    copies = delivered(path)
+    assert copies == {body: 1 + (body in again) for body in copies}
+    assert copies.keys() >= {*LEFT}
 
 
-def expect_dead(broker: Broker, body: str) -> None:
-    """A client reads this dead letter of "billing", and no other."""
-    dead = broker.ask("consume", "%DLQ%billing", "*")
-    assert [(ack["body_crc32"], ack["properties"]["RETRY_TOPIC"]) for ack in dead] == [(zlib.crc32(body.encode()), "orders")]
+def test_we_continue_a_brokers_first_groups_and_it_continues_ours(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    first = [f"first {number}" for number in range(40)]
+    with serve(path, version) as broker:
+        broker.ask("create", "orders", QUEUES)
+        for number, body in enumerate(first):
+            put(broker, "orders", body, number % QUEUES)
+        got = take(
+            broker,
+            Group("billing", ["orders"], [*first, first[7]], {first[7]: 1}, level=2),
+            Group("shipping", ["orders"], first, {first[5]: 1}, level=-1),
+        )
+        assert bodies(got["billing"]) == sorted([*first, first[7]])
+        assert bodies(got["shipping"]) == sorted(first)
+        leave(broker)
+        broker.close()
+    theirs = settings(path)
+    with mqstore.open(path, "r+", **OPTIONS) as store:
+        assert rest_of(store, "billing", ["orders"], LEFT) == sorted([*LEFT, *NEW])
+        assert rest_of(store, "shipping", ["orders"], LEFT) == sorted([*LEFT, *NEW])
+        expect_dead_letters(store, {"billing": [], "shipping": [first[5]]})
+        left = write_groups(store)
+    ours = settings(path)
+    expect_kept(theirs, ours)
+    with serve(path, version) as broker:
+        register(broker)
+        expect_continued(broker, left)
+        broker.close()
+    expect_kept(known_to(settings(path), ours), settings(path))
+    with mqstore.open(path) as store:
+        expect_dead_letters(store, {"billing": left["dead"], "shipping": [first[5], REFUSED]})
+    assert set(delivered(path).values()) == {1}
 
 
-def poll(consumer: mqstore.Consumer, count: int) -> list[mqstore.Message]:
-    """Returns as many messages."""
-    found: list[mqstore.Message] = []
-    while len(found) < count:
-        messages = consumer.poll(count - len(found), timeout=COMES_S)
-        assert messages
-        found += messages
-    return found
+def killed_writer(path: Path) -> dict[str, list[str]]:
+    """Has a process write for two groups that is killed then; returns what it has said."""
+    program = Path(__file__).with_name("killed_writer.py")
+    done = subprocess.run([sys.executable, program, path], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    left: dict[str, list[str]] = json.loads(done.stdout)
+    return left
 
 
-def by_queue(messages: list[mqstore.Message]) -> list[list[mqstore.Message]]:
-    """Returns the messages of each queue, in order."""
-    queues: dict[tuple[str, int], list[mqstore.Message]] = {}
-    for message in messages:
-        queues.setdefault((message.topic, message.queue_id), []).append(message)
-    return list(queues.values())
+def expect_continued(broker: Broker, left: dict[str, list[str]], again: Iterable[str] = ()) -> list[Ack]:
+    """Clients of the groups get each message that is left, and a second time those delivered again. Returns the retries."""
+    failed = next(body for body in left["billing"] if body.startswith("order"))
+    got = take(
+        broker,
+        Group("billing", ["orders"], [*left["billing"], *again, failed], {failed: 1}, level=2),
+        Group("shipping", TOPICS, left["shipping"], {REFUSED: 1}, level=-1),
+    )
+    # Those that were not settled too, and once more what the client itself sent back.
+    assert bodies(got["billing"]) == sorted([*left["billing"], *again, failed])
+    assert bodies(got["shipping"]) == sorted([*left["shipping"], *(body for body in again if body not in left["retried"])])
+    retries = [ack for ack in got["billing"] if ack["is_retry"]]
+    retried = {(ack["body"], ack["reconsume_times"], ack["topic"]) for ack in retries}
+    assert retried == {(body, 1, "orders") for body in (*left["retried"], failed)}
+    expect_dead(broker, left["dead"][0])
+    return retries
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + COMES_S
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+def leave(broker: Broker) -> None:
+    """Sends delayed messages, and others, that no client has consumed."""
+    for number, (left, new) in enumerate(zip(LEFT, NEW, strict=True)):
+        put(broker, "orders", left, number, delay_level=3)
+        put(broker, "orders", new, number)
+
+
+def is_settled(path: Path, group: str, topics: list[str]) -> bool:
+    """True if the broker has written to disk that the group has settled every message of the topics."""
+    with suppress(mqstore.StoreError):  # the file may be half written
+        return not unsettled(path, group, topics)
+    return False
+
+
+def left_for(path: Path, group: str) -> list[str]:
+    """Returns the bodies that a group gets next by its progress on disk, with those that are still delayed, ascending."""
+    found = unsettled(path, group, CONSUMED[group])
+    return sorted([*found, *(body for body in LEFT if body not in found)])
+
+
+def expect_dead_letters(store: mqstore.Store, letters: dict[str, list[str]]) -> None:
+    """Each group has these dead letters."""
+    assert letters == {group: [letter.body.decode() for letter in store.broker.dead_letters(group)] for group in letters}
 
 
 def expect_kept(before: Settings, after: Settings) -> None:

@@ -10,7 +10,7 @@ use mqstore::format::{BatchUnit, Message, MessageType, encode_unit};
 use mqstore::store::{Incoming, QueueChoice, TopicRule, TopicTable};
 use serde_json::json;
 
-use super::{Open, Settings};
+use super::{Open, Settings, subscription};
 use crate::verifying::verified;
 use crate::writing::{message, with};
 
@@ -236,6 +236,23 @@ fn topics_of_a_first_writer_that_was_killed_get_entries_at_the_next_close() {
     killed.store.close().unwrap();
     place.open().close();
     assert_eq!(place.json(FILE)["topicConfigTable"]["payments"]["readQueueNums"], 1);
+}
+
+#[test]
+fn progress_on_disk_passes_no_message_of_a_topic_without_an_entry() {
+    let place = Settings::new();
+    let killed = place.open();
+    killed.append("orders", 0, "x");
+    let consumer = killed.consumer("billing", subscription(&["orders"]));
+    let got = consumer.poll(9, None).unwrap();
+    consumer.nack(&got[0].view(), Some(-1), Instant::now()).unwrap();
+    consumer.commit().unwrap();
+    // A broker that takes over after a kill finds the message and the dead letter that has settled it.
+    let topics = &place.json(FILE)["topicConfigTable"];
+    for topic in ["orders", "%DLQ%billing"] {
+        assert_eq!(topics[topic]["readQueueNums"], 1, "{topic}");
+    }
+    killed.close();
 }
 
 #[test]

@@ -25,8 +25,8 @@ final class Groups {
     static final class Group {
         String name;
         List<String> topics;
-        /** How many messages it waits for; more that come are told, too. */
-        int count;
+        /** The bodies of the messages that it waits for; others that come are told, too. */
+        List<String> awaited;
         /** By body, how often the group fails on the message. */
         Map<String, Integer> failures = Map.of();
         /** The delay level of a retry; 0 leaves it to the broker, and -1 makes a dead letter. */
@@ -66,11 +66,12 @@ final class Groups {
         private final Group group;
         private final Map<String, Integer> failures;
         private final AtomicLong last = new AtomicLong(System.currentTimeMillis());
-        private int count;
+        private final List<String> missing;
 
         Member(Group group) throws Exception {
             this.group = group;
             failures = new HashMap<>(group.failures);
+            missing = new ArrayList<>(group.awaited);
             consumer = new DefaultMQPushConsumer(group.name);
             consumer.setNamesrvAddr(nameServer);
             consumer.setPollNameServerInterval(500);
@@ -83,7 +84,7 @@ final class Groups {
         }
 
         synchronized boolean isDone() {
-            return count >= group.count && System.currentTimeMillis() - last.get() >= QUIET_MS;
+            return missing.isEmpty() && System.currentTimeMillis() - last.get() >= QUIET_MS;
         }
 
         @Override
@@ -99,7 +100,7 @@ final class Groups {
                 "body", body,
                 "reconsume_times", message.getReconsumeTimes(),
                 "is_retry", message.getProperty("RETRY_TOPIC") != null));
-            count++;
+            missing.remove(body);
             last.set(System.currentTimeMillis());
             if (failure == 0) {
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
