@@ -35,9 +35,6 @@ pub(super) fn interruptible_by_signals<T>(expect: impl Fn() -> PyResult<()> + 's
     interruptible(ask, work)
 }
 
-/// The longest wait of a read for a dispatcher that makes no progress.
-const PATIENCE: Duration = Duration::from_millis(100);
-
 /// The mode of `mqstore.open`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -258,7 +255,7 @@ impl Handle {
     }
 
     /// Returns a reader after the writer of this process has made the appends before the call visible to it. Warns if that did
-    /// not come to pass within [`PATIENCE`] and the answer may be incomplete.
+    /// not come to pass within [`MessageStore::PATIENCE`] and the answer may be incomplete.
     ///
     /// # Errors
     /// Those of [`current_reader`](Self::current_reader), and the exception of a signal handler during the wait.
@@ -298,7 +295,7 @@ impl Handle {
         if is_there(writer) {
             return Ok(true);
         }
-        let is_there = self.detach(py, || wait(writer, PATIENCE))?;
+        let is_there = self.detach(py, || wait(writer, MessageStore::PATIENCE))?;
         self.expect_open()?;
         Ok(is_there)
     }

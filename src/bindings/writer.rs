@@ -463,7 +463,7 @@ impl Writer {
         // A damaged file of the progress does not hide the counters.
         let delays = py.detach(|| broker.delay_stats().ok().flatten());
         let cleaning = self.handle.detach(py, || broker.clean_stats(Instant::now()).ok().flatten());
-        let groups = py.detach(|| broker.group_states().map(|states| states.content).unwrap_or_default());
+        let groups = py.detach(|| broker.group_backlog().map(|states| states.content).unwrap_or_default());
         let groups = (RecordBatch(arrow::groups(&groups)?),);
         let groups = imports::call(py, "mqstore._groups", "stats_of", groups, None)?;
         let next_due = delays.and_then(|delays| delays.next_due);

@@ -29,6 +29,9 @@ use crate::store::{MessageStore, TrimTo};
 use crate::sync::{Mutex, lock};
 use crate::watermark::Watermark;
 
+/// The most steps of a search for delivered copies that a close takes. A step reads up to 4 MiB of the log, or the messages of a level.
+const SEARCH_STEPS: u32 = 40;
+
 /// A broker's work on a store that is open for writing. Close it before the store.
 #[derive(Debug)]
 pub struct BrokerController {
@@ -301,6 +304,15 @@ impl BrokerController {
         self.groups.states()
     }
 
+    /// Returns the lag of all groups by queue, ascending. Of the queues of a topic only the one with the oldest message that a group has
+    /// not consumed has its time, so that few messages are read.
+    ///
+    /// # Errors
+    /// Those of [`BrokerController::consumer_offsets`], and of reading.
+    pub fn group_backlog(&self) -> Result<BrokerSettings<Vec<GroupState>>> {
+        self.groups.backlog()
+    }
+
     /// Moves a group to a place in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there, and
     /// what they have in flight is forgotten.
     ///
@@ -357,6 +369,15 @@ impl BrokerController {
         }
     }
 
+    /// Steps a delivery until it has found the copies in the log, or for [`SEARCH_STEPS`].
+    fn search_copies(&self, delivery: BrokerService, is_settled: impl Fn() -> bool) {
+        for _ in 0..SEARCH_STEPS {
+            if is_settled() || !matches!(self.step(delivery, Instant::now()), Ok(Next::Again)) {
+                return;
+            }
+        }
+    }
+
     /// Ends the services, and persists the progress of all groups and of the delivery, and the topics. A second call does nothing.
     ///
     /// # Errors
@@ -367,13 +388,9 @@ impl BrokerController {
         let delays = self.delays.as_ref().ok().and_then(Option::as_ref);
         let timers = self.timers.as_ref().ok().and_then(Option::as_ref);
         // After a crash the progress in the file is old until the copies in the log are found, and a broker would deliver again. If that
-        // fails the file stays as it is, and the next open searches.
-        while delays.is_some_and(|delays| !delays.offsets.is_settled())
-            && matches!(self.step(BrokerService::Deliver, Instant::now()), Ok(Next::Again))
-        {}
-        while timers.is_some_and(|timers| !timers.offsets.is_settled())
-            && matches!(self.step(BrokerService::DeliverTimers, Instant::now()), Ok(Next::Again))
-        {}
+        // fails or takes too long, the file stays as it is, and the next open searches.
+        self.search_copies(BrokerService::Deliver, || delays.is_none_or(|delays| delays.offsets.is_settled()));
+        self.search_copies(BrokerService::DeliverTimers, || timers.is_none_or(|timers| timers.offsets.is_settled()));
         self.store.scheduled().poison(Error::Closed);
         delays.into_iter().for_each(DelaySchedule::stop);
         timers.into_iter().for_each(TimerSchedule::stop);

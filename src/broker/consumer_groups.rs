@@ -17,7 +17,7 @@ use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{MessageView, TOPIC_GROUP_SEPARATOR};
 use crate::log::BrokerSettings;
-use crate::read::{GroupOffset, GroupState};
+use crate::read::{GroupLag, GroupOffset, GroupState};
 use crate::services::{Next, Stepped};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
@@ -122,7 +122,7 @@ impl ConsumerGroups {
     /// Those of [`ConsumerGroups::offsets`], and of reading.
     pub(super) fn states(&self) -> Result<BrokerSettings<Vec<GroupState>>> {
         let reader = self.store.reader();
-        let mut states = reader.group_states(reader.lag_of(self.offsets()?)?)?;
+        let mut states = reader.group_states(self.lags()?)?;
         let groups = lock(&self.groups).clone();
         for state in &mut states.content {
             let group = groups.get(&state.lag.group);
@@ -131,6 +131,18 @@ impl ConsumerGroups {
             state.in_flight = i64::try_from(in_flight).ok();
         }
         Ok(states)
+    }
+
+    /// Returns the lag of all groups by queue, ascending, as [`MessageReader::oldest_states`](crate::read::MessageReader::oldest_states).
+    ///
+    /// # Errors
+    /// Those of [`ConsumerGroups::offsets`], and of reading.
+    pub(super) fn backlog(&self) -> Result<BrokerSettings<Vec<GroupState>>> {
+        self.store.reader().oldest_states(self.lags()?)
+    }
+
+    fn lags(&self) -> Result<BrokerSettings<Vec<GroupLag>>> {
+        self.store.reader().lag_of(self.offsets()?)
     }
 
     /// Moves a group to a place in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there.

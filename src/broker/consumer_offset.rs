@@ -1,8 +1,7 @@
 //! `config/consumerOffset.json`: the progress of consumer groups. No record has it, so this file is its only home.
 //!
-//! A persist takes a snapshot of the progress, makes the log durable up to its end, and only then replaces the file. So the file never
-//! passes a message, or the retry or dead letter that settles a message, that a power failure can take, or that is in a topic without
-//! an entry.
+//! It never passes a message, or the retry or dead letter that settles a message, that a power failure can take, or that is in a topic
+//! without an entry: see [`SettingsFile::persist_after_log`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -181,8 +180,7 @@ impl ConsumerOffsets {
         let is_stored = table.len() < before.len();
         if is_stored {
             // The rest of the table may have progress that a failed persist has not written.
-            let persisted = self.store.flush().and_then(|_| file.persist());
-            if let Err(error) = persisted {
+            if let Err(error) = file.persist_after_log(&self.store) {
                 *file.table(OFFSET_TABLE)? = before;
                 return Err(error);
             }
@@ -212,9 +210,7 @@ impl ConsumerOffsets {
         }
         // A broker serves retries and dead letters only in topics with an entry.
         self.topics.persist()?;
-        // After the snapshot: what settles the messages before it is in the log by now.
-        self.store.flush()?;
-        file.persist()?;
+        file.persist_after_log(&self.store)?;
         Ok(changes)
     }
 }

@@ -1,9 +1,9 @@
 //! `config/delayOffset.json`: the progress of the delivery of delayed messages.
 //!
-//! A persist takes a snapshot of the progress and of the end of the log, makes the log durable up to its end, and only then replaces the
-//! file. So the progress never passes a delayed message whose copy a power failure can take. The end of the log in the snapshot lies after
-//! every copy of a message that the progress has passed, and before every other copy: after a crash those copies show what was delivered
-//! since. Brokers ignore the field with the end of the log, and drop it when they write the file.
+//! It never passes a delayed message whose copy a power failure can take: see [`SettingsFile::persist_after_log`]. A persist takes a
+//! snapshot of the progress and of the end of the log, which lies after every copy of a message that the progress has passed, and before
+//! every other copy: after a crash those copies show what was delivered since. Brokers ignore the field with the end of the log, and
+//! drop it when they write the file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -207,9 +207,7 @@ impl PersistedProgress for DelayOffsets {
             }
         }
         file.table(OWN_FIELD)?.insert(LOG_END.to_owned(), Value::from(log_end));
-        // After the snapshot: the copies of the messages before it are in the log by now.
-        self.store.flush()?;
-        file.persist()?;
+        file.persist_after_log(&self.store)?;
         self.changes.note_persisted(changes);
         self.snapshot_end.store(log_end, Ordering::Relaxed);
         Ok(())

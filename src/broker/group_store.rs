@@ -9,9 +9,6 @@ use crate::error::{Error, Result};
 use crate::read::{MessageReader, OnMissing};
 use crate::store::MessageStore;
 
-/// The longest wait of a poll for the dispatch of what was appended before it.
-const PATIENCE: Duration = Duration::from_millis(100);
-
 /// The store that a group reads, and the home of its progress.
 #[derive(Debug)]
 pub(super) enum GroupStore {
@@ -39,7 +36,7 @@ impl GroupStore {
     pub(super) fn catch_up(&self) -> Result<()> {
         match self {
             Self::Own { store, .. } if store.is_caught_up() => Ok(()),
-            Self::Own { store, .. } => store.catch_up(PATIENCE).map(drop),
+            Self::Own { store, .. } => store.catch_up(MessageStore::PATIENCE).map(drop),
             Self::Tapped(tap) => {
                 tap.persist_if_due(Instant::now());
                 tap.look()

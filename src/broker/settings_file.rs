@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::format::{BrokerFile, CONFIG_DIR, Malformed, decode_settings};
 use crate::log::load_broker_settings;
 use crate::storage::{Env, Step, replace_file};
+use crate::store::MessageStore;
 
 /// The fields of a settings file.
 pub(super) type Fields = Map<String, Value>;
@@ -89,6 +90,17 @@ impl SettingsFile {
         version.insert("counter".to_owned(), Value::from(counter.saturating_add(1)));
         version.insert("timestamp".to_owned(), Value::from(now));
         version.entry("stateVersion").or_insert(Value::from(0));
+        self.persist()
+    }
+
+    /// Makes the log of `store` durable up to its end, and then replaces the file, durably. The caller has put a snapshot of progress
+    /// into the fields: what settles the messages before it is in the log by now, so that the file never passes a record that a power
+    /// failure can take.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; as [`SettingsFile::persist`].
+    pub(super) fn persist_after_log(&mut self, store: &MessageStore) -> Result<()> {
+        store.flush()?;
         self.persist()
     }
 

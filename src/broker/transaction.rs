@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
 
 use super::consumer_offset::ConsumerOffsets;
 use super::copies::real_place;
@@ -24,8 +23,6 @@ use crate::store::{AppendResult, Incoming, MessageStore};
 use crate::sync::{Mutex, lock};
 use crate::watermark::Watermark;
 
-/// The longest wait for the dispatch of half messages.
-const PATIENCE: Duration = Duration::from_millis(100);
 /// The growth of the log after which the mark is persisted again while transactions are open: a crash makes the next call read that much.
 const MARK_AFTER: i64 = 64 << 20;
 
@@ -191,7 +188,7 @@ impl Transactions {
             self.offsets.change_mark(|mark| checks.clone_from(&mark.checks));
             (state.half().max(from), state.ended(), checks, state.lost_ops())
         };
-        self.store.catch_up(PATIENCE)?;
+        self.store.catch_up(MessageStore::PATIENCE)?;
         let on_damage = OnDamage::new(Errors::Skip);
         let scan = QueueScan::new(self.store.reader().clone(), HALF_TOPIC.to_owned(), 0, start..i64::MAX)?;
         let mut open = OpenHalves {
@@ -294,7 +291,7 @@ impl Transactions {
     /// # Errors
     /// Those of [`MessageReader::message_at`](crate::read::MessageReader::message_at); [`Error::Poisoned`].
     pub fn message(&self, physical_offset: i64) -> Result<StoredMessage> {
-        self.store.make_readable(PATIENCE)?;
+        self.store.make_readable(MessageStore::PATIENCE)?;
         let is_hidden =
             self.store.config().flush_disk_type.shows_only_flushed() && self.store.flushed_offset() <= physical_offset;
         if is_hidden && physical_offset < self.store.appended_offset() {

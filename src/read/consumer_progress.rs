@@ -46,6 +46,12 @@ impl GroupLag {
         let Range { start, end } = *self.queue.as_ref()?;
         Some(end - self.offset.unwrap_or(start).max(start).min(end))
     }
+
+    /// Returns the queue offset of the first message that the group has not consumed; `None` if it has consumed all.
+    fn first_unconsumed(&self) -> Option<i64> {
+        let queue = self.queue.as_ref().filter(|_| self.lag() > Some(0))?;
+        Some(self.offset.unwrap_or(queue.start).max(queue.start))
+    }
 }
 
 /// The state of a group in a queue.
@@ -59,6 +65,17 @@ pub struct GroupState {
     pub consumers: Option<i32>,
     /// Messages that these consumers have got and not acknowledged.
     pub in_flight: Option<i64>,
+}
+
+impl GroupState {
+    fn new(unconsumed_since: Option<i64>, lag: GroupLag) -> Self {
+        Self {
+            lag,
+            unconsumed_since,
+            consumers: None,
+            in_flight: None,
+        }
+    }
 }
 
 impl MessageReader {
@@ -153,30 +170,57 @@ impl MessageReader {
     /// # Errors
     /// Those of reading, damage excepted.
     pub fn group_states(&self, lags: BrokerSettings<Vec<GroupLag>>) -> Result<BrokerSettings<Vec<GroupState>>> {
-        let state = |lag: GroupLag| {
-            let first = lag
-                .queue
-                .as_ref()
-                .map(|queue| lag.offset.unwrap_or(queue.start).max(queue.start));
-            let message = match first {
-                Some(first) if lag.lag() > Some(0) => match self.message_in_queue(&lag.topic, lag.queue_id, first) {
-                    Err(Error::NotFound { .. }) => None,
-                    Err(error) if error.is_damage() => None,
-                    found => Some(found?),
-                },
-                _ => None,
-            };
-            Ok(GroupState {
-                unconsumed_since: message.map(|message| message.view().store_time()),
-                lag,
-                consumers: None,
-                in_flight: None,
-            })
-        };
+        let state = |lag: GroupLag| Ok(GroupState::new(self.unconsumed_since(&lag)?, lag));
         Ok(BrokerSettings {
             content: lags.content.into_iter().map(state).collect::<Result<_>>()?,
             doubts: lags.doubts,
         })
+    }
+
+    /// Same as [`MessageReader::group_states`] with a time for only one queue of each topic of each group: the one whose first unconsumed
+    /// message lies first in the log. So it reads the entries of queues, and one message for each topic of each group.
+    ///
+    /// # Errors
+    /// As [`MessageReader::group_states`].
+    pub fn oldest_states(&self, lags: BrokerSettings<Vec<GroupLag>>) -> Result<BrokerSettings<Vec<GroupState>>> {
+        let mut states: Vec<_> = lags.content.into_iter().map(|lag| GroupState::new(None, lag)).collect();
+        for of_topic in states.chunk_by_mut(|one, next| one.lag.group == next.lag.group && one.lag.topic == next.lag.topic) {
+            let mut firsts = Vec::new();
+            for state in of_topic {
+                if let Some(at) = self.first_in_log(&state.lag)? {
+                    firsts.push((at, state));
+                }
+            }
+            firsts.sort_by_key(|(at, _)| *at);
+            for (_, state) in firsts {
+                state.unconsumed_since = self.unconsumed_since(&state.lag)?;
+                if state.unconsumed_since.is_some() {
+                    break;
+                }
+            }
+        }
+        Ok(BrokerSettings {
+            content: states,
+            doubts: lags.doubts,
+        })
+    }
+
+    /// Returns the physical offset of the first unconsumed message; `None` if there is none, or it is damaged or lost.
+    fn first_in_log(&self, lag: &GroupLag) -> Result<Option<i64>> {
+        let Some(first) = lag.first_unconsumed() else {
+            return Ok(None);
+        };
+        let place = readable(self.position(&lag.topic, lag.queue_id, first))?;
+        Ok(place.flatten().map(|place| place.physical_offset))
+    }
+
+    /// Returns the store time of the first unconsumed message; `None` if there is none, or it is damaged or lost.
+    fn unconsumed_since(&self, lag: &GroupLag) -> Result<Option<i64>> {
+        let Some(first) = lag.first_unconsumed() else {
+            return Ok(None);
+        };
+        let message = readable(self.message_in_queue(&lag.topic, lag.queue_id, first))?;
+        Ok(message.map(|message| message.view().store_time()))
     }
 
     /// Returns the topics as the broker is configured; ascending.
@@ -241,6 +285,15 @@ impl MessageReader {
 fn supported<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(Error::Unsupported { .. }) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// `None` where the message is damaged, lost, or has expired.
+fn readable<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
         answer => answer.map(Some),
     }
 }

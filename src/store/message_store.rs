@@ -53,6 +53,9 @@ struct Running {
 }
 
 impl MessageStore {
+    /// The longest wait of a read in this process for a dispatcher that makes no progress.
+    pub const PATIENCE: Duration = Duration::from_millis(100);
+
     /// Opens or makes the store in the directory `path`. Its lock is taken before anything is changed, and a store that is refused
     /// stays as it was.
     ///

@@ -172,8 +172,8 @@ def test_the_defaults_in_our_table_of_options_are_rocketmqs(rocketmq: RocketMQ, 
     [theirs] = rocketmq.run(tmp_path / "store", GEOMETRY, "defaults")["defaults"]
     ours = {name: default for name, default in documented.items() if name in theirs}
     assert ours == {name: theirs[name] for name in ours}
-    # In 4 there are no timers, the byte limit of an examined stretch of queue is a constant, the forcible ratio of the disk a property of the system,
-    # and a checksum of the whole record is unknown.
+    # In 4 there are no timers and no checksum of the whole record, the byte limit of an examined stretch of queue is a constant,
+    # and the forcible ratio of the disk a property of the system.
     only_in_5 = {"maxFilterMessageSize", "diskSpaceCleanForciblyRatio", "timerMaxDelaySec", "enabledAppendPropCRC"}
     assert documented.keys() - ours.keys() == (set() if rocketmq.api == 5 else only_in_5)
     assert len(ours) > 20

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::delayed_log::every_message;
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
-use crate::writing::with;
+use crate::writing::{message, with};
 
 const STORE: &str = "/data/store";
 const DELAY_OFFSET: &str = "/data/store/config/delayOffset.json";
@@ -459,6 +459,38 @@ fn what_a_broker_left_is_delivered_once() {
     open.pass(60_000);
     open.deliver();
     assert_eq!(open.delivered(), ["a", "b", "c", "late"]);
+}
+
+#[test]
+fn a_close_after_a_crash_does_not_wait_for_a_long_search() {
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(32 << 20),
+        ..config()
+    };
+    let mut open = Stepped::open(machine(), config.clone()).unwrap();
+    open.append(1, "a");
+    open.append(5, "late");
+    open.pass(1000);
+    open.deliver();
+    let filler = vec![b'x'; 64 << 10];
+    for _ in 0..2800 {
+        open.store.append(message("filler", 0, &filler)).unwrap();
+        open.dispatch();
+    }
+    let open = Stepped::open(open.env.kill(), config.clone()).unwrap();
+    open.close();
+    // The copy was not found, so the file does not pass its message, and the next open searches again.
+    let passed = delay_file(&open.env).and_then(|file| file["offsetTable"]["1"].as_i64());
+    assert_eq!(passed.unwrap_or(0), 0);
+    let mut open = Stepped::open(open.env.clone(), config).unwrap();
+    open.pass(60_000);
+    open.deliver();
+    open.dispatch();
+    let reader = open.store.reader();
+    let bodies = (0..2).map(|offset| reader.message_in_queue("orders", 3, offset).unwrap().view().body().to_vec());
+    assert_eq!(bodies.collect::<Vec<_>>(), [b"a".to_vec(), b"late".to_vec()]);
+    assert_eq!(reader.queue_bounds("orders", 3).unwrap(), 0..2);
+    open.close();
 }
 
 #[test]

@@ -3,14 +3,18 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::broker::{Resent, Start};
-use mqstore::config::Errors;
+use mqstore::broker::{BrokerController, Resent, Start};
+use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
-use mqstore::store::{MessageStore, TrimTo};
+use mqstore::storage::Env;
+use mqstore::store::{MessageStore, OpenMode, TrimTo};
 
 use super::{Open, SEGMENT, ack, bodies, directory, subscription};
+use crate::counting_env::CountingEnv;
 use crate::writing::{message, with};
 
 fn offsets(open: &Open) -> Vec<(String, String, i32, i64)> {
@@ -64,6 +68,42 @@ fn states_of_groups_show_progress_that_is_not_on_disk_yet() {
         offsets(&open),
         [entry("billing", "orders", 3), entry("shipping", "orders", 4)]
     );
+    open.close();
+}
+
+#[test]
+fn the_backlog_of_a_group_reads_one_message_of_each_topic() {
+    let (_dir, path) = directory();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = Arc::new(MessageStore::open(&seam, &path, StoreConfig::default(), OpenMode::Append).unwrap());
+    let open = Open {
+        broker: BrokerController::new(&store),
+        store,
+    };
+    let body = "x".repeat(10_000);
+    for queue_id in (0..8).rev() {
+        open.append("orders", queue_id, &body);
+        thread::sleep(Duration::from_millis(2));
+    }
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    let first = consumer.poll(1, None).unwrap();
+    assert_eq!(ack(&consumer, &first), 1);
+    let bytes_read = || env.bytes_read_below(&path.join("commitlog"));
+    let begun = bytes_read();
+    let all = open.broker.group_states().unwrap().content;
+    let read_for_all = bytes_read() - begun;
+    let oldest = all.iter().filter_map(|state| state.unconsumed_since).min();
+    let backlog = open.broker.group_backlog().unwrap().content;
+    // Seven of eight queues have an unconsumed message, each of the same length.
+    assert_eq!((bytes_read() - begun - read_for_all) * 7, read_for_all);
+    assert_eq!(
+        backlog.iter().map(|state| &state.lag).collect::<Vec<_>>(),
+        all.iter().map(|state| &state.lag).collect::<Vec<_>>()
+    );
+    let times: Vec<_> = backlog.iter().filter_map(|state| state.unconsumed_since).collect();
+    assert_eq!(times, oldest.into_iter().collect::<Vec<_>>());
+    consumer.close().unwrap();
     open.close();
 }
 
