@@ -104,6 +104,11 @@ impl DelayService {
                 Err(error) => failed = Some(error),
             }
         }
+        // Otherwise readers would see the copies only after the next flush.
+        if self.store.config().flush_disk_type.shows_only_flushed() && self.store.flushed_offset() < self.store.appended_offset()
+        {
+            self.store.flush()?;
+        }
         if self.struck.values().all(BTreeSet::is_empty) {
             self.offsets.settle();
         }

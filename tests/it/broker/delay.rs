@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mqstore::broker::{BrokerController, BrokerService, DelayStats};
-use mqstore::config::StoreConfig;
+use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{DelayLevels, Message, SCHEDULE_TOPIC, property};
 use mqstore::read::StoredMessage;
@@ -194,6 +194,22 @@ fn a_delayed_message_is_delivered_when_it_is_due_and_not_before() {
     open.pass(100_000);
     open.deliver();
     assert_eq!(open.delivered(), ["a"]);
+}
+
+#[test]
+fn a_copy_in_a_store_with_sync_flush_is_readable_once_it_is_delivered() {
+    let config = StoreConfig {
+        flush_disk_type: FlushDiskType::Sync,
+        ..config()
+    };
+    let mut open = Stepped::open(machine(), config).unwrap();
+    open.append(1, "a");
+    open.pass(1000);
+    open.deliver();
+    assert_eq!(open.store.flushed_offset(), open.store.appended_offset());
+    open.dispatch();
+    assert_eq!(open.store.reader().queue_bounds("orders", 3).unwrap(), 0..1);
+    open.close();
 }
 
 #[test]
@@ -437,31 +453,6 @@ fn an_open_and_a_close_after_a_crash_hand_over_what_was_delivered() {
 }
 
 #[test]
-fn what_a_broker_left_is_delivered_once() {
-    let mut open = Stepped::new();
-    for body in ["a", "b", "c"] {
-        open.append(1, body);
-    }
-    open.append(5, "late");
-    open.pass(1000);
-    open.deliver();
-    open.close();
-    // Its broker has persisted the progress before it delivered the last two, and has written the lock file.
-    open.env.put(Path::new(DELAY_OFFSET), br#"{"offsetTable":{1:1}}"#);
-    open.env.put(Path::new("/data/store/lock"), b"lock");
-    let on = StoreConfig {
-        services: Some(true),
-        ..config()
-    };
-    let mut open = Stepped::open(open.env.clone(), on).unwrap();
-    open.deliver();
-    assert_eq!(open.delivered(), ["a", "b", "c"]);
-    open.pass(60_000);
-    open.deliver();
-    assert_eq!(open.delivered(), ["a", "b", "c", "late"]);
-}
-
-#[test]
 fn a_close_after_a_crash_does_not_wait_for_a_long_search() {
     let config = StoreConfig {
         mapped_file_size_commit_log: Some(32 << 20),
@@ -491,6 +482,31 @@ fn a_close_after_a_crash_does_not_wait_for_a_long_search() {
     assert_eq!(bodies.collect::<Vec<_>>(), [b"a".to_vec(), b"late".to_vec()]);
     assert_eq!(reader.queue_bounds("orders", 3).unwrap(), 0..2);
     open.close();
+}
+
+#[test]
+fn what_a_broker_left_is_delivered_once() {
+    let mut open = Stepped::new();
+    for body in ["a", "b", "c"] {
+        open.append(1, body);
+    }
+    open.append(5, "late");
+    open.pass(1000);
+    open.deliver();
+    open.close();
+    // Its broker has persisted the progress before it delivered the last two, and has written the lock file.
+    open.env.put(Path::new(DELAY_OFFSET), br#"{"offsetTable":{1:1}}"#);
+    open.env.put(Path::new("/data/store/lock"), b"lock");
+    let on = StoreConfig {
+        services: Some(true),
+        ..config()
+    };
+    let mut open = Stepped::open(open.env.clone(), on).unwrap();
+    open.deliver();
+    assert_eq!(open.delivered(), ["a", "b", "c"]);
+    open.pass(60_000);
+    open.deliver();
+    assert_eq!(open.delivered(), ["a", "b", "c", "late"]);
 }
 
 #[test]
