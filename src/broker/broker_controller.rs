@@ -323,8 +323,8 @@ impl BrokerController {
         self.groups.reset(group, topic, to)
     }
 
-    /// Removes the progress and the settings of a group, durably: no message is kept for it any more. Its retry messages and dead letters
-    /// stay.
+    /// Removes the progress and the settings of a group, durably: no message is kept for it any more. Its progress in the file of a broker
+    /// with light queues (`lmqConsumerOffset.json`) goes, too. Its retry messages and dead letters stay.
     ///
     /// # Errors
     /// [`Error::NotFound`] for an unknown group; [`Error::Invalid`] if it has open consumers, and for the group of transactions; the

@@ -37,6 +37,8 @@ pub(super) struct ConsumerGroups {
     /// By name. A group stays after its last consumer has left, with what is in flight.
     groups: Mutex<BTreeMap<String, Arc<ConsumerGroup>>>,
     next_member: AtomicU64,
+    /// One join of a group, reset or deletion at a time: a consumer never joins a group of which a part is deleted.
+    membership: Mutex<()>,
     /// One resend at a time.
     resend: Mutex<()>,
 }
@@ -55,6 +57,7 @@ impl ConsumerGroups {
             settings,
             groups: Mutex::default(),
             next_member: AtomicU64::new(0),
+            membership: Mutex::default(),
             resend: Mutex::default(),
         }
     }
@@ -64,6 +67,7 @@ impl ConsumerGroups {
     /// # Errors
     /// Those of [`SubscriptionGroups::ensure`] and [`Consumer::join`].
     pub(super) fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
+        let _alone = group.map(|_| lock(&self.membership));
         if let Some(name) = group {
             self.settings.ensure(name)?;
         }
@@ -150,6 +154,7 @@ impl ConsumerGroups {
     /// # Errors
     /// [`Error::NotFound`] for a topic without queues; the damage of the settings file; those of [`ConsumerOffsets::persist`].
     pub(super) fn reset(&self, group: &str, topic: &str, to: &Start) -> Result<BTreeMap<i32, i64>> {
+        let _alone = lock(&self.membership);
         self.settings.ensure(group)?;
         self.source.catch_up()?;
         let reader = self.store.reader();
@@ -176,6 +181,7 @@ impl ConsumerGroups {
     /// [`Error::NotFound`] for an unknown group; [`Error::Invalid`] if it has consumers; the damage of the settings files; those of
     /// [`ConsumerOffsets::persist`].
     pub(super) fn delete(&self, group: &str) -> Result<()> {
+        let _alone = lock(&self.membership);
         let mut groups = lock(&self.groups);
         let consumers = groups.get(group).map_or(0, |known| known.in_flight("", 0).0);
         if consumers > 0 {

@@ -14,12 +14,14 @@ use super::settings_file::{Fields, SettingsFile};
 use super::topic_config::TopicConfigs;
 use super::transaction_mark::{OWN_FIELD, TransactionMark};
 use crate::error::Result;
-use crate::format::{CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
+use crate::format::{CONSUMER_OFFSET_FILE, LMQ_CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 use crate::watermark::{Wait, Watermark};
 
 const OFFSET_TABLE: &str = "offsetTable";
+/// The progress in light queues, in a file of its own.
+const LMQ_OFFSET_TABLE: &str = "lmqOffsetTable";
 /// The progress of a group that has none yet.
 const NO_PROGRESS: i64 = -1;
 
@@ -173,6 +175,7 @@ impl ConsumerOffsets {
             let topic = name.strip_suffix(group);
             topic.is_some_and(|topic| topic.ends_with(TOPIC_GROUP_SEPARATOR))
         };
+        let was_light = self.remove_light(is_of_group)?;
         let mut file = lock(&self.file);
         let table = file.table(OFFSET_TABLE)?;
         let before = table.clone();
@@ -188,7 +191,27 @@ impl ConsumerOffsets {
         let mut progress = lock(&self.progress);
         let known = progress.len();
         progress.retain(|name, _| !is_of_group(name));
-        Ok(is_stored || progress.len() < known)
+        Ok(is_stored || was_light || progress.len() < known)
+    }
+
+    /// Removes the progress of a group from the file of a broker with light queues, durably. Returns false if it has none. Readers prefer
+    /// what that file says.
+    fn remove_light(&self, is_of_group: impl Fn(&str) -> bool) -> Result<bool> {
+        let reader = self.store.reader();
+        let mut file = SettingsFile::load(reader.env(), reader.path(), LMQ_CONSUMER_OFFSET_FILE);
+        let mut removed = 0;
+        for name in [OFFSET_TABLE, LMQ_OFFSET_TABLE] {
+            if file.fields()?.contains_key(name) {
+                let table = file.table(name)?;
+                let known = table.len();
+                table.retain(|name, _| !is_of_group(name));
+                removed += known - table.len();
+            }
+        }
+        if removed > 0 {
+            file.persist_after_log(&self.store)?;
+        }
+        Ok(removed > 0)
     }
 
     /// Writes the file, and returns the number of changes that it has.

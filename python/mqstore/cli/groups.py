@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-import mqstore
 from mqstore._groups import by_topic, lags_of
 from mqstore._lost_queues import empty_lost, lost_in_words
 from mqstore._names import there_is
@@ -15,24 +14,44 @@ from mqstore._rows import visible
 from mqstore.cli._main import Failure, command
 from mqstore.cli._messages import body_as, chosen_by, expect_topic, print_message, row_of
 from mqstore.cli._output import Output, skipped_in_words
-from mqstore.cli._store import on_store, opened, prints
+from mqstore.cli._store import opened, prints, recovery
 
 #: The most messages that are taken, and acknowledged, at a time.
 BATCH = 32
 
 
-@command(examples=("groups /data/store", "groups /data/store --json"))
-@on_store
-def groups(store: mqstore.Store, out: Output) -> None:
+@command(examples=("groups /data/store", "groups /data/store --delete billing --yes"))
+@click.argument("path", metavar="STORE", type=click.Path())
+@prints
+@recovery
+@click.option("--delete", "deleted", metavar="GROUP", help="Deletes a group: its progress and its settings.")
+@click.option("--yes", is_flag=True, help="Deletes it; without it its lag is shown.")
+def groups(path: str, out: Output, recovery: str, deleted: str | None, yes: bool) -> None:
     """Shows the lag of each consumer group, and its age.
 
     A row is a topic of a group: the number of its queues, the lag (messages that the group has not consumed), and since when
     the oldest of them waits; age is the time since then in seconds. The group whose oldest message waits longest comes first.
-    The progress is that of config/consumerOffset.json, which a writer replaces every 5 s. lag shows each queue.
+    The progress is up to 5 s old. lag shows each queue. Retention keeps no message for a deleted group; its retries and dead
+    letters stay. --yes writes to STORE: no broker or other writer may have it open.
     """
-    queues = lags_of(store)
-    lost = lost_in_words(store, empty_lost(store, queues, out.progress))
-    out.table(by_topic(queues), "no group has consumed from this store", missing=lost)
+    if yes and deleted is None:
+        raise click.UsageError("--yes goes with --delete")
+    with opened(path, out, errors="skip", recovery=recovery) as store:
+        queues = lags_of(store)
+        if deleted is not None:
+            there = {row["group"] for row in queues}
+            if deleted not in there:
+                raise Failure(f"the store has no group {visible(deleted)}{there_is(deleted, sorted(there))}")
+            queues = [row for row in queues if row["group"] == deleted]
+        lost = lost_in_words(store, empty_lost(store, queues, out.progress))
+    if not yes:
+        out.table(by_topic(queues), "no group has consumed from this store", missing=lost)
+    if deleted is not None and yes:
+        with opened(path, out, "r+", services=False) as writer:
+            writer.broker.delete_group(deleted)
+        out.document({"path": path, "group": deleted, "deleted": True, "lag": sum(row["lag"] or 0 for row in queues)})
+    elif deleted is not None and not out.as_json:
+        out.line("nothing was changed: --yes deletes the group")
 
 
 @command(examples=("consume /data/store orders --group billing --max 10", "consume /data/store orders --group billing --no-ack"))

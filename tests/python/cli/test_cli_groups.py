@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import mqstore
@@ -67,6 +68,29 @@ def test_groups_shows_lag_and_age_of_each_topic(path: Path, run: Callable[..., A
     assert billing["unconsumed_since"] is not None
     assert billing["age"] >= 0
     assert (shipping["group"], shipping["lag"], shipping["unconsumed_since"], shipping["age"]) == ("shipping", 0, None, None)
+
+
+def test_groups_deletes_a_group_only_with_yes(path: Path, run: Callable[..., Any]) -> None:
+    run("consume", path, "orders", "--group", "billing", "--max", 10)
+    run("consume", path, "orders", "--group", "audit")
+    asked = run("groups", path, "--delete", "billing")
+    assert asked.code == 0
+    assert "billing" in asked.out
+    assert "audit" not in asked.out
+    assert asked.out.endswith("nothing was changed: --yes deletes the group\n")
+    assert [row["group"] for row in run("groups", path, "--json").rows] == ["billing", "audit"]
+    with mqstore.open(path, "a"):
+        refused = run("groups", path, "--delete", "billing", "--yes")
+        assert (refused.code, refused.out) == (3, "")
+    deleted = run("groups", path, "--delete", "billing", "--yes", "--json")
+    assert (deleted.code, deleted.rows) == (0, [{"path": str(path), "group": "billing", "deleted": True, "lag": 30}])
+    assert [row["group"] for row in run("groups", path, "--json").rows] == ["audit"]
+    with mqstore.open(path) as store:
+        assert pa.record_batch(store.broker.group_configs()).column("group").to_pylist() == ["audit"]
+    absent = run("groups", path, "--delete", "billing", "--yes")
+    assert (absent.code, absent.out) == (1, "")
+    assert "the store has no group billing" in absent.err
+    assert run("groups", path, "--yes").code == 2
 
 
 def test_resend_sends_each_dead_letter_once(path: Path, run: Callable[..., Any]) -> None:
