@@ -35,13 +35,15 @@ _LOG_GONE = words(
 BEFORE_START = ", before a broker or another writer starts"
 #: The age in seconds of an unconsumed message from which on its group counts as stuck.
 _LONG = 86_400
+#: The reasons of `NextRemoval`, in words.
+_REASONS = {"age": "its age", "log_bytes": "the length of the log", "disk": "the use of the disk"}
 #: Findings that a broker may have while it runs.
 _OF_RUNNING = ("consumer.past_end", "consumer.expired_unread", "transaction.not_read", "timer.not_read")
 
 
 def findings_of(store: mqstore.Store, found: mqstore.VerifyReport) -> list[Row]:
     """Returns all findings, the worst first: errors, warnings, notes; of the notes dead letters, open transactions, delayed
-    messages, timers and lag come last, in this order.
+    messages, timers, the next removal and lag come last, in this order.
     """
     rows = rows_of_findings(found.findings, store.path)
     if cut := list(_of_crash(store)):
@@ -52,6 +54,7 @@ def findings_of(store: mqstore.Store, found: mqstore.VerifyReport) -> list[Row]:
     consumers = list(_of_consumers(store, verified))
     rows += [row for row in consumers if row["id"] != "consumer.lag"]
     rows += [*_of_dead(store), *_of_transactions(store, verified), *_of_delayed(store, verified), *_of_timers(store, verified)]
+    rows += _of_retention(store)
     rows += [row for row in consumers if row["id"] == "consumer.lag"]
     # The findings `*.not_read` explain the damage of a file of settings.
     known = {row["file"] for row in rows if row["id"].endswith(".not_read")}
@@ -381,6 +384,33 @@ def _of_timers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
             topic=TIMER_TOPIC,
         )
     yield from reads.of_skipped("timer.not_read", "timer messages", "timers", store, verified)
+
+
+def _of_retention(store: mqstore.Store) -> Iterator[Row]:
+    """The segment that goes next, by the options of the open. A store that keeps all has none."""
+    try:
+        removal = store.broker.next_removal()
+    except (mqstore.CorruptError, mqstore.UnsupportedFormatError):
+        # Another finding reports the progress that cannot be read.
+        return
+    if removal is not None and removal.segment is not None:
+        begin, end = removal.segment
+        needed = ", ".join(sorted({row[0] for row in removal.kept_for}))
+        yield _finding(
+            "retention.next",
+            "note",
+            f"the segment from {begin} to {end} goes next{removal_in_words(removal)}",
+            f"messages of it are still needed: {needed}" if needed else "nothing needs its messages any more",
+            words(""),
+            physical_offset=begin,
+        )
+
+
+def removal_in_words(removal: mqstore.NextRemoval) -> str:
+    """Returns the reason of a removal, or its time."""
+    if removal.reason is not None:
+        return f", now, by {_REASONS[removal.reason]}"
+    return "" if removal.time is None else f", from {removal.time:%Y-%m-%d %H:%M:%S} UTC on"
 
 
 def _length(store: mqstore.Store, topic: str) -> int:

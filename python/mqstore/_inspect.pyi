@@ -2,7 +2,7 @@ from collections.abc import Iterable
 from typing import Literal, final
 
 from mqstore._message import Message
-from mqstore._reports import ResendReport, Trace
+from mqstore._reports import NextRemoval, ResendReport, Trace
 from mqstore._scan import RecordBatch
 from mqstore._topics import Topic
 from mqstore._types import _Errors, _Time
@@ -104,6 +104,17 @@ class BrokerState:
         for which the log is read from the message on, and not the copies of a delayed message.
 
         Raises `NotFoundError` if no record of the log has the id.
+        """
+    def next_removal(self) -> NextRemoval | None:
+        """Returns the segment that retention removes next, and when: a `NextRemoval`. None if the options of this open keep
+        all.
+
+        A reader goes by its own options, because it does not know those of the process that writes the store: `open(path,
+        config=StoreConfig.from_broker_conf(file), geometry=None)` has those of a broker. It reads the newest segment, and
+        the oldest one where its age is near the limit.
+
+        Raises `CorruptError` if a settings file with the progress of groups is damaged, and `StoreIOError` for what the
+        system refuses, such as the use of the disk.
         """
     def resend(
         self,

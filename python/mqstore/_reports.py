@@ -15,6 +15,7 @@ __all__ = [
     "Change",
     "Finding",
     "GroupStats",
+    "NextRemoval",
     "RecoveryReport",
     "RepairReport",
     "ResendReport",
@@ -134,6 +135,46 @@ class TrimReport(_Shown):
         what = "would be removed" if self.dry_run else "removed"
         kept = f", more kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
         return f"<mqstore.TrimReport {len(self.segments)} segments {what}, {self.bytes} bytes{kept}>"
+
+
+@final
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NextRemoval(_Shown):
+    """The segment of the log that retention removes next: the result of `BrokerState.next_removal`.
+
+    Attributes
+    ----------
+    segment : tuple[int, int] | None
+        Its physical offsets (begin, end); None if only one segment is left, which stays.
+    time : datetime | None
+        The time from which its age lets it go, in one of the hours of `delete_when`; None without
+        `file_reserved_time`.
+    reason : str | None
+        The reason why it goes now: "age", "log_bytes" (`max_log_bytes`) or "disk"
+        (`disk_space_clean_forcibly_ratio`). None if it is not to go yet.
+    kept_for : tuple[tuple[str, str, int, int], ...]
+        What still needs messages of it, as in `TrimReport.kept_for`.
+    disk_percent : int | None
+        The used part of the disk; None without `disk_max_used_space_ratio`.
+    """
+
+    segment: tuple[int, int] | None
+    time: datetime | None
+    reason: str | None
+    kept_for: tuple[tuple[str, str, int, int], ...]
+    disk_percent: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        if self.segment is None:
+            return "<mqstore.NextRemoval nothing: one segment is left>"
+        begin, end = self.segment
+        when = f", {self.reason}" if self.reason else f", from {self.time.isoformat(timespec='seconds')}" if self.time else ""
+        kept = f", kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
+        return f"<mqstore.NextRemoval {begin} to {end}{when}{kept}>"
 
 
 @final

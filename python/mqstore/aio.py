@@ -253,6 +253,7 @@ class BrokerState:
     lag = _in_a_thread(mqstore.BrokerState.lag)
     groups = _in_a_thread(mqstore.BrokerState.groups)
     dead_letters = _in_a_thread(mqstore.BrokerState.dead_letters)
+    next_removal = _in_a_thread(mqstore.BrokerState.next_removal)
     resend = _in_a_thread(mqstore.BrokerState.resend)
     trace = _in_a_thread(mqstore.BrokerState.trace)
     reset = _in_a_thread(mqstore.BrokerState.reset)

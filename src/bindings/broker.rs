@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,7 +18,7 @@ use super::time::to_ms;
 use super::topic::Topic;
 use super::warnings::warn;
 use crate::arrow;
-use crate::broker::{BrokerController, Start};
+use crate::broker::{BrokerController, Start, next_removal};
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::Round;
@@ -156,6 +157,25 @@ impl BrokerState {
     ) -> PyResult<Bound<'py, Topic>> {
         self.handle.expect_open()?;
         Topic::new(py, self.handle.clone(), format!("%DLQ%{group}"))
+    }
+
+    /// Returns the segment that retention removes next, and when: a `NextRemoval`. None if the options
+    /// of this open keep all.
+    ///
+    /// A reader goes by its own options, because it does not know those of the process that writes the
+    /// store: `open(path, config=StoreConfig.from_broker_conf(file), geometry=None)` has those of a
+    /// broker. It reads the newest segment, and the oldest one where its age is near the limit.
+    ///
+    /// Raises `CorruptError` if a settings file with the progress of groups is damaged, and
+    /// `StoreIOError` for what the system refuses, such as the use of the disk.
+    fn next_removal<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let reader = self.handle.reader(py, Freshness::Queues)?;
+        let broker = self.handle.own_broker()?;
+        let removal = self.handle.detach(py, || match broker {
+            Some(broker) => Ok(broker.clean_stats(Instant::now())?.map(|stats| stats.removal)),
+            None => next_removal(&reader, reader.config()),
+        })?;
+        removal.map(|removal| reports::next_removal(py, &removal)).transpose()
     }
 
     /// Returns the trace of a message: each record of it in the log, from its append on, and what

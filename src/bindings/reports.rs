@@ -9,10 +9,11 @@ use pyo3::types::{PyDateTime, PyDict, PyTuple};
 
 use super::imports;
 use super::time::to_datetime;
-use crate::broker::{CleanStats, DelayStats};
+use crate::broker::{CleanStats, DelayStats, NextRemoval};
 use crate::check::Fix;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
+use crate::services::CleanReason;
 use crate::{broker, check, recovery, store};
 
 type Report<'py> = PyResult<Bound<'py, PyAny>>;
@@ -40,8 +41,7 @@ pub(super) fn store_stats<'py>(
         topics.set_item(name, topic_stats(py, *puts)?)?;
     }
     let (total, segments, pool) = (log.total(), log.segments, log.pool);
-    let next = cleaning.and_then(|cleaning| cleaning.next.clone());
-    let due = cleaning.and_then(|cleaning| cleaning.due);
+    let removal = cleaning.map(|cleaning| &cleaning.removal);
     let refused = cleaning.and_then(|cleaning| cleaning.refused.as_ref());
     report!(
         py,
@@ -69,9 +69,9 @@ pub(super) fn store_stats<'py>(
             bytes_removed: cleaning.map(|cleaning| cleaning.bytes),
             bytes_held: cleaning.map(|cleaning| cleaning.held_bytes),
             unread_removed: cleaning.map(|cleaning| cleaning.unread),
-            next_removal: next.as_ref().map(|next| (next.start, next.end)),
-            next_removal_time: due.and_then(|due| to_datetime(py, due).ok()),
-            removal_kept_for: cleaning.map(|cleaning| holds(py, &cleaning.holds)).transpose()?,
+            next_removal: removal.and_then(segment_of),
+            next_removal_time: removal.and_then(|removal| time_of(py, removal)),
+            removal_kept_for: removal.map(|removal| holds(py, &removal.holds)).transpose()?,
             removal_refusal: refused.map(|refused| refused.text().to_string()),
             available_buffer_nums: pool.map(|pool| pool.available),
             is_transient_store_pool_low: pool.map(|pool| pool.is_low()),
@@ -192,6 +192,34 @@ pub(super) fn resend_report<'py>(py: Python<'py>, resent: &broker::Resent) -> Re
             expired: resent.expired,
         }
     )
+}
+
+/// Returns the `NextRemoval`.
+pub(super) fn next_removal<'py>(py: Python<'py>, removal: &NextRemoval) -> Report<'py> {
+    report!(
+        py,
+        NextRemoval {
+            segment: segment_of(removal),
+            time: time_of(py, removal),
+            reason: removal.reason.map(|reason| match reason {
+                CleanReason::Age => "age",
+                CleanReason::LogBytes => "log_bytes",
+                CleanReason::Disk => "disk",
+            }),
+            kept_for: holds(py, &removal.holds)?,
+            disk_percent: removal.disk_percent,
+        }
+    )
+}
+
+/// Returns the physical offsets (begin, end) of the segment that goes next.
+fn segment_of(removal: &NextRemoval) -> Option<(i64, i64)> {
+    removal.segment.as_ref().map(|segment| (segment.start, segment.end))
+}
+
+/// Returns the time from which its age lets it go; `None` also for a time that is no date.
+fn time_of<'py>(py: Python<'py>, removal: &NextRemoval) -> Option<Bound<'py, PyDateTime>> {
+    removal.due.and_then(|due| to_datetime(py, due).ok())
 }
 
 /// Returns a tuple of group, topic, queue id and number of messages of each hold.

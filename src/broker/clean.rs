@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::retention::{Hold, NeededBy, Retention, TrimReport};
+use super::next_removal::{NextRemoval, OldestSegment};
+use super::retention::{NeededBy, Retention, TrimReport};
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, segment_name};
-use crate::services::{CleanReason, CleanRules, LimitedClock, Next, Removable, Situation, Stepped};
-use crate::store::{MessageStore, TrimTo, last_stored};
+use crate::services::{Next, Removable, Situation, Stepped};
+use crate::store::{MessageStore, TrimTo};
 use crate::sync::{Mutex, lock};
 use crate::watermark::Watermark;
 
@@ -32,16 +32,8 @@ pub struct CleanStats {
     pub held_bytes: u64,
     /// Messages in them that some group had not consumed, counted for each group.
     pub unread: u64,
-    /// The physical offsets of the segment that goes next; `None` if only one is left.
-    pub next: Option<Range<i64>>,
-    /// The reason why it goes now; `None` if it is not to go yet.
-    pub reason: Option<CleanReason>,
-    /// The time from which its age lets it go, in ms; `None` without a rule for the age.
-    pub due: Option<i64>,
-    /// The messages of it that keep it, or would.
-    pub holds: Vec<Hold>,
-    /// The used part of the disk; `None` if no rule asks for it, or it is unknown.
-    pub disk_percent: Option<u64>,
+    /// The segment that goes next.
+    pub removal: NextRemoval,
     /// The reason why the last round could not do its work.
     pub refused: Option<Error>,
 }
@@ -77,16 +69,13 @@ impl CleanWarnings {
 pub(super) struct CleanService {
     store: Arc<MessageStore>,
     retention: Arc<Retention>,
-    rules: CleanRules,
-    clock: LimitedClock,
+    oldest: OldestSegment,
     /// Poisoned at the close of the store.
     open: Arc<Watermark>,
     warnings: Arc<CleanWarnings>,
     next: Option<Instant>,
     /// The counts of removals, and the reason why the last round failed.
     done: CleanStats,
-    /// The start of the oldest segment, and the time of its last message: found once, because it takes a scan of the segment.
-    oldest: Option<(i64, Option<i64>)>,
     /// The start of the segment of the last warning that it cannot be removed.
     warned_of: Option<i64>,
 }
@@ -102,22 +91,17 @@ impl CleanService {
         if !store.config().removes_segments() {
             return None;
         }
-        let newest = match store.last_store_time() {
-            0 => store.reader().env().now_ms(),
-            newest => newest,
-        };
+        let newest = Some(store.last_store_time()).filter(|newest| *newest != 0);
         // The open has refused malformed options.
-        let rules = CleanRules::new(store.config()).ok()?;
+        let oldest = OldestSegment::new(store.reader(), store.config(), newest).ok()?;
         Some(Self {
             store: store.clone(),
             retention: retention.clone(),
-            rules,
-            clock: LimitedClock::new(newest, Instant::now()),
+            oldest,
             open: open.clone(),
             warnings: warnings.clone(),
             next: None,
             done: CleanStats::default(),
-            oldest: None,
             warned_of: None,
         })
     }
@@ -132,12 +116,7 @@ impl CleanService {
             return Ok(stats);
         };
         let situation = self.situation(&segment, now)?;
-        stats.reason = self.rules.removable(&situation).map(|removable| removable.reason);
-        stats.due = self.rules.due(&situation);
-        stats.disk_percent = situation.disk_percent;
-        stats.holds = self.retention.holds()?;
-        stats.holds.retain(|hold| hold.physical_offset < segment.end);
-        stats.next = Some(segment);
+        stats.removal = self.oldest.removal(segment, &situation, self.retention.holds()?);
         Ok(stats)
     }
 
@@ -148,7 +127,7 @@ impl CleanService {
             return Ok(false);
         };
         let situation = self.situation(&segment, now)?;
-        let Some(removable) = self.rules.removable(&situation) else {
+        let Some(removable) = self.oldest.rules.removable(&situation) else {
             return Ok(false);
         };
         let report = self.retention.trim(TrimTo::Offset(segment.end), !removable.waits, false)?;
@@ -192,70 +171,17 @@ impl CleanService {
         }
     }
 
+    fn situation(&mut self, segment: &Range<i64>, now: Instant) -> Result<Situation> {
+        let end = self.store.appended_offset();
+        let (situation, unknown) = self.oldest.situation(self.store.reader(), segment, end, now)?;
+        self.done.refused = unknown.or_else(|| self.done.refused.take());
+        Ok(situation)
+    }
+
     /// Returns the oldest segment; `None` if no message follows it.
     fn oldest_segment(&self) -> Result<Option<Range<i64>>> {
         let segments = self.store.segments_to_trim(TrimTo::Offset(i64::MAX), i64::MAX)?;
         Ok(segments.into_iter().next())
-    }
-
-    /// Returns what the rules ask for about the oldest segment.
-    fn situation(&mut self, segment: &Range<i64>, now: Instant) -> Result<Situation> {
-        let env = self.store.reader().env().clone();
-        let wall = env.now_ms();
-        let disk_percent = if self.rules.look_at_disk() {
-            let path = self.store.reader().path();
-            match env.disk_usage(path) {
-                Ok(usage) => Some(usage.percent()),
-                Err(error) => {
-                    self.done.refused = Some(Error::io("measure the disk of", path, error));
-                    None
-                }
-            }
-        } else {
-            None
-        };
-        let mut situation = Situation {
-            now: self.clock.now_ms(wall, now),
-            local_now: env.now_local_ms(),
-            oldest: None,
-            log_bytes: self.store.appended_offset().abs_diff(segment.start),
-            disk_percent,
-        };
-        if self.rules.look_at_age() {
-            situation.oldest = self.stored_last(segment, situation.now)?;
-        }
-        Ok(situation)
-    }
-
-    /// Returns the time from which the age of a segment counts, in ms, or a later one if that makes no difference now.
-    fn stored_last(&mut self, segment: &Range<i64>, now: i64) -> Result<Option<i64>> {
-        let reader = self.store.reader();
-        if self.store.config().expire_by_file_time {
-            let path = reader
-                .path()
-                .join(COMMIT_LOG_DIR)
-                .join(segment_name(segment.start.unsigned_abs()));
-            let changed = reader.env().modified_ms(&path);
-            return Ok(Some(changed.map_err(|error| Error::io("examine", path, error))?));
-        }
-        let (first, next) = (
-            reader.log().claimed_store_time(segment.start)?,
-            reader.log().claimed_store_time(segment.end)?,
-        );
-        if let (Some(first), Some(next)) = (first, next)
-            && next >= first
-            && (self.rules.may_be_old(next, now) || !self.rules.may_be_old(first, now))
-        {
-            return Ok(Some(next));
-        }
-        if let Some((start, last)) = self.oldest
-            && start == segment.start
-        {
-            return Ok(last);
-        }
-        let last = last_stored(self.store.reader(), segment)?;
-        self.oldest = Some((segment.start, last));
-        Ok(last)
     }
 }
 

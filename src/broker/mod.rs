@@ -64,6 +64,8 @@ mod consumer_groups;
 mod retention;
 /// Retention of a store that no writer has open.
 mod trim_closed;
+/// The segment that retention removes next.
+mod next_removal;
 /// The service that removes old segments by itself.
 mod clean;
 /// The services and settings of one store.
@@ -74,6 +76,7 @@ pub use clean::{CleanStats, CleanWarnings};
 pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
 pub use delay_offset::DelayStats;
+pub use next_removal::{NextRemoval, next_removal};
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use retry::Resent;
 pub use topic_config::TopicSettings;

@@ -149,3 +149,43 @@ def test_a_closed_store_on_a_full_file_system_is_trimmed(tmp_path: Path) -> None
             assert store.append("orders", b"next").queue_offset == end
     finally:
         subprocess.run(["umount", mounted], check=True)
+
+
+def test_next_removal_goes_by_the_options_of_the_open(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with filled(path) as store:
+        assert store.broker.next_removal() is None
+        store.consumer("billing", "orders").close()
+    with mqstore.open(path) as store:
+        assert store.broker.next_removal() is None
+        end = store.topics["orders"].queues[0].max_offset
+    with mqstore.open(path, max_log_bytes=SEGMENT) as store:
+        removal = store.broker.next_removal()
+        assert removal is not None
+        assert (removal.segment, removal.reason, removal.time) == ((0, SEGMENT), "log_bytes", None)
+        assert removal.kept_for == (("billing", "orders", 0, end),)
+        assert repr(removal) == "<mqstore.NextRemoval 0 to 1048576, log_bytes, kept for 1 groups>"
+        assert removal.to_dict()["reason"] == "log_bytes"
+    with mqstore.open(path, "a", file_reserved_time=72) as store:
+        removal, stats = store.broker.next_removal(), store.stats()
+        assert removal is not None
+        assert (removal.segment, removal.reason) == (stats.next_removal, None)
+        assert removal.time is not None
+        assert removal.time == stats.next_removal_time
+        assert timedelta(hours=71) < removal.time - datetime.now(UTC) < timedelta(hours=96)
+
+
+def test_held_bytes_are_free_once_the_last_view_of_a_segment_ends(tmp_path: Path) -> None:
+    def mapped() -> list[str]:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        return [line for line in maps if str(tmp_path) in line and line.endswith(f"commitlog/{0:020} (deleted)")]
+
+    with filled(tmp_path / "store") as store:
+        view = store.topics["orders"].queues[0][0].body_view
+        report = store.trim(before_offset=2 * SEGMENT)
+        assert (len(report.segments), report.held_bytes) == (2, SEGMENT)
+        assert mapped()
+        assert bytes(view) == b"x" * 1024
+        view.release()
+        del view
+        assert not mapped()

@@ -103,6 +103,23 @@ options = click.option(
 )
 
 
+def _config_of(_context: click.Context, _option: click.Parameter, path: str | None) -> mqstore.StoreConfig | None:
+    try:
+        return None if path is None else mqstore.StoreConfig.from_broker_conf(path)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(str(error)) from None
+
+
+#: The options of the process that writes the store, for a command with `on_store`.
+broker_conf = click.option(
+    "--broker-conf",
+    "config",
+    callback=_config_of,
+    metavar="FILE",
+    help="The broker.conf of the store: names what its retention removes next.",
+)
+
+
 def prints(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of output to a command, which gets `out`."""
 
@@ -123,8 +140,10 @@ def on_store(function: Callable[..., None]) -> Callable[..., None]:
     @prints
     @recovery
     @functools.wraps(function)
-    def call(*, path: str, out: Output, recovery: str, **arguments: Any) -> None:
-        with opened(path, out, errors="skip", recovery=recovery) as store:
+    def call(*, path: str, out: Output, recovery: str, config: mqstore.StoreConfig | None = None, **arguments: Any) -> None:
+        # The sizes of the files are those of the store.
+        of_writer: dict[str, Any] = {} if config is None else {"config": config, "geometry": None}
+        with opened(path, out, errors="skip", recovery=recovery, **of_writer) as store:
             function(store=store, out=out, **arguments)
 
     return call

@@ -9,11 +9,12 @@ import click
 import mqstore
 from mqstore.cli._main import FINDINGS, Failure, command, from_the_command_line
 from mqstore.cli._output import Output
-from mqstore.cli._store import on_store
+from mqstore.cli._store import broker_conf, on_store
 
 
 @command(examples="report /data/store -o page.html")
 @on_store
+@broker_conf
 @click.option("-o", "target", required=True, type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="The page.")
 @click.option("--quick", is_flag=True, help="Skips the checksums of bodies and the links of the index.")
 def report(store: mqstore.Store, out: Output, target: str, quick: bool) -> None:

@@ -90,6 +90,7 @@ def report(
         _sections.hours_section(used),
         _sections.lag_section(lag),
         _sections.delayed_section(store),
+        _sections.retention_section(store),
         _sections.index_section(store),
         _sections.recovery_section(store),
         _sections.store_section(store),

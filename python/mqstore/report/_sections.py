@@ -10,7 +10,7 @@ from typing import Any
 
 import mqstore
 from mqstore._facts import facts_of
-from mqstore._findings import next_line
+from mqstore._findings import next_line, removal_in_words
 from mqstore._groups import in_words, lags_of
 from mqstore._lost_queues import empty_lost
 from mqstore._rows import date_order, each_row, rows_of, visible
@@ -318,6 +318,29 @@ def delayed_section(store: mqstore.Store) -> Section:
     )
     heads = ("level", "waiting", "overdue", "next_due", "offset")
     return Section("delayed", title, text, table=Table(heads, [[row[name] for name in heads] for row in rows]))
+
+
+def retention_section(store: mqstore.Store) -> Section:
+    """Returns the section on the segment that retention removes next."""
+    title = "Next removal"
+    try:
+        removal = store.broker.next_removal()
+    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
+        return Section("retention", title, str(error))
+    if removal is None:
+        text = (
+            "The options with which the store was read keep all messages; those of the process that writes it are not known here."
+        )
+        return Section("retention", title, text)
+    if removal.segment is None:
+        return Section("retention", title, "Only one segment is left, which stays.")
+    begin, end = removal.segment
+    text = f"The segment from {begin} to {end} goes next{removal_in_words(removal)}."
+    if not removal.kept_for:
+        return Section("retention", title, f"{text} Nothing needs its messages any more.")
+    heads = ("needed_by", "topic", "queue_id", "messages")
+    needed = [[visible(row[0]), visible(row[1]), *row[2:]] for row in removal.kept_for]
+    return Section("retention", title, f"{text} Messages of it are still needed:", table=Table(heads, needed))
 
 
 def recovery_section(store: mqstore.Store) -> Section:

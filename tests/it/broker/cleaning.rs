@@ -141,9 +141,9 @@ fn by_disk() -> StoreConfig {
 fn a_segment_goes_once_its_last_message_is_old_enough() {
     let mut open = Cleaning::filled(by_age(), 4);
     open.pass(3 * DAY - 4 * HOUR - 1);
-    assert_eq!((open.clean(), open.stats().reason), (0, None));
+    assert_eq!((open.clean(), open.stats().removal.reason), (0, None));
     // As long as the first message is too young, the last one is not looked for: it is at most as young as the next segment.
-    let due = open.stats().due.unwrap();
+    let due = open.stats().removal.due.unwrap();
     open.pass(1);
     assert!((0..=HOUR).contains(&(due - open.env.now())), "{due}");
     assert_eq!(open.clean(), SEGMENT);
@@ -153,7 +153,10 @@ fn a_segment_goes_once_its_last_message_is_old_enough() {
     // The last segment stays.
     assert_eq!(open.clean(), 4 * SEGMENT);
     let stats = open.stats();
-    assert_eq!((stats.segments, stats.bytes, stats.next), (4, 4 * delay::SEGMENT, None));
+    assert_eq!(
+        (stats.segments, stats.bytes, stats.removal.segment),
+        (4, 4 * delay::SEGMENT, None)
+    );
     let reader = open.store.reader();
     assert_eq!(reader.queue_bounds("orders", 0).unwrap(), 4 * MESSAGES..4 * MESSAGES + 1);
     open.close();
@@ -201,11 +204,11 @@ fn age_counts_only_in_the_hours_of_delete_when() {
     open.pass(10 * DAY);
     let midnight = open.env.now() / DAY * DAY;
     open.pass(midnight + DAY + HOUR - open.env.now());
-    assert_eq!((open.clean(), open.stats().due), (0, Some(midnight + DAY + 4 * HOUR)));
+    assert_eq!((open.clean(), open.stats().removal.due), (0, Some(midnight + DAY + 4 * HOUR)));
     open.pass(3 * HOUR - 60_000);
-    assert_eq!((open.clean(), open.stats().reason), (0, None));
+    assert_eq!((open.clean(), open.stats().removal.reason), (0, None));
     open.pass(60_000);
-    assert_eq!(open.stats().reason, Some(CleanReason::Age));
+    assert_eq!(open.stats().removal.reason, Some(CleanReason::Age));
     assert_eq!(open.clean(), 3 * SEGMENT);
     open.close();
 }
@@ -240,8 +243,8 @@ fn age_and_length_wait_for_every_group() {
         .unwrap();
     assert_eq!(open.clean(), 0);
     let stats = open.stats();
-    assert_eq!(stats.reason, Some(CleanReason::LogBytes));
-    assert_eq!(stats.holds[0].by, NeededBy::Group("billing".to_owned()));
+    assert_eq!(stats.removal.reason, Some(CleanReason::LogBytes));
+    assert_eq!(stats.removal.holds[0].by, NeededBy::Group("billing".to_owned()));
     for _ in 0..2 {
         let got = consumer.poll(MESSAGES as usize, Some(Instant::now())).unwrap();
         ack(&consumer, &got);
@@ -302,10 +305,10 @@ fn a_full_disk_removes_unread_messages_and_names_the_group() {
         open.broker
             .consumer(Some("billing"), subscription(&["orders"]), &Start::Earliest),
     );
-    assert_eq!((open.clean(), open.stats().disk_percent), (0, Some(1)));
+    assert_eq!((open.clean(), open.stats().removal.disk_percent), (0, Some(1)));
     let used = open.env.disk_usage(Path::new("/data")).unwrap().used;
     open.env.set_disk_size(used * 4 / 3 - 1000);
-    assert_eq!(open.stats().reason, Some(CleanReason::Disk));
+    assert_eq!(open.stats().removal.reason, Some(CleanReason::Disk));
     assert_eq!(open.clean(), SEGMENT);
     let warnings = open.broker.clean_warnings().take();
     let expected =
@@ -366,7 +369,7 @@ fn a_clock_that_jumps_years_ahead_removes_at_most_a_day_more() {
     let mut open = Cleaning::filled(by_age(), 4);
     let right = open.env.now();
     open.env.set_now(right + 1000 * DAY);
-    assert_eq!((open.clean(), open.stats().reason), (0, None));
+    assert_eq!((open.clean(), open.stats().removal.reason), (0, None));
     open.fill_one();
     assert_eq!(open.clean(), 0);
     // In two days of the other clock the first messages are three days old, by a clock that is a day ahead.
@@ -381,7 +384,7 @@ fn a_store_that_opens_with_a_clock_years_ahead_keeps_its_messages() {
     open.close();
     open.env.set_now(open.env.now() + 1000 * DAY);
     let mut open = Cleaning::open(open.env.clone(), by_age());
-    assert_eq!((open.clean(), open.stats().reason), (0, None));
+    assert_eq!((open.clean(), open.stats().removal.reason), (0, None));
     open.env.set_now(open.env.now() - 1000 * DAY);
     open.pass(3 * DAY);
     assert_eq!(open.clean(), 4 * SEGMENT);

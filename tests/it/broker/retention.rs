@@ -1,7 +1,17 @@
 //! A trim keeps what groups, delays and open transactions still need.
 
-use mqstore::broker::{Hold, NeededBy};
-use mqstore::store::TrimTo;
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::broker::{BrokerController, Hold, NeededBy, NextRemoval, Start, next_removal};
+use mqstore::config::StoreConfig;
+use mqstore::error::Error;
+use mqstore::read::MessageReader;
+use mqstore::services::{CleanReason, Next, Service};
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode, TrimTo};
 
 use super::{Open, SEGMENT, ack, directory, subscription};
 use crate::writing::{message, with};
@@ -105,4 +115,116 @@ fn a_message_whose_delivery_is_due_is_kept_also_by_a_forced_trim() {
     };
     assert_eq!((report.trimmed.segments.len(), report.holds), (0, vec![expected]));
     open.close();
+}
+
+#[test]
+fn a_group_is_not_deleted_while_its_first_consumer_joins() {
+    let (_dir, path) = directory();
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let store = Arc::new(MessageStore::open_stepped(&env, &path, StoreConfig::default(), OpenMode::Append).unwrap());
+    let broker = Arc::new(BrokerController::new_stepped(&store));
+    let join = || {
+        broker
+            .consumer(Some("billing"), subscription(&["orders"]), &Start::Earliest)
+            .unwrap()
+    };
+    let append = |body: &[u8]| {
+        store.append(message("orders", 0, body)).unwrap();
+    };
+    let dispatch = || while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {};
+    append(b"a");
+    dispatch();
+    let consumer = join();
+    assert_eq!(ack(&consumer, &consumer.poll(1, Some(Instant::now())).unwrap()), 1);
+    consumer.close().unwrap();
+    // Nothing dispatches these messages, so the join waits for as long as a read is patient.
+    append(b"b");
+    append(b"c");
+    let deleter = broker.clone();
+    let deletion = thread::spawn(move || {
+        thread::sleep(MessageStore::PATIENCE / 3);
+        deleter.delete_group("billing")
+    });
+    let consumer = join();
+    // The group was deleted before the consumer came, or not at all.
+    let deleted = deletion.join().unwrap();
+    assert!(matches!(deleted, Ok(()) | Err(Error::Invalid { .. })), "{deleted:?}");
+    assert!(broker.subscription_groups().get("billing").unwrap().is_some());
+    dispatch();
+    let messages = consumer.poll(9, Some(Instant::now())).unwrap();
+    assert_eq!(ack(&consumer, &messages), messages.len());
+    consumer.commit().unwrap();
+    let [progress] = &store.reader().consumer_offsets().unwrap().content[..] else {
+        panic!("one group")
+    };
+    assert_eq!((progress.group.as_str(), progress.offset), ("billing", 3));
+    consumer.close().unwrap();
+    broker.close().unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn a_deleted_group_is_gone_from_the_progress_of_light_queues() {
+    let (_dir, path) = directory();
+    let open = filled(&path);
+    open.close();
+    let file = path.join("config/lmqConsumerOffset.json");
+    let light = r#"{"offsetTable":{"orders@billing":{0:1,1:1},"orders@audit":{0:1}},"lmqOffsetTable":{"%LMQ%a@%LMQ%g":4}}"#;
+    fs::write(&file, light).unwrap();
+    let open = Open::at(&path);
+    let groups = |open: &Open| {
+        let mut groups: Vec<_> = open.broker.holds().unwrap().into_iter().map(|hold| hold.by).collect();
+        groups.dedup();
+        groups
+    };
+    let group = |name: &str| NeededBy::Group(name.to_owned());
+    assert_eq!(groups(&open), [group("audit"), group("billing")]);
+    open.broker.delete_group("billing").unwrap();
+    assert_eq!(groups(&open), [group("audit")]);
+    let rest: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let expected = serde_json::json!({"offsetTable": {"orders@audit": {"0": 1}}, "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 4}});
+    assert_eq!(rest, expected);
+    assert!(matches!(open.broker.delete_group("billing"), Err(Error::NotFound { .. })));
+    open.close();
+}
+
+/// The next removal of a writer with these options, as a reader of its store sees it.
+fn removal(path: &std::path::Path, config: &StoreConfig) -> Option<NextRemoval> {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let reader = MessageReader::open(&env, path, StoreConfig::default()).unwrap();
+    next_removal(&reader, config).unwrap()
+}
+
+#[test]
+fn a_reader_names_the_segment_that_goes_next_and_who_keeps_it() {
+    let (_dir, path) = directory();
+    let open = filled(&path);
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    consumer.close().unwrap();
+    open.close();
+    assert!(removal(&path, &StoreConfig::default()).is_none());
+    let by_length = StoreConfig {
+        max_log_bytes: Some(2 * SEGMENT as u64),
+        ..StoreConfig::default()
+    };
+    let next = removal(&path, &by_length).unwrap();
+    assert_eq!(
+        (next.segment, next.reason, next.due),
+        (Some(0..SEGMENT), Some(CleanReason::LogBytes), None)
+    );
+    assert!(next.holds.iter().all(|hold| hold.by == NeededBy::Group("billing".to_owned())));
+    assert_eq!(next.holds.len(), 2);
+    let by_age = StoreConfig {
+        file_reserved_time: Some(Duration::from_secs(3600)),
+        ..StoreConfig::default()
+    };
+    let next = removal(&path, &by_age).unwrap();
+    let now = RealEnv::new().now_ms();
+    assert_eq!((next.segment, next.reason), (Some(0..SEGMENT), None));
+    assert!((now..=now + 3_600_000).contains(&next.due.unwrap()), "{:?}", next.due);
+    // Without a message after the oldest segment nothing goes.
+    let open = Open::at(&path);
+    open.broker.trim(TrimTo::Offset(i64::MAX), true, false).unwrap();
+    open.close();
+    assert_eq!(removal(&path, &by_length).unwrap().segment, None);
 }

@@ -20,7 +20,7 @@ from mqstore.report import report
 from mqstore.testing import Broker
 
 #: Findings that come last, in this order.
-NOTES = ["dead.letters", "transaction.open", "delayed.waiting", "timer.waiting", "consumer.lag"]
+NOTES = ["dead.letters", "transaction.open", "delayed.waiting", "timer.waiting", "retention.next", "consumer.lag"]
 
 
 def test_doctor_puts_the_worst_first_and_what_waits_last(stores: dict[str, Path], run: Callable[..., Any]) -> None:
@@ -39,6 +39,26 @@ def test_doctor_finds_nothing_wrong_in_a_new_store_without_groups(tmp_path: Path
         store.append("orders", b"x")
     ran = run("doctor", tmp_path / "store", "--json")
     assert (ran.code, ran.objects[0]["findings"]) == (0, [])
+
+
+def test_doctor_and_report_name_the_next_removal_by_a_broker_conf(tmp_path: Path, run: Callable[..., Any]) -> None:
+    path, conf = tmp_path / "store", tmp_path / "broker.conf"
+    with mqstore.open(path, "x", mapped_file_size_commit_log=1 << 20) as store:
+        store.append_batch([b"x" * 1024] * 2000, topic="orders")
+    conf.write_text("fileReservedTime=48\n")
+    found = run("doctor", path, "--broker-conf", conf, "--json").objects[0]["findings"]
+    [removal] = [row for row in found if row["id"] == "retention.next"]
+    assert removal["severity"] == "note"
+    assert removal["message"].startswith("the segment from 0 to 1048576 goes next, from ")
+    assert removal["meaning"] == "nothing needs its messages any more"
+    assert "retention.next" not in run("doctor", path).out
+    page = tmp_path / "page.html"
+    assert run("report", path, "--broker-conf", conf, "-o", page).code == 0
+    assert "The segment from 0 to 1048576 goes next, from " in page.read_text()
+    conf.write_text("fileReservedTime=soon\n")
+    refused = run("doctor", path, "--broker-conf", conf)
+    assert (refused.code, refused.out) == (2, "")
+    assert "line 1: fileReservedTime = soon" in refused.err
 
 
 def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
