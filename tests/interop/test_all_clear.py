@@ -77,7 +77,7 @@ def verified(path: Path, geometry: Geometry) -> Verified | None:
         return Verified(path, geometry, store.verify(), places, keys)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def of_the_table(tmp_path_factory: pytest.TempPathFactory) -> list[Verified]:
     """The damaged stores of verify's table, closed and crashed."""
     folder = tmp_path_factory.mktemp("damaged")
