@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDateTime;
 
@@ -330,7 +330,7 @@ impl Transactions {
     /// TransactionEndedError
     ///     The transaction has ended: `outcome` says how. Nothing was stored.
     /// ValueError
-    ///     It is no half message.
+    ///     It is no half message, or a `Half` of another store.
     /// NotFoundError
     ///     Nothing is at that place, or it has expired.
     /// CorruptError
@@ -346,7 +346,7 @@ impl Transactions {
         #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Option<AppendResult>> {
         let how = to_end(how)?;
-        let place = to_place(half)?;
+        let place = to_place(half, &self.0)?;
         Ok(self.call(py, |own| own.end(place, how, durable))?.map(AppendResult))
     }
 
@@ -475,10 +475,18 @@ fn to_end(how: &Bound<'_, PyAny>) -> PyResult<TransactionEnd> {
     one_of(how, ends).map_err(|error| named(how.py(), "how", error))
 }
 
-/// Converts a half message, or its id, to its physical offset.
-fn to_place(half: &Bound<'_, PyAny>) -> PyResult<i64> {
+/// Converts a half message of the store, or its id, to its physical offset. Another store may have another half message there.
+fn to_place(half: &Bound<'_, PyAny>, store: &Handle) -> PyResult<i64> {
     if let Ok(half) = half.cast::<Half>() {
-        return Ok(half.get().physical_offset);
+        let (half, path) = (half.get(), store.path());
+        return if half.handle.path() == path {
+            Ok(half.physical_offset)
+        } else {
+            let (own, path) = (half.handle.path().display(), path.display());
+            Err(PyValueError::new_err(format!(
+                "half is one of the store at {own}, not of {path}: end it there"
+            )))
+        };
     }
     let id = half.extract::<&str>().ok().and_then(|id| id.parse::<MessageId>().ok());
     id.map(|id| id.physical_offset).ok_or_else(|| {

@@ -97,6 +97,15 @@ def test_a_wrong_argument_is_refused(path: Path) -> None:
         assert store.transactions.open() == [half]
 
 
+def test_a_half_message_of_another_store_is_refused(path: Path, tmp_path: Path) -> None:
+    with mqstore.open(path, "a") as store, mqstore.open(tmp_path / "other", "x") as other:
+        foreign, own = (each.transactions.send_half("orders", b"1", group="g") for each in (other, store))
+        assert foreign.physical_offset == own.physical_offset
+        with pytest.raises(ValueError, match="other"):
+            store.transactions.end(foreign, "commit")
+        assert store.transactions.open() == [own]
+
+
 def test_a_block_that_ends_its_half_message_leaves_nothing_to_do(path: Path) -> None:
     with mqstore.open(path, "x") as store:
         with store.transactions.begin("orders", b"a") as half:
