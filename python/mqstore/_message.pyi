@@ -147,8 +147,8 @@ class Message:
     def delay_level(self) -> int:
         """The level by which its producer delayed it (property DELAY): an int from 1; 0 for none."""
     def to_dict(self) -> dict[str, Any]:
-        """Every column of a message by its name, in the order of the schema: a dict of this object's attributes. A time outside
-        the years 1 to 9999 is an int of ms since 1970.
+        """Every column of a message by its name, in the order of the schema: a dict of this object's attributes. A time
+        outside the years 1 to 9999 is an int of ms since 1970.
         """
     @property
     def sys_flag(self) -> int:

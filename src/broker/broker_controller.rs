@@ -389,8 +389,12 @@ impl BrokerController {
         let timers = self.timers.as_ref().ok().and_then(Option::as_ref);
         // After a crash the progress in the file is old until the copies in the log are found, and a broker would deliver again. If that
         // fails or takes too long, the file stays as it is, and the next open searches.
-        self.search_copies(BrokerService::Deliver, || delays.is_none_or(|delays| delays.offsets.is_settled()));
-        self.search_copies(BrokerService::DeliverTimers, || timers.is_none_or(|timers| timers.offsets.is_settled()));
+        self.search_copies(BrokerService::Deliver, || {
+            delays.is_none_or(|delays| delays.offsets.is_settled())
+        });
+        self.search_copies(BrokerService::DeliverTimers, || {
+            timers.is_none_or(|timers| timers.offsets.is_settled())
+        });
         self.store.scheduled().poison(Error::Closed);
         delays.into_iter().for_each(DelaySchedule::stop);
         timers.into_iter().for_each(TimerSchedule::stop);

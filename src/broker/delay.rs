@@ -104,11 +104,7 @@ impl DelayService {
                 Err(error) => failed = Some(error),
             }
         }
-        // Otherwise readers would see the copies only after the next flush.
-        if self.store.config().flush_disk_type.shows_only_flushed() && self.store.flushed_offset() < self.store.appended_offset()
-        {
-            self.store.flush()?;
-        }
+        self.store.show(self.store.appended_offset())?;
         if self.struck.values().all(BTreeSet::is_empty) {
             self.offsets.settle();
         }

@@ -1,6 +1,7 @@
 //! The segment of a store that retention removes next, and the time and reason by its rules.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::retention::{Hold, holds_in};
@@ -131,7 +132,7 @@ impl OldestSegment {
 ///
 /// # Errors
 /// [`Error::Invalid`] for a malformed option; the damage of a settings file with the progress of groups; those of reading.
-pub fn next_removal(reader: &MessageReader, config: &StoreConfig) -> Result<Option<NextRemoval>> {
+pub fn next_removal(reader: &Arc<MessageReader>, config: &StoreConfig) -> Result<Option<NextRemoval>> {
     if !config.removes_segments() {
         return Ok(None);
     }

@@ -54,6 +54,8 @@ impl TimerService {
         }
         let now_ms = self.store.reader().env().now_ms();
         if self.deliver(&mut state, now_ms)? {
+            drop(state);
+            self.store.show(self.store.appended_offset())?;
             return Ok(Next::Again);
         }
         let next = state.waiting.first().copied();

@@ -292,11 +292,7 @@ impl Transactions {
     /// Those of [`MessageReader::message_at`](crate::read::MessageReader::message_at); [`Error::Poisoned`].
     pub fn message(&self, physical_offset: i64) -> Result<StoredMessage> {
         self.store.make_readable(MessageStore::PATIENCE)?;
-        let is_hidden =
-            self.store.config().flush_disk_type.shows_only_flushed() && self.store.flushed_offset() <= physical_offset;
-        if is_hidden && physical_offset < self.store.appended_offset() {
-            self.store.flush()?;
-        }
+        self.store.show(physical_offset.saturating_add(1))?;
         self.store.reader().message_at(physical_offset)
     }
 

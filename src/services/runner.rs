@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -98,15 +98,6 @@ impl Services {
         }
         self.has_threads.store(true, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Returns the longest time that a caller waits for a service: none without threads, where only [`Services::step`] makes progress.
-    pub(crate) fn patience(&self, patience: Duration) -> Duration {
-        if self.has_threads.load(Ordering::Relaxed) {
-            patience
-        } else {
-            Duration::ZERO
-        }
     }
 
     /// Dispatches for a caller that waits until `dispatched` is at least `target`, unless another thread dispatches. Does nothing

@@ -225,7 +225,7 @@ impl MessageStore {
     /// # Errors
     /// Those of [`crate::interrupt::check`].
     pub fn make_readable(&self, patience: Duration) -> Result<bool> {
-        Ok(self.is_readable() || self.log.commit_within(self.services.patience(patience))?)
+        Ok(self.is_readable() || self.log.commit_within(patience)?)
     }
 
     /// Writes everything appended so far to the log.
@@ -250,7 +250,7 @@ impl MessageStore {
     pub fn catch_up(&self, patience: Duration) -> Result<bool> {
         let is_readable = self.make_readable(patience)?;
         let help = |target| self.services.help(&self.dispatched, target);
-        Ok(self.barrier.wait(self.services.patience(patience), help)? && is_readable)
+        Ok(self.barrier.wait(patience, help)? && is_readable)
     }
 
     /// Waits until the log can be read past `end`, and what may be read is in its queue, for `patience` at most. `false` if
@@ -291,6 +291,16 @@ impl MessageStore {
             FlushDiskType::Async => &self.log.watermarks.appended,
             FlushDiskType::Sync => &self.log.watermarks.readable,
         }
+    }
+
+    /// Flushes what is appended before `end` if readers see only what is flushed (`SYNC_FLUSH`).
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn show(&self, end: i64) -> Result<()> {
+        let is_hidden =
+            self.config().flush_disk_type.shows_only_flushed() && self.flushed_offset() < end.min(self.appended_offset());
+        if is_hidden { self.flush().map(drop) } else { Ok(()) }
     }
 
     /// Makes everything appended so far durable; gives the physical offset up to which the log then is.

@@ -192,7 +192,7 @@ fn a_deleted_group_is_gone_from_the_progress_of_light_queues() {
 fn removal(path: &std::path::Path, config: &StoreConfig) -> Option<NextRemoval> {
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let reader = MessageReader::open(&env, path, StoreConfig::default()).unwrap();
-    next_removal(&reader, config).unwrap()
+    next_removal(&Arc::new(reader), config).unwrap()
 }
 
 #[test]

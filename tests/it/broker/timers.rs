@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mqstore::broker::{BrokerService, DelayStats, Hold, NeededBy};
-use mqstore::config::StoreConfig;
+use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{Message, Properties, TIMER_TOPIC, TimerCheck, TimerProgress, property};
 use mqstore::read::StoredMessage;
@@ -189,6 +189,21 @@ fn messages_are_delivered_at_their_times_in_their_order() {
         (deliver(&open), delivered(&open)),
         (None, ["a", "a2", "b", "c"].map(str::to_owned).to_vec())
     );
+}
+
+#[test]
+fn a_copy_in_a_store_with_sync_flush_is_shown_at_once() {
+    let config = StoreConfig {
+        flush_disk_type: FlushDiskType::Sync,
+        ..config()
+    };
+    let mut open = Stepped::open(machine(), config).unwrap();
+    append(&open, 1000, "a");
+    open.pass(1001);
+    deliver(&open);
+    assert_eq!(open.store.flushed_offset(), open.store.appended_offset());
+    assert_eq!(delivered(&open), ["a"]);
+    open.close();
 }
 
 #[test]
