@@ -242,7 +242,7 @@ class Writer(Store):
         are passed over, and so are pandas' own labels. A column that is null in every row may have any
         type.
 
-        A `Message`, a dict and a row of a table stay in their topic, whatever DELAY and TIMER_DELIVER_MS are among the
+        A `Message`, a dict and a row of a table stay in their topic, also with DELAY or TIMER_DELIVER_MS among the
         properties, unless `delay_level` is 1 or more or `deliver_at` is given.
         """
     def _check_batch(self, rows: _Table, topic: str | None = None) -> None: ...

@@ -109,8 +109,8 @@ class TrimReport(_Shown):
     refusal : str | None
         The reason why the next file could not be removed. A later trim tries it again.
     kept_for : tuple[tuple[str, str, int, int], ...]
-        What kept further segments: group (or "delayed messages", "timer messages", "open transactions"), topic, queue
-        id, and number of messages that it has not consumed.
+        What kept further segments: group (or "delayed messages", "timer messages", "open
+        transactions"), topic, queue id, and number of messages that it has not consumed.
     unread : tuple[tuple[str, str, int, int], ...]
         The same for groups whose unread messages were removed (`force`).
     """

@@ -295,7 +295,7 @@ impl Writer {
     /// are passed over, and so are pandas' own labels. A column that is null in every row may have any
     /// type.
     ///
-    /// A `Message`, a dict and a row of a table stay in their topic, whatever DELAY and TIMER_DELIVER_MS are
+    /// A `Message`, a dict and a row of a table stay in their topic, also with DELAY or TIMER_DELIVER_MS
     /// among the properties, unless `delay_level` is 1 or more or `deliver_at` is given.
     #[pyo3(signature = (rows, topic=None, queue_id=None, *, one_segment=false, durable=None))]
     fn append_batch(

@@ -21,7 +21,7 @@ import mqstore
 from mqstore.report import report
 from mqstore.testing import Broker
 
-SECTIONS = ["findings", "segments", "topics", "hours", "lag", "delayed", "index", "recovery", "store"]
+SECTIONS = ["findings", "segments", "topics", "hours", "lag", "delayed", "retention", "index", "recovery", "store"]
 #: What a page may hold: nothing that loads, runs or leads out of it.
 TAGS = re.findall(
     r"\w+",
