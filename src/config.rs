@@ -389,8 +389,9 @@ options! {
     /// Dispatched bytes after which the checkpoint is stamped again: about the amount that recovery reads. Stamps that take 100 ms or
     /// longer come later.
     checkpoint_interval: u64 = 64 << 20, "", "bytes", "1 or more (bytes)" if |interval| *interval > 0;
-    /// A writer does the work of a broker: it delivers delayed messages and timers, and removes old ones. None: True for a store that mqstore has
-    /// made, False once a broker has written it. With False delayed messages wait for a broker, and nothing is removed by itself.
+    /// A writer does the work of a broker: it delivers delayed messages and timers, and removes old ones. None: True for a store that
+    /// mqstore has made, False once a broker has written it. With False delayed messages wait for a broker, and nothing is removed by
+    /// itself.
     services: Option<bool> = None, "", "";
     /// The longest time from an append to the time of delivery that it asks for (`deliver_at`).
     timer_max_delay_sec: u64 = 259_200, "timerMaxDelaySec", "seconds";

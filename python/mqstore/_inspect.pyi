@@ -107,7 +107,7 @@ class BrokerState:
         """
     def next_removal(self) -> NextRemoval | None:
         """Returns the segment that retention removes next, and when: a `NextRemoval`. None if the options of this open keep
-        all.
+        all, and in a writer whose `services` do not run.
 
         A reader goes by its own options, because it does not know those of the process that writes the store: `open(path,
         config=StoreConfig.from_broker_conf(file), geometry=None)` has those of a broker. It reads the newest segment, and

@@ -262,7 +262,7 @@ class TransactionEndedError(StoreError, ValueError):
     """The physical offset of the half message: `Half.physical_offset`."""
     outcome: Literal["committed", "rolled_back", "given_up", "stored_again", "ended"]
     """The end that it had: "given_up" after the last question, "stored_again" where a broker has asked and the later half
-    message counts. "ended" is a commit or a rollback before the store was opened: `Broker.trace` of its id finds which.
+    message counts. "ended" is a commit or a rollback before the store was opened: `store.broker.trace` of its id finds which.
     """
     committed_offset: int | None
     """The physical offset of the message that consumers get; None where the outcome is not "committed"."""

@@ -9,13 +9,14 @@ use super::clean::{CleanService, CleanStats, CleanWarnings};
 use super::consumer::Consumer;
 use super::consumer_group::{Start, Subscription};
 use super::consumer_groups::{ConsumerGroups, GroupKeeper};
-use super::delay_offset::DelayStats;
-use super::delay_schedule::DelaySchedule;
+use super::delay::delays_of;
+use super::delay_offset::{DelayOffsets, DelayStats};
+use super::delivery::DeliverySchedule;
 use super::retention::{Hold, Retention, TrimReport};
 use super::retry::Resent;
 use super::subscription_group::SubscriptionGroups;
-use super::timer_offset::load_timer_check;
-use super::timer_schedule::TimerSchedule;
+use super::timer::timers_of;
+use super::timer_offset::{TimerOffsets, load_timer_check};
 use super::topic_config::TopicConfigs;
 use super::transaction::Transactions;
 use super::transaction_record::TRANSACTION_GROUP;
@@ -46,9 +47,9 @@ pub struct BrokerController {
     /// The threads of the services that were needed.
     threads: Mutex<BTreeMap<BrokerService, JoinHandle<()>>>,
     /// The delivery of delayed messages: `None` where it does not run, or the reason why it cannot.
-    delays: Result<Option<DelaySchedule>>,
+    delays: Result<Option<DeliverySchedule<DelayOffsets>>>,
     /// The delivery of timer messages. It runs where `delays` does.
-    timers: Result<Option<TimerSchedule>>,
+    timers: Result<Option<DeliverySchedule<TimerOffsets>>>,
     retention: Arc<Retention>,
     /// The removal of old segments: `None` where it does not run.
     cleaner: Option<Arc<Mutex<CleanService>>>,
@@ -106,10 +107,10 @@ impl BrokerController {
         let keeper = GroupKeeper::new(groups.clone(), topics.clone(), transactions.clone(), open.clone());
         let timer_check = load_timer_check(store.reader());
         let has_progress = matches!(&timer_check, Ok(Some(check)) if check.progress.is_some());
-        let delays = DelaySchedule::new(store, has_progress);
+        let delays = delays_of(store, has_progress);
         let timers = match delays {
             Ok(None) => Ok(None),
-            _ => timer_check.and_then(|check| TimerSchedule::new(store, check.unwrap_or_default()).map(Some)),
+            _ => timer_check.and_then(|check| timers_of(store, check.unwrap_or_default()).map(Some)),
         };
         let retention = Arc::new(Retention::new(store, &groups, &transactions));
         let warnings = Arc::new(CleanWarnings::default());
@@ -396,8 +397,8 @@ impl BrokerController {
             timers.is_none_or(|timers| timers.offsets.is_settled())
         });
         self.store.scheduled().poison(Error::Closed);
-        delays.into_iter().for_each(DelaySchedule::stop);
-        timers.into_iter().for_each(TimerSchedule::stop);
+        delays.into_iter().for_each(DeliverySchedule::stop);
+        timers.into_iter().for_each(DeliverySchedule::stop);
         for thread in std::mem::take(&mut *lock(&self.threads)).into_values() {
             // A service that panicked has reported it.
             let _ = thread.join();

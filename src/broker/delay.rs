@@ -5,29 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::copies::real_place;
-use super::delay_offset::{DelayOffsets, bounds};
+use super::delay_offset::{DelayOffsets, bounds, load_file, stored_log_end};
 use super::delay_queue::DelayQueue;
 use super::delivered::DeliveredCopies;
-use crate::error::{Error, Result};
+use super::delivery::{Delivery, DeliverySchedule, LastCopy, STEP_BYTES, STEP_MESSAGES, until_due};
+use crate::error::Result;
 use crate::format::{HALF_TOPIC, Message, MessageView};
 use crate::log::StoredMessage;
-use crate::services::{Next, Stepped};
+use crate::services::Next;
 use crate::store::{Incoming, MessageStore};
-use crate::watermark::Watermark;
 
-/// The pause after a failure that may pass, such as a full disk.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// The longest wait for a message that is not due: the clock may be set.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// The most messages of a level that one step delivers.
-const STEP_MESSAGES: usize = 1024;
-/// The bytes of them after which the step takes no more.
-const STEP_BYTES: usize = 1 << 20;
-
-/// The service that delivers delayed messages.
+/// The delivery of delayed messages, level by level.
 #[derive(Debug)]
 pub(super) struct DelayService {
     store: Arc<MessageStore>,
@@ -37,9 +28,6 @@ pub(super) struct DelayService {
     search: Option<DeliveredCopies>,
     /// The queue offsets of messages that were delivered before the open, by level.
     struck: BTreeMap<i32, BTreeSet<i64>>,
-    /// The end of the last delayed message that the queues had when they were looked at.
-    seen: i64,
-    retry_at: Option<Instant>,
 }
 
 /// The messages of a level that one step delivers.
@@ -61,6 +49,31 @@ struct Settled {
     passed_over: u64,
 }
 
+/// Prepares the delivery of delayed messages in a store that was just opened; `None` if it does not run there. By default it runs in a
+/// store that no broker has written since mqstore has made it, or since a writer has delivered messages in it: `has_progress` if it has
+/// delivered timer messages.
+///
+/// # Errors
+/// The damage of `delayOffset.json`; those of reading the queues.
+pub(super) fn delays_of(store: &Arc<MessageStore>, has_progress: bool) -> Result<Option<DeliverySchedule<DelayOffsets>>> {
+    let file = load_file(store);
+    let is_own = |from: i64| {
+        let is_absent = file.fields().is_ok_and(serde_json::Map::is_empty);
+        let all_is_own = from <= store.reader().physical_bounds().start;
+        has_progress || stored_log_end(&file).is_some() || (all_is_own && (is_absent || file.fields().is_err()))
+    };
+    if !store
+        .config()
+        .services
+        .unwrap_or_else(|| store.was_own_from().is_some_and(is_own))
+    {
+        return Ok(None);
+    }
+    let offsets = Arc::new(DelayOffsets::load(store, file)?);
+    let delivery = DelayService::new(store, &offsets)?;
+    Ok(Some(DeliverySchedule::new(store, offsets, delivery)))
+}
+
 impl DelayService {
     /// Prepares the delivery in a store that was just opened.
     ///
@@ -77,53 +90,12 @@ impl DelayService {
             max_level: store.config().delay_levels()?.max_level(),
             search,
             struck: BTreeMap::new(),
-            seen: 0,
-            retry_at: None,
         })
-    }
-
-    /// Searches for copies, or delivers what is due.
-    fn work(&mut self, now: Instant) -> Result<Next> {
-        if let Some(search) = &mut self.search {
-            if search.advance()? {
-                self.struck = self.search.take().map_or_else(BTreeMap::new, DeliveredCopies::into_struck);
-            }
-            return Ok(Next::Again);
-        }
-        let now_ms = self.store.reader().env().now_ms();
-        // Read before the queues, so that no message is missed.
-        self.seen = self.store.scheduled().get();
-        let (mut is_behind, mut next_due, mut failed) = (false, None, None);
-        for level in 1..=self.max_level {
-            if self.offsets.next(level) >= bounds(&self.store, level)?.end {
-                continue;
-            }
-            match self.deliver_level(level, now_ms) {
-                Ok(None) => is_behind = true,
-                Ok(Some(due)) => next_due = next_due.into_iter().chain([due]).min(),
-                Err(error) => failed = Some(error),
-            }
-        }
-        self.store.show(self.store.appended_offset())?;
-        if self.struck.values().all(BTreeSet::is_empty) {
-            self.offsets.settle();
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        if is_behind {
-            return Ok(Next::Again);
-        }
-        let until = next_due.map(|due| {
-            self.offsets.renew_snapshot();
-            now + Duration::from_millis(due.abs_diff(now_ms)).min(LONGEST_WAIT)
-        });
-        Ok(Next::Idle { until })
     }
 
     /// Delivers the due messages of a level, up to the most of a step. Returns the time at which the next one is due; `None` if the level
     /// is to be looked at again at once.
-    fn deliver_level(&mut self, level: i32, now_ms: i64) -> Result<Option<i64>> {
+    fn deliver_level(&mut self, level: i32, now_ms: i64, noted: &mut LastCopy) -> Result<Option<i64>> {
         let batch = self.collect(level, now_ms)?;
         let copies: Vec<_> = batch.messages.iter().map(|(_, message)| copy_of(&message.view())).collect();
         let copies: Vec<_> = copies.into_iter().flatten().map(Incoming::Copied).collect();
@@ -133,6 +105,7 @@ impl DelayService {
             self.offsets.begin_copies();
             appended = self.store.appender(Some(false)).append_all(copies, &mut done);
         }
+        noted.note(&done);
         let after_last = done.len().checked_sub(1).and_then(|last| batch.messages.get(last));
         let settled = match after_last {
             _ if appended.is_ok() => batch.settled,
@@ -196,38 +169,47 @@ impl DelayService {
     }
 }
 
+impl Delivery for DelayService {
+    fn work(&mut self, now: Instant, copies: &mut LastCopy) -> Result<Next> {
+        if let Some(search) = &mut self.search {
+            if search.advance()? {
+                self.struck = self.search.take().map_or_else(BTreeMap::new, DeliveredCopies::into_struck);
+            }
+            return Ok(Next::Again);
+        }
+        let now_ms = self.store.reader().env().now_ms();
+        let (mut is_behind, mut next_due, mut failed) = (false, None, None);
+        for level in 1..=self.max_level {
+            if self.offsets.next(level) >= bounds(&self.store, level)?.end {
+                continue;
+            }
+            match self.deliver_level(level, now_ms, copies) {
+                Ok(None) => is_behind = true,
+                Ok(Some(due)) => next_due = next_due.into_iter().chain([due]).min(),
+                Err(error) => failed = Some(error),
+            }
+        }
+        if self.struck.values().all(BTreeSet::is_empty) {
+            self.offsets.settle();
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if is_behind {
+            return Ok(Next::Again);
+        }
+        let until = next_due.map(|due| {
+            self.offsets.renew_snapshot();
+            until_due(due, now_ms, now)
+        });
+        Ok(Next::Idle { until })
+    }
+}
+
 impl Settled {
     fn at(next: i64) -> Self {
         Self { next, passed_over: 0 }
     }
-}
-
-impl Stepped for DelayService {
-    /// Delivers what is due. A failure that may pass is tried again after a moment, at the same message.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`]: nothing can be appended any more.
-    fn step(&mut self, now: Instant) -> Result<Next> {
-        if self.store.scheduled().poisoned().is_some() {
-            return Ok(Next::Done);
-        }
-        if self.retry_at.is_none_or(|at| now >= at) {
-            self.retry_at = None;
-            match self.work(now) {
-                Err(error) if !matches!(error, Error::Poisoned { .. } | Error::Closed) => self.retry_at = Some(now + RETRY_AFTER),
-                worked => return worked,
-            }
-        }
-        Ok(Next::Idle { until: self.retry_at })
-    }
-
-    fn awaited(&self) -> (Arc<Watermark>, i64) {
-        // During a failure new messages wait with the rest.
-        let next = self.retry_at.map_or(self.seen + 1, |_| i64::MAX);
-        (self.store.scheduled().clone(), next)
-    }
-
-    fn fail(&self, _cause: Error) {}
 }
 
 /// Returns the copy of a delayed message as it is delivered; `None` if it names no topic. Its properties stay as they are stored.

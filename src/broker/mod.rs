@@ -20,10 +20,10 @@ mod delay_queue;
 mod copies;
 /// Delayed messages that were delivered after the last snapshot of the progress.
 mod delivered;
+/// The services of a delivery.
+mod delivery;
 /// The delivery of delayed messages.
 mod delay;
-/// The progress of the delivery, and its services.
-mod delay_schedule;
 /// The queue of timer messages.
 mod timer_queue;
 /// The search for copies of timer messages in the log.
@@ -32,8 +32,6 @@ mod timer_copies;
 mod timer_offset;
 /// The delivery of timer messages.
 mod timer;
-/// The progress of the delivery of timer messages, and its services.
-mod timer_schedule;
 /// The records of a transaction: half, op and committed messages.
 mod transaction_record;
 /// The transactions that have ended, and the progress in half and op messages.

@@ -3,72 +3,41 @@
 //! A broker compares whole seconds; here the time in ms counts. Source: docs/FORMAT.md, "Timer messages".
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::copies::real_place;
+use super::delivery::{Delivery, DeliverySchedule, LastCopy, STEP_BYTES, STEP_MESSAGES, until_due};
 use super::timer_copies::Timer;
 use super::timer_offset::{TimerOffsets, TimerState};
-use crate::error::{Error, Result};
-use crate::format::{Message, MessageView, Properties, PropertyList, TIMER_TOPIC, is_system_topic, property};
+use crate::error::Result;
+use crate::format::{Message, MessageView, Properties, PropertyList, TIMER_TOPIC, TimerCheck, is_system_topic, property};
 use crate::log::StoredMessage;
-use crate::services::{Next, Stepped};
+use crate::services::Next;
 use crate::store::{Incoming, MessageStore};
-use crate::watermark::Watermark;
 
-/// The pause after a failure that may pass, such as a full disk.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// The longest wait for a message that is not due: the clock may be set.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// The most messages that one step delivers.
-const STEP_MESSAGES: usize = 1024;
-/// The bytes of them after which the step takes no more.
-const STEP_BYTES: usize = 1 << 20;
-
-/// The service that delivers timer messages.
+/// The delivery of timer messages.
 #[derive(Debug)]
 pub(super) struct TimerService {
     store: Arc<MessageStore>,
     timers: Arc<TimerOffsets>,
-    /// The end of the last timer message that the queue had when it was looked at.
-    seen: i64,
-    retry_at: Option<Instant>,
+}
+
+/// Prepares the delivery of timer messages in a store that was just opened, with its `timercheck`.
+///
+/// # Errors
+/// Those of reading the queue.
+pub(super) fn timers_of(store: &Arc<MessageStore>, file: TimerCheck) -> Result<DeliverySchedule<TimerOffsets>> {
+    let timers = Arc::new(TimerOffsets::load(store, file)?);
+    let delivery = TimerService {
+        store: store.clone(),
+        timers: timers.clone(),
+    };
+    Ok(DeliverySchedule::new(store, timers, delivery))
 }
 
 impl TimerService {
-    pub(super) fn new(store: &Arc<MessageStore>, timers: &Arc<TimerOffsets>) -> Self {
-        Self {
-            store: store.clone(),
-            timers: timers.clone(),
-            seen: 0,
-            retry_at: None,
-        }
-    }
-
-    /// Reads what is new, and delivers what is due.
-    fn work(&mut self, now: Instant) -> Result<Next> {
-        // Read before the queue, so that no message is missed.
-        self.seen = self.store.scheduled().get();
-        let mut state = self.timers.state();
-        if !self.timers.read_some(&mut state)? {
-            return Ok(Next::Again);
-        }
-        let now_ms = self.store.reader().env().now_ms();
-        if self.deliver(&mut state, now_ms)? {
-            drop(state);
-            self.store.show(self.store.appended_offset())?;
-            return Ok(Next::Again);
-        }
-        let next = state.waiting.first().copied();
-        drop(state);
-        let until = next.map(|(due, _)| {
-            self.timers.renew_snapshot();
-            now + Duration::from_millis(due.abs_diff(now_ms)).min(LONGEST_WAIT)
-        });
-        Ok(Next::Idle { until })
-    }
-
     /// Delivers due messages, up to the most of a step. Returns true if there were any.
-    fn deliver(&self, state: &mut TimerState, now_ms: i64) -> Result<bool> {
+    fn deliver(&self, state: &mut TimerState, now_ms: i64, noted: &mut LastCopy) -> Result<bool> {
         let (mut batch, mut passed, mut bytes) = (Vec::new(), Vec::new(), 0);
         for timer in &state.waiting {
             if timer.0 > now_ms || batch.len() + passed.len() >= STEP_MESSAGES || bytes >= STEP_BYTES {
@@ -98,6 +67,7 @@ impl TimerService {
         } else {
             self.store.appender(Some(false)).append_all(copies, &mut done)
         };
+        noted.note(&done);
         for (timer, _) in batch.iter().take(done.len()) {
             state.pass(*timer);
         }
@@ -119,32 +89,24 @@ impl TimerService {
     }
 }
 
-impl Stepped for TimerService {
-    /// Delivers what is due. A failure that may pass is tried again after a moment, at the same message.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`]: nothing can be appended any more.
-    fn step(&mut self, now: Instant) -> Result<Next> {
-        if self.store.scheduled().poisoned().is_some() {
-            return Ok(Next::Done);
+impl Delivery for TimerService {
+    fn work(&mut self, now: Instant, copies: &mut LastCopy) -> Result<Next> {
+        let mut state = self.timers.state();
+        if !self.timers.read_some(&mut state)? {
+            return Ok(Next::Again);
         }
-        if self.retry_at.is_none_or(|at| now >= at) {
-            self.retry_at = None;
-            match self.work(now) {
-                Err(error) if !matches!(error, Error::Poisoned { .. } | Error::Closed) => self.retry_at = Some(now + RETRY_AFTER),
-                worked => return worked,
-            }
+        let now_ms = self.store.reader().env().now_ms();
+        if self.deliver(&mut state, now_ms, copies)? {
+            return Ok(Next::Again);
         }
-        Ok(Next::Idle { until: self.retry_at })
+        let next = state.waiting.first().copied();
+        drop(state);
+        let until = next.map(|(due, _)| {
+            self.timers.renew_snapshot();
+            until_due(due, now_ms, now)
+        });
+        Ok(Next::Idle { until })
     }
-
-    fn awaited(&self) -> (Arc<Watermark>, i64) {
-        // During a failure new messages wait with the rest.
-        let next = self.retry_at.map_or(self.seen + 1, |_| i64::MAX);
-        (self.store.scheduled().clone(), next)
-    }
-
-    fn fail(&self, _cause: Error) {}
 }
 
 /// Returns the copy of a timer message as it is delivered at the time `now_ms`; `None` if it names no topic, or one of the broker. Its
