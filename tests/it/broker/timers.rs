@@ -395,16 +395,20 @@ fn a_late_message_keeps_the_older_snapshot_until_it_is_delivered() {
     let before = progress(&open).unwrap();
     open.pass(-1000);
     append(&open, 300, "late");
+    append(&open, 100, "early");
+    open.pass(150);
+    // A delivery asks for a snapshot.
     deliver(&open);
+    assert_eq!(delivered(&open), ["a", "early"]);
     persist(&mut open);
     assert_eq!(progress(&open), Some(before));
     let mut open = open.killed();
     deliver(&open);
     open.pass(300);
     deliver(&open);
-    assert_eq!(delivered(&open), ["a", "late"]);
+    assert_eq!(delivered(&open), ["a", "early", "late"]);
     persist(&mut open);
-    assert_eq!(progress(&open).map(|progress| progress.first), Some(2));
+    assert_eq!(progress(&open).map(|progress| progress.first), Some(3));
 }
 
 #[test]
