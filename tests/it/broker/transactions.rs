@@ -493,7 +493,7 @@ fn a_commit_whose_op_message_is_damaged_is_not_repeated() {
     for _ in 0..40 {
         open.store.append(paid(&"x".repeat(1000))).unwrap();
     }
-    // The close writes the mark if the queue of half messages has one that is open.
+    // The close writes the mark only if the queue of half messages shows that a transaction is open.
     open.dispatch();
     open.close();
     assert!(open.env.files(Path::new(CONSUMER_OFFSET)).len() == 1, "no mark was written");
