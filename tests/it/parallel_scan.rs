@@ -1,6 +1,7 @@
 //! A scan that several threads read in sections gives what one thread gives, in the same order.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -235,14 +236,17 @@ fn counts(path: &Path) -> (usize, bool) {
     outcomes[0]
 }
 
-/// A store with messages of a topic in this order of queue ids, of which queue 1 has no file any more.
+/// Messages of another topic.
+const BILLS: usize = 1200;
+
+/// A store with messages of a topic in this order of queue ids, of which queue 1 has no file any more. They have a small part of the log.
 fn without_queue_1(queue_ids: impl Iterator<Item = i32>) -> TempDir {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::small(dir.path());
     for queue_id in queue_ids {
         writer.put("orders", queue_id, b"body", &[]);
     }
-    for _ in 0..300 {
+    for _ in 0..BILLS {
         writer.put("bills", 0, b"body", &[]);
     }
     writer.finish(true);
@@ -253,10 +257,21 @@ fn without_queue_1(queue_ids: impl Iterator<Item = i32>) -> TempDir {
 #[test]
 fn a_scan_of_the_log_is_incomplete_if_the_files_of_a_queue_are_lost() {
     let dir = without_queue_1((0..40).map(|n| n % 2));
-    assert_eq!(counts(dir.path()), (320, false));
+    assert_eq!(counts(dir.path()), (20 + BILLS, false));
     let mut scan = Scan::new(open(dir.path()), ScanRequest::default(), OnDamage::new(Errors::Raise)).unwrap();
     while !matches!(scan.fill(|_| Ok(true)).unwrap(), Filled::End) {}
     assert_eq!(scan.lost_queues(), [("orders".to_owned(), 1)]);
+}
+
+/// Gives the topic this number of queues in the settings of the store.
+fn set_queues(dir: &Path, count: u32) {
+    let orders = format!(r#"{{"topicName":"orders","readQueueNums":{count},"writeQueueNums":{count}}}"#);
+    fs::create_dir_all(dir.join("config")).unwrap();
+    fs::write(
+        dir.join("config/topics.json"),
+        format!(r#"{{"topicConfigTable":{{"orders":{orders}}}}}"#),
+    )
+    .unwrap();
 }
 
 /// Scans the topic, which has less than half of the log.
@@ -265,9 +280,13 @@ fn scan_orders(dir: &Path) -> (usize, bool, Vec<(String, i32)>) {
 }
 
 fn scan_orders_of(reader: Arc<MessageReader>) -> (usize, bool, Vec<(String, i32)>) {
+    scan_orders_as(reader, ScanRequest::default())
+}
+
+fn scan_orders_as(reader: Arc<MessageReader>, request: ScanRequest) -> (usize, bool, Vec<(String, i32)>) {
     let request = ScanRequest {
         topics: Some(vec!["orders".to_owned()]),
-        ..ScanRequest::default()
+        ..request
     };
     let mut scan = Scan::new(reader, request, OnDamage::new(Errors::Raise)).unwrap();
     let mut found = 0;
@@ -282,16 +301,54 @@ fn scan_orders_of(reader: Arc<MessageReader>) -> (usize, bool, Vec<(String, i32)
 #[test]
 fn a_scan_of_a_small_topic_is_incomplete_if_a_queue_between_is_lost() {
     let dir = without_queue_1((0..60).map(|n| n % 3));
+    set_queues(dir.path(), 2);
     assert_eq!(scan_orders(dir.path()), (40, false, vec![("orders".to_owned(), 1)]));
 }
 
 #[test]
 fn a_scan_of_a_small_topic_notices_that_a_queue_of_its_settings_is_lost() {
     let dir = without_queue_1((0..40).map(|n| n % 2));
-    let settings = r#"{"topicConfigTable":{"orders":{"topicName":"orders","readQueueNums":2,"writeQueueNums":2}}}"#;
-    fs::create_dir_all(dir.path().join("config")).unwrap();
-    fs::write(dir.path().join("config/topics.json"), settings).unwrap();
+    set_queues(dir.path(), 2);
     assert_eq!(scan_orders(dir.path()), (20, false, vec![("orders".to_owned(), 1)]));
+}
+
+#[test]
+fn a_scan_without_settings_notices_that_the_highest_queue_is_lost() {
+    let dir = without_queue_1((0..40).map(|n| n % 2));
+    assert!(!dir.path().join("config/topics.json").exists());
+    assert_eq!(scan_orders(dir.path()), (20, false, vec![("orders".to_owned(), 1)]));
+}
+
+#[test]
+fn a_scan_in_the_order_of_queues_notices_that_a_queue_is_lost() {
+    for queues in [2, 3] {
+        let dir = without_queue_1((0..60).map(|n| n % queues));
+        let request = ScanRequest {
+            order: Order::Queue,
+            ..ScanRequest::default()
+        };
+        let kept = 60 - 60 / queues as usize;
+        let found = scan_orders_as(open(dir.path()), request);
+        assert_eq!(found, (kept, false, vec![("orders".to_owned(), 1)]));
+    }
+}
+
+#[test]
+fn a_scan_of_a_stretch_counts_the_entries_of_its_segments() {
+    // The lost queue has messages at the begin of the log alone.
+    let dir = without_queue_1((0..40).map(|n| n % 2));
+    let reader = open(dir.path());
+    let physical = |offsets| ScanRequest {
+        physical: offsets,
+        ..ScanRequest::default()
+    };
+    let Range { start, end } = reader.physical_bounds();
+    assert!(end > 3 * SEGMENT, "{end}");
+    let later = SEGMENT..end;
+    assert!(scan_orders_as(Arc::clone(&reader), physical(later)).1);
+    let first = start..1000;
+    assert!(!scan_orders_as(Arc::clone(&reader), physical(first)).1);
+    assert!(!scan_orders_as(reader, physical(0..end)).1);
 }
 
 #[test]
@@ -315,5 +372,5 @@ fn a_scan_of_a_small_topic_reads_its_queues_if_ids_were_never_used() {
 #[test]
 fn messages_of_a_deleted_topic_leave_a_scan_of_its_successor_complete() {
     let dir = without_queue_1([1; 20].into_iter().chain([0; 20]));
-    assert_eq!(counts(dir.path()), (320, true));
+    assert_eq!(counts(dir.path()), (20 + BILLS, true));
 }

@@ -25,6 +25,8 @@ mod predicate;
 mod log_locations;
 /// Places, by a queue.
 mod queue_locations;
+/// The segments that a scan of a time leaves out.
+mod segment_times;
 /// Signs of queues whose files are lost.
 mod queue_census;
 /// The route: the locations of messages, in order.
@@ -33,8 +35,6 @@ mod route;
 mod absent_topics;
 /// The message at a place.
 mod pick;
-/// The segments that a scan of a time leaves out.
-mod segment_times;
 /// A limit on the bytes read a second.
 mod throttle;
 /// A pass over the messages of a request.

@@ -193,7 +193,8 @@ impl Route {
         }
     }
 
-    /// Builds a route topic by topic, and queue by queue. A scan of the log finds the messages that are in no queue first.
+    /// Builds a route topic by topic, and queue by queue. A scan of the log finds the messages that are in no queue first, and the queues
+    /// whose files are lost.
     fn by_queue(
         reader: &MessageReader,
         request: &ScanRequest,
@@ -205,7 +206,9 @@ impl Route {
             with_queues = topics_with_queues(reader, request)?;
         }
         let named = request.topics.as_ref();
-        if named.is_none_or(|topics| topics.iter().any(|topic| !with_queues.contains(topic))) {
+        if named.is_none_or(|topics| topics.iter().any(|topic| !with_queues.contains(topic)))
+            || may_have_lost_queues(reader, &with_queues, &request.physical)?
+        {
             queueless = find_queueless(reader, request, &with_queues, on_damage, lost)?;
         }
         let mut by_topic: BTreeMap<Vec<u8>, Vec<RoutePart>> = BTreeMap::new();
@@ -333,7 +336,7 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
     }
     let Range { start, end } = reader.physical_bounds();
     let has_light = with_queues.iter().any(|topic| is_light_queue(topic));
-    if !has_light && (bytes >= (end - start) / 2 || may_have_lost_queues(reader, &with_queues)?) {
+    if !has_light && (bytes >= (end - start) / 2 || may_have_lost_queues(reader, &with_queues, &request.physical)?) {
         return Ok(None);
     }
     if request.physical != (start..end) {
