@@ -251,7 +251,13 @@ impl MessageReader {
                     continue;
                 }
             };
-            if request.tags.matches(message.view().tags().as_ref()) && accept(&message)? {
+            let view = message.view();
+            let tags = view.tags();
+            let is_wanted = request.tags.matches(tags.as_ref());
+            if !is_wanted && !is_code_of(&request.topic, &unit, tags.as_ref()) {
+                on_damage.pass_over(wrong_tags(self, &view), 1)?;
+            }
+            if is_wanted && accept(&message)? {
                 bytes += u64::from(message.view().size());
                 result.messages.push(message);
                 result.status = GetMessageStatus::Found;

@@ -191,6 +191,10 @@ fn a_scan_of_a_topic_in_a_stretch_reads_the_entries_of_that_stretch() {
         writer.put("usual", 0, &[7; 2000], &[]);
     }
     writer.finish(true);
+    // Without settings the topic may have had more queues, and the entries of whole segments are counted.
+    let settings = r#"{"topicConfigTable":{"rare":{"topicName":"rare","readQueueNums":1,"writeQueueNums":1}}}"#;
+    fs::create_dir_all(dir.path().join("config")).unwrap();
+    fs::write(dir.path().join("config/topics.json"), settings).unwrap();
     let env = CountingEnv::new();
     let reader = open(&env, dir.path());
     let queue = dir.path().join("consumequeue/rare");

@@ -198,6 +198,24 @@ fn a_get_skips_and_counts_or_raises_and_names_the_option() {
 }
 
 #[test]
+fn a_get_by_tag_raises_or_counts_where_the_entry_has_another_code() {
+    let store = Damaged::new(&[]);
+    // The last byte of the tag.
+    store.edit(120, |record| record[122] ^= 1);
+    let reader = open(store.path());
+    let tagged = |errors| GetRequest {
+        tags: TagFilter::parse("tag"),
+        ..request(0, errors)
+    };
+    let error = reader.get::<Error>(&tagged(Errors::Raise), |_| Ok(true)).unwrap_err();
+    assert!(helps_to_skip(&error), "{error}");
+    let result = reader.get::<Error>(&tagged(Errors::Skip), |_| Ok(true)).unwrap();
+    assert_eq!((result.messages.len(), result.skipped), (699, 1));
+    let all = reader.get::<Error>(&request(0, Errors::Raise), |_| Ok(true)).unwrap();
+    assert_eq!(all.messages.len(), 700, "without tags the code does not matter");
+}
+
+#[test]
 fn unreadable_records_at_given_offsets_are_skipped_and_counted() {
     for store in both() {
         let reader = open(store.path());
