@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::{Check, is_light_queue};
 use crate::interrupt;
-use crate::log::{ConsumeQueue, EntryCursor, LogRecord};
+use crate::log::{ConsumeQueue, EntryCursor, LogFiles, LogRecord, SequentialRead};
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::segment_times::partition_point;
 use crate::sync::lock;
@@ -111,11 +111,20 @@ fn entries_fill(reader: &MessageReader, stretch: &Range<i64>) -> Result<bool> {
     for (start, filled) in (stretch.start..).step_by(segment as usize).zip(&filled) {
         let end = stretch.start + filled.end;
         let is_at_end = end >= stretch.end.min(start + segment);
-        if end - start != filled.bytes || !(is_at_end || matches!(log.read(end, Check::Structure)?, LogRecord::Blank { .. })) {
+        if end - start != filled.bytes || !(is_at_end || is_blank(log, end)?) {
             return Ok(false);
         }
     }
     Ok(stretch.start + filled.len() as i64 * segment >= stretch.end)
+}
+
+/// Returns true if the rest of a segment from `offset` on is blank. Leaves the page cache as it was.
+fn is_blank(log: &LogFiles, offset: i64) -> Result<bool> {
+    let mut read = SequentialRead::default();
+    read.at(log, offset, offset + 1);
+    let record = log.read(offset, Check::Structure)?;
+    read.drop_before(log, i64::MAX);
+    Ok(matches!(record, LogRecord::Blank { .. }))
 }
 
 /// Returns the queue offset of the first entry that leads to a stretch of the log, or past it, by binary search: entries ascend.

@@ -305,7 +305,7 @@ const UNDETECTED: [(&str, &[&str]); 18] = [
     ("Log: prepared transaction offset", &["message_at", "message_in_queue"]),
     (
         "Log: properties",
-        &["get by tag", "message_at", "message_in_queue", "query", "resolve_keys"],
+        &["message_at", "message_in_queue", "query", "resolve_keys"],
     ),
     ("Log: queue id", &["message_at"]),
     ("Log: queue offset", &["message_at"]),
