@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,13 @@ def lags_of(store: mqstore.Store) -> list[dict[str, Any]]:
     """Returns a row for each queue of each group, the worst first. Reads a message of each queue with a lag."""
     rows = [{name: row[name] for name in _FIELDS} for row in rows_of(store.broker.groups())]
     return _with_age(rows)
+
+
+def progress_of(store: mqstore.Store) -> dict[tuple[str, str, int], int]:
+    """Returns the offset of the next message of each group, by group, topic and queue id; empty without the file of a broker."""
+    with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
+        return {(row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows_of(store.broker.consumer_offsets())}
+    return {}
 
 
 def by_topic(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

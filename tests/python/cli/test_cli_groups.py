@@ -104,3 +104,19 @@ def test_resend_sends_each_dead_letter_once(path: Path, run: Callable[..., Any])
     assert run("resend", path, "billing", "--json").rows == [sent | {"sent": 2}]
     assert run("resend", path, "billing", "--json").rows == [sent | {"sent": 0}]
     assert bodies(run("cat", path, "orders", "-n", -2, "--json")) == ["0", "1"]
+
+
+def test_doctor_counts_no_dead_letter_that_was_sent_again(path: Path, run: Callable[..., Any]) -> None:
+    def messages() -> list[str]:
+        findings = run("doctor", path, "--json").objects[0]["findings"]
+        return [finding["message"] for finding in findings if finding["id"] == "dead.letters"]
+
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        for message in consumer.poll(2):
+            consumer.nack(message, delay_level=-1)
+    assert messages() == ["2 messages were given up, after consumers of group billing had failed on them"]
+    run("resend", path, "billing")
+    assert messages() == []
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        consumer.nack(consumer.poll(1)[0], delay_level=-1)
+    assert messages() == ["1 messages were given up, after consumers of group billing had failed on them"]
