@@ -12,7 +12,7 @@ from mqstore._lost_queues import empty_lost, lost_in_words
 from mqstore._names import there_is
 from mqstore._rows import visible
 from mqstore.cli._main import Failure, command
-from mqstore.cli._messages import body_as, chosen_by, expect_topic, print_message, row_of
+from mqstore.cli._messages import NO_GROUP, body_as, chosen_by, expect_topic, print_message, row_of, rows_of_group
 from mqstore.cli._output import Output, skipped_in_words
 from mqstore.cli._store import opened, prints, recovery
 
@@ -22,30 +22,28 @@ BATCH = 32
 
 @command(examples=("groups /data/store", "groups /data/store --delete billing --yes"))
 @click.argument("path", metavar="STORE", type=click.Path())
+@click.argument("group", required=False)
 @prints
 @recovery
 @click.option("--delete", "deleted", metavar="GROUP", help="Deletes a group: its progress and its settings.")
 @click.option("--yes", is_flag=True, help="Deletes it; without it its lag is shown.")
-def groups(path: str, out: Output, recovery: str, deleted: str | None, yes: bool) -> None:
-    """Shows the lag of each consumer group, and its age.
+def groups(path: str, group: str | None, out: Output, recovery: str, deleted: str | None, yes: bool) -> None:
+    """Shows the lag and the age of each consumer group, by topic.
 
     A row is a topic of a group: the number of its queues, the lag (messages that the group has not consumed), and since when
-    the oldest of them waits; age is the time since then in seconds. The group whose oldest message waits longest comes first.
-    The progress is up to 5 s old. lag shows each queue. Retention keeps no message for a deleted group; its retries and dead
-    letters stay. --yes writes to STORE: no broker or other writer may have it open.
+    the oldest of them waits; age is the time since then, in JSON in seconds. The group whose oldest message waits longest
+    comes first. The progress is up to 5 s old. lag shows each queue. Retention keeps no message for a deleted group; its
+    retries and dead letters stay. --yes writes to STORE: no broker or other writer may have it open.
     """
     if yes and deleted is None:
         raise click.UsageError("--yes goes with --delete")
+    if deleted is not None and group not in (None, deleted):
+        raise click.UsageError("give GROUP or --delete GROUP, and not both")
     with opened(path, out, errors="skip", recovery=recovery) as store:
-        queues = lags_of(store)
-        if deleted is not None:
-            there = {row["group"] for row in queues}
-            if deleted not in there:
-                raise Failure(f"the store has no group {visible(deleted)}{there_is(deleted, sorted(there))}")
-            queues = [row for row in queues if row["group"] == deleted]
+        queues = rows_of_group(lags_of(store), deleted or group)
         lost = lost_in_words(store, empty_lost(store, queues, out.progress))
     if not yes:
-        out.table(by_topic(queues), "no group has consumed from this store", missing=lost)
+        out.table(by_topic(queues), NO_GROUP, missing=lost)
     if deleted is not None and yes:
         with opened(path, out, "r+", services=False) as writer:
             writer.broker.delete_group(deleted)

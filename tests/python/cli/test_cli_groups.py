@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +92,7 @@ def test_groups_deletes_a_group_only_with_yes(path: Path, run: Callable[..., Any
         assert pa.record_batch(store.broker.group_configs()).column("group").to_pylist() == ["audit"]
     absent = run("groups", path, "--delete", "billing", "--yes")
     assert (absent.code, absent.out) == (1, "")
-    assert "the store has no group billing" in absent.err
+    assert "no group billing has consumed from this store" in absent.err
     assert run("groups", path, "--yes").code == 2
 
 
@@ -120,3 +123,31 @@ def test_doctor_counts_no_dead_letter_that_was_sent_again(path: Path, run: Calla
     with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
         consumer.nack(consumer.poll(1)[0], delay_level=-1)
     assert messages() == ["1 messages were given up, after consumers of group billing had failed on them"]
+
+
+def test_times_of_lag_are_local_unless_utc_is_asked_for(
+    path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("consume", path, "orders", "--group", "billing", "--max", 10)
+    [row] = run("lag", path, "--json").rows
+    stored = datetime.fromisoformat(row["unconsumed_since"])
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        for command in ("lag", "groups"):
+            for zone, more in ((timedelta(hours=9), ()), (timedelta(0), ("--utc",))):
+                shown = f"{(stored + zone).replace(tzinfo=None).isoformat(' ', 'milliseconds')}"
+                assert shown in run(command, path, *more).out, (command, more)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_groups_shows_one_group_and_its_age_in_words(path: Path, run: Callable[..., Any]) -> None:
+    run("consume", path, "orders", "--group", "billing", "--max", 10)
+    run("consume", path, "orders", "--group", "audit")
+    assert [row["group"] for row in run("groups", path, "audit", "--json").rows] == ["audit"]
+    assert re.search(r"^billing +orders +1 +30 .* \d s$", run("groups", path, "billing").out, re.MULTILINE)
+    absent = run("groups", path, "bil")
+    assert (absent.code, absent.out) == (1, "")
+    assert "no group bil has consumed from this store; there is billing" in absent.err
