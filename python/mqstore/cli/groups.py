@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+import mqstore
 from mqstore._groups import by_topic, lags_of
 from mqstore._lost_queues import empty_lost, lost_in_words
 from mqstore._names import there_is
@@ -14,7 +15,7 @@ from mqstore._rows import visible
 from mqstore.cli._main import Failure, command
 from mqstore.cli._messages import NO_GROUP, body_as, chosen_by, expect_topic, print_message, row_of, rows_of_group
 from mqstore.cli._output import Output, skipped_in_words
-from mqstore.cli._store import opened, prints, recovery
+from mqstore.cli._store import opened, opened_to_write, prints, recovery
 
 #: The most messages that are taken, and acknowledged, at a time.
 BATCH = 32
@@ -86,22 +87,23 @@ def consume(
     open. A group without progress begins at the first message. With --no-ack the group gets the same messages again.
     """
     printed = 0
-    with opened(path, out, "r+", errors="skip") as store:
-        expect_topic(store, topic)
-        with store.consumer(group, topic, tags=conditions.get("tags")) as consumer:
-            while number is None or printed < number:
-                messages = consumer.poll(BATCH if number is None else min(BATCH, number - printed), timeout)
-                if not messages:
-                    break
-                for message in messages:
-                    print_message(out, row_of(message), body_as)
-                # A message counts as consumed once its line has left this process.
-                sys.stdout.flush()
-                if ack:
-                    consumer.ack(messages)
-                printed += len(messages)
-            if consumer.skipped:
-                out.lack(skipped_in_words(consumer.skipped))
+    with (
+        opened_to_write(path, out, lambda store: expect_topic(store, topic)) as store,
+        store.consumer(group, topic, tags=conditions.get("tags")) as consumer,
+    ):
+        while number is None or printed < number:
+            messages = consumer.poll(BATCH if number is None else min(BATCH, number - printed), timeout)
+            if not messages:
+                break
+            for message in messages:
+                print_message(out, row_of(message), body_as)
+            # A message counts as consumed once its line has left this process.
+            sys.stdout.flush()
+            if ack:
+                consumer.ack(messages)
+            printed += len(messages)
+        if consumer.skipped:
+            out.lack(skipped_in_words(consumer.skipped))
     if printed == 0:
         raise Failure(f"group {visible(group)} has consumed all messages of topic {visible(topic)}")
 
@@ -117,11 +119,7 @@ def resend(path: str, group: str, out: Output) -> None:
     were not sent, and the exit code is then 1. It writes to STORE: no broker or other writer may have it open. Each group
     that consumes the topic gets them. dead counts dead letters.
     """
-    with opened(path, out, "r+", errors="skip") as store:
-        letters = store.broker.dead_letters(group)
-        if len(letters) == 0:
-            there = [name.removeprefix("%DLQ%") for name in store.topics if name.startswith("%DLQ%")]
-            raise Failure(f"group {visible(group)} has no dead letters{there_is(group, there)}")
+    with opened_to_write(path, out, lambda store: _expect_dead_letters(store, group)) as store:
         resent = store.broker.resend(group)
         counts = {"sent": resent.sent, "skipped": len(resent.skipped), "expired": resent.expired}
         out.document({"path": store.path, "group": group, **counts})
@@ -130,3 +128,10 @@ def resend(path: str, group: str, out: Output) -> None:
             out.lack(f"dead letters are lost or damaged, and were not sent (queue/offset): {places}")
         if resent.expired:
             out.lack(f"{resent.expired} dead letters expired before they were sent again")
+
+
+def _expect_dead_letters(store: mqstore.Store, group: str) -> None:
+    """Fails if the group has no dead letters."""
+    if len(store.broker.dead_letters(group)) == 0:
+        there = {name.removeprefix("%DLQ%") for name in store.topics if name.startswith("%DLQ%")}
+        raise Failure(f"group {visible(group)} has no dead letters{there_is(group, there - {group})}")

@@ -43,6 +43,8 @@ def test_consume_prints_as_cat_does(path: Path, run: Callable[..., Any]) -> None
 
 
 def test_consume_and_resend_refuse_a_store_that_a_writer_has(path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        consumer.nack(consumer.poll(1)[0], delay_level=-1)
     with mqstore.open(path, "a"):
         for arguments in (("consume", path, "orders", "--group", "billing"), ("resend", path, "billing")):
             refused = run(*arguments)
@@ -151,3 +153,11 @@ def test_groups_shows_one_group_and_its_age_in_words(path: Path, run: Callable[.
     absent = run("groups", path, "bil")
     assert (absent.code, absent.out) == (1, "")
     assert "no group bil has consumed from this store; there is billing" in absent.err
+
+
+def test_an_absent_group_or_topic_leaves_a_crashed_store_as_it_is(path: Path, run: Callable[..., Any]) -> None:
+    (path / "abort").touch()
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    for arguments in (("resend", path, "billin"), ("consume", path, "order", "--group", "billing")):
+        assert run(*arguments).code == 1
+        assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before, arguments
