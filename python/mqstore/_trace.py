@@ -7,6 +7,7 @@ index finds them in each topic.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -181,7 +182,8 @@ def _records(store: mqstore.Store, message_id: str, counting: Counting) -> tuple
     if key is None:
         return _sent_back(store, given[0], counting)
     lost = lost_queues(store, lambda topic: True)
-    answers = [counting(store.query(topic, key, errors="skip")) for topic in store.topics]
+    # Each answer may skip the same lost message: the scan, which follows then, counts it once.
+    answers = [store.query(topic, key, errors="skip") for topic in store.topics]
     found = [message for answer in answers for message in answer if message.unique_key == key]
     is_complete = all(answer.complete for answer in answers)
     if not found or not is_complete or lost:
@@ -190,8 +192,22 @@ def _records(store: mqstore.Store, message_id: str, counting: Counting) -> tuple
         is_complete = store.recovery.complete and not batches.skipped
     by_offset = {message.physical_offset: message for message in [*given, *found] if message.unique_key == key}
     if not by_offset:
-        raise mqstore.NotFoundError(f"no record of the log has the id {message_id!r}")
+        raise mqstore.NotFoundError(f"no record of the log has the id {message_id!r}{_at_offset_of(store, message_id)}")
     return [by_offset[offset] for offset in sorted(by_offset)], is_complete
+
+
+def _at_offset_of(store: mqstore.Store, message_id: str) -> str:
+    """Returns what the log has at the physical offset in an offset id, in words; an empty string for other ids."""
+    if re.fullmatch("(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32})[0-9A-Fa-f]{24}", message_id) is None:
+        return ""
+    offset = int(message_id[-16:], 16)
+    if not store.min_physical_offset <= offset < store.max_physical_offset:
+        return ""
+    try:
+        store.message_at(offset)
+    except mqstore.NotFoundError as error:
+        return f": {error}"
+    return ""
 
 
 def _sent_back(store: mqstore.Store, message: mqstore.Message, counting: Counting) -> tuple[list[mqstore.Message], bool]:
