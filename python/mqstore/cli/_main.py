@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 import click
 
 import mqstore
+from mqstore._names import there_is
+from mqstore._rows import visible
 from mqstore.cli import COMMANDS
 from mqstore.cli._words import of_argument, of_damage, text_without_advice, ways_of
 
@@ -99,6 +101,12 @@ class Commands(click.Group):
         module, _, name = place.partition(":")
         command: click.Command = getattr(import_module(f"mqstore.cli.{module}"), name)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command of the first argument. Names the closest ones if there is none."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {visible(args[0])}{there_is(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command. Ctrl-C and a closed pipe end the process by their signal, as with other tools."""
