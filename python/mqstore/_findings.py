@@ -417,10 +417,8 @@ def removal_in_words(removal: mqstore.NextRemoval) -> str:
 
 def _after(store: mqstore.Store, topic: str, group: str) -> int:
     """Returns the number of messages of a topic after the progress of a group; 0 without readable queues."""
-    progress: dict[tuple[str, str, int], int] = {}
     # The finding consumer.not_read is about progress that cannot be read.
-    with suppress(mqstore.CorruptError):
-        progress = progress_of(store)
+    progress, _ = progress_of(store)
     return sum(
         max(0, queue.max_offset - max(queue.min_offset, progress.get((group, topic, queue.queue_id), 0)))
         for _, queue in file_queues(store, topic)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,10 +28,10 @@ from mqstore._broker_topics import (
 )
 from mqstore._delays import Delivery, delivery_of
 from mqstore._facts import facts_of, is_in_queue
+from mqstore._groups import progress_of
 from mqstore._lost_queues import lost_queues
 from mqstore._reports import Trace, TracedRecord
-from mqstore._rows import ms_of, rows_of, store_time_of
-from mqstore._settings import why_missing
+from mqstore._rows import ms_of, store_time_of
 from mqstore._transactions import Counting, fate_of
 
 _STAGES = {
@@ -226,16 +226,11 @@ def _sent_back(store: mqstore.Store, message: mqstore.Message, counting: Countin
 
 def _progress(store: mqstore.Store) -> tuple[dict[str, dict[str, dict[int, int]]] | None, str | None]:
     """Returns the offset of the next message of each group, by topic, group and queue id; or why it is unknown."""
-    rows: Iterable[dict[str, Any]]
-    try:
-        rows = rows_of(store.broker.consumer_offsets())
-    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
-        return None, f"the progress of the consumer groups is unknown: {error}"
-    except mqstore.NotFoundError:
-        why = why_missing(store, "consumerOffset.json")
-        return ({}, None) if why is None else (None, f"the progress of the consumer groups is unknown: {why}")
+    offsets, why = progress_of(store)
+    if why is not None:
+        return None, why
     progress: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
-        if row["group"] != TRANSACTION_GROUP:
-            progress[row["topic"]][row["group"]][row["queue_id"]] = row["offset"]
+    for (group, topic, queue_id), offset in offsets.items():
+        if group != TRANSACTION_GROUP:
+            progress[topic][group][queue_id] = offset
     return progress, None

@@ -31,7 +31,7 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
     unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send them again: mqstore resend STORE
     billing. To write them to a file: mqstore export STORE dead.jsonl --topic %DLQ%billing --decode-body
 
-    Exit code 1 if nothing is found, and if such a queue is lost.
+    Exit code 1 if nothing is found, if such a queue is lost, and if the progress of groups cannot be read.
     """
     topics = [name for name in store.topics if name.startswith((DEAD, RETRY))]
     nothing = "no message was given up, and none was sent back"
@@ -45,9 +45,11 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
 def _counts(store: mqstore.Store, out: Output, topics: list[str]) -> list[Row]:
     if not topics:
         return []
-    is_unknown = note_elsewhere(store, out, "consumer_offsets")
-    consumed = progress_of(store)
-    unread = None if is_unknown and not consumed else 0
+    is_elsewhere = note_elsewhere(store, out, "consumer_offsets")
+    consumed, why = progress_of(store)
+    unread = None if (is_elsewhere or why) and not consumed else 0
+    if why is not None and not is_elsewhere:
+        out.lack(why)
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for batch in out.counting(store.scan(topics=topics, columns=COLUMNS, progress=out.progress)):
         for row in rows_of(batch):

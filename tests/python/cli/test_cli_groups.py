@@ -127,6 +127,22 @@ def test_doctor_counts_no_dead_letter_that_was_sent_again(path: Path, run: Calla
     assert messages() == ["1 messages were given up, after consumers of group billing had failed on them"]
 
 
+def test_dead_counts_no_unread_message_without_the_progress(path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        consumer.nack(consumer.poll(1)[0], delay_level=-1)
+    assert [row["unread"] for row in run("dead", path, "--json").rows] == [1]
+    settings = [path / "config" / name for name in ("consumerOffset.json", "consumerOffset.json.bak")]
+    for change in (lambda file: file.write_text("{"), lambda file: file.unlink()):
+        for file in settings:
+            change(file)
+        ran = run("dead", path, "--json")
+        assert (ran.code, [row["unread"] for row in ran.objects]) == (1, [None])
+        assert "the progress of the consumer groups is unknown: " in ran.err
+        found = run("doctor", path)
+        assert "consumerOffset.json" in found.out
+        assert "None" not in found.out
+
+
 def test_times_of_lag_are_local_unless_utc_is_asked_for(
     path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
