@@ -103,7 +103,7 @@ class Commands(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds the command of the first argument. Names the closest ones if there is none."""
+        """Finds the command of the first argument. An unknown name ends with an error that has the closest ones."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"there is no command {visible(args[0])}{there_is(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)

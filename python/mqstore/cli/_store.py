@@ -72,7 +72,7 @@ def opened(path: str, out: Output, mode: str = "r", **options: Any) -> Iterator[
 
 @contextmanager
 def opened_to_write(path: str, out: Output, expect: Callable[[mqstore.Store], None]) -> Iterator[mqstore.Writer]:
-    """Opens a store for writing that meets an expectation: one that does not is left as it is, and not recovered."""
+    """Opens a store for writing if it meets an expectation. Otherwise the store stays unchanged: it is not recovered."""
     with opening(path), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         reader = mqstore.open(path)
     with reader:

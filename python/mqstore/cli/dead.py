@@ -28,8 +28,8 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
 
     A row counts the messages of from_topic on which consumers of the group failed reconsume_times times. Messages in %DLQ%
     were given up: the limit of the group was reached, or a consumer asked for it. Messages in %RETRY% are delivered again;
-    unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send them again: mqstore resend STORE
-    billing. To write them to a file: mqstore export STORE dead.jsonl --topic %DLQ%billing --decode-body
+    unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send them again while no broker runs:
+    mqstore resend STORE billing. To write them to a file: mqstore export STORE dead.jsonl --topic %DLQ%billing --decode-body
 
     Exit code 1 if nothing is found, if such a queue is lost, and if the progress of groups cannot be read.
     """
