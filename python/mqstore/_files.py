@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EEXIST, ENOENT
+from errno import EEXIST, ENOENT, ENOSPC
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -60,6 +60,11 @@ def whole(target: Path) -> Iterator[Path]:
             _sync(part)
         _expect_free(target)
         part.rename(target)
+    except OSError as error:
+        if error.errno != ENOSPC or error.filename is not None:
+            raise
+        # pyarrow and a write to an open file name no file.
+        raise OSError(ENOSPC, "no space left on the disk for this file: free some and try again", str(target)) from error
     finally:
         # A forked child leaves it to the parent, which still writes to it.
         if os.getpid() == maker:

@@ -13,7 +13,7 @@ from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTIO
 from mqstore._delays import delivery_of, undelivered
 from mqstore._facts import file_queues
 from mqstore._fixes import BEFORE_ANYTHING, WITHOUT_WRITER, Fix, run, words
-from mqstore._groups import by_topic, lags_of
+from mqstore._groups import by_topic, lags_of, progress_of
 from mqstore._lost_queues import has_queue
 from mqstore._rows import date_order, rows_of
 from mqstore._settings import missing_settings, why_missing
@@ -290,14 +290,16 @@ def _of_offset(store: mqstore.Store, row: Row, file: str, verified: list[Row]) -
 
 def _of_dead(store: mqstore.Store) -> Iterator[Row]:
     for name in store.topics:
-        if name.startswith(DEAD) and (waiting := _length(store, name)):
-            group = name.removeprefix(DEAD)
+        if not name.startswith(DEAD):
+            continue
+        group = name.removeprefix(DEAD)
+        if waiting := _after(store, name, group):
             yield _finding(
                 "dead.letters",
                 "note",
                 f"{waiting} messages were given up, after consumers of group {group} had failed on them",
                 "nobody gets them any more",
-                run(("dead", store.path, group), more=f"; {run(('cat', store.path, name))}"),
+                run(("dead", store.path, group), more=f"; {WITHOUT_WRITER}: {run(('resend', store.path, group))}"),
                 topic=name,
             )
 
@@ -413,6 +415,11 @@ def removal_in_words(removal: mqstore.NextRemoval) -> str:
     return "" if removal.time is None else f", from {removal.time:%Y-%m-%d %H:%M:%S} UTC on"
 
 
-def _length(store: mqstore.Store, topic: str) -> int:
-    """Returns how many messages the queues of a topic have; 0 without readable queues."""
-    return sum(len(queue) for _, queue in file_queues(store, topic))
+def _after(store: mqstore.Store, topic: str, group: str) -> int:
+    """Returns the number of messages of a topic after the progress of a group; 0 without readable queues."""
+    # The finding consumer.not_read is about progress that cannot be read.
+    progress, _ = progress_of(store)
+    return sum(
+        max(0, queue.max_offset - max(queue.min_offset, progress.get((group, topic, queue.queue_id), 0)))
+        for _, queue in file_queues(store, topic)
+    )

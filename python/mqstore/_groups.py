@@ -9,6 +9,7 @@ from typing import Any
 import mqstore
 from mqstore._reports import GroupStats
 from mqstore._rows import date_order, moment_of, rows_of
+from mqstore._settings import why_missing
 
 #: The state of a group in a queue, without what only the writing process knows.
 _FIELDS = ("group", "topic", "queue_id", "offset", "min_offset", "max_offset", "lag", "unconsumed_since")
@@ -18,6 +19,21 @@ def lags_of(store: mqstore.Store) -> list[dict[str, Any]]:
     """Returns a row for each queue of each group, the worst first. Reads a message of each queue with a lag."""
     rows = [{name: row[name] for name in _FIELDS} for row in rows_of(store.broker.groups())]
     return _with_age(rows)
+
+
+def progress_of(store: mqstore.Store) -> tuple[dict[tuple[str, str, int], int], str | None]:
+    """Returns the offset of the next message of each group, by group, topic and queue id; and why it is unknown, if it is."""
+    why: str | None
+    try:
+        rows = rows_of(store.broker.consumer_offsets())
+    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
+        why = str(error)
+    except mqstore.NotFoundError:
+        # Without groups there is no file.
+        why = why_missing(store, "consumerOffset.json")
+    else:
+        return {(row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows}, None
+    return {}, why and f"the progress of the consumer groups is unknown: {why}"
 
 
 def by_topic(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

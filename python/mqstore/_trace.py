@@ -7,8 +7,9 @@ index finds them in each topic.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,10 +28,10 @@ from mqstore._broker_topics import (
 )
 from mqstore._delays import Delivery, delivery_of
 from mqstore._facts import facts_of, is_in_queue
+from mqstore._groups import progress_of
 from mqstore._lost_queues import lost_queues
 from mqstore._reports import Trace, TracedRecord
-from mqstore._rows import ms_of, rows_of, store_time_of
-from mqstore._settings import why_missing
+from mqstore._rows import ms_of, store_time_of
 from mqstore._transactions import Counting, fate_of
 
 _STAGES = {
@@ -181,7 +182,8 @@ def _records(store: mqstore.Store, message_id: str, counting: Counting) -> tuple
     if key is None:
         return _sent_back(store, given[0], counting)
     lost = lost_queues(store, lambda topic: True)
-    answers = [counting(store.query(topic, key, errors="skip")) for topic in store.topics]
+    # Each answer may skip the same lost message: the scan, which follows then, counts it once.
+    answers = [store.query(topic, key, errors="skip") for topic in store.topics]
     found = [message for answer in answers for message in answer if message.unique_key == key]
     is_complete = all(answer.complete for answer in answers)
     if not found or not is_complete or lost:
@@ -190,8 +192,22 @@ def _records(store: mqstore.Store, message_id: str, counting: Counting) -> tuple
         is_complete = store.recovery.complete and not batches.skipped
     by_offset = {message.physical_offset: message for message in [*given, *found] if message.unique_key == key}
     if not by_offset:
-        raise mqstore.NotFoundError(f"no record of the log has the id {message_id!r}")
+        raise mqstore.NotFoundError(f"no record of the log has the id {message_id!r}{_at_offset_of(store, message_id)}")
     return [by_offset[offset] for offset in sorted(by_offset)], is_complete
+
+
+def _at_offset_of(store: mqstore.Store, message_id: str) -> str:
+    """Returns what the log has at the physical offset in an offset id, in words; an empty string for other ids."""
+    if re.fullmatch("(?:[0-9A-Fa-f]{8}|[0-9A-Fa-f]{32})[0-9A-Fa-f]{24}", message_id) is None:
+        return ""
+    offset = int(message_id[-16:], 16)
+    if not store.min_physical_offset <= offset < store.max_physical_offset:
+        return ""
+    try:
+        store.message_at(offset)
+    except mqstore.NotFoundError as error:
+        return f": {error}"
+    return ""
 
 
 def _sent_back(store: mqstore.Store, message: mqstore.Message, counting: Counting) -> tuple[list[mqstore.Message], bool]:
@@ -210,16 +226,11 @@ def _sent_back(store: mqstore.Store, message: mqstore.Message, counting: Countin
 
 def _progress(store: mqstore.Store) -> tuple[dict[str, dict[str, dict[int, int]]] | None, str | None]:
     """Returns the offset of the next message of each group, by topic, group and queue id; or why it is unknown."""
-    rows: Iterable[dict[str, Any]]
-    try:
-        rows = rows_of(store.broker.consumer_offsets())
-    except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
-        return None, f"the progress of the consumer groups is unknown: {error}"
-    except mqstore.NotFoundError:
-        why = why_missing(store, "consumerOffset.json")
-        return ({}, None) if why is None else (None, f"the progress of the consumer groups is unknown: {why}")
+    offsets, why = progress_of(store)
+    if why is not None:
+        return None, why
     progress: dict[str, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
-        if row["group"] != TRANSACTION_GROUP:
-            progress[row["topic"]][row["group"]][row["queue_id"]] = row["offset"]
+    for (group, topic, queue_id), offset in offsets.items():
+        if group != TRANSACTION_GROUP:
+            progress[topic][group][queue_id] = offset
     return progress, None

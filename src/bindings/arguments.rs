@@ -283,7 +283,9 @@ pub(super) fn query_by(key: Option<&str>, tag: Option<&str>) -> PyResult<QueryBy
         (Some(_), Some(_)) => Err(PyTypeError::new_err(
             "query() finds by a key or by a tag: leave one of them out",
         )),
-        (None, None) => Err(PyTypeError::new_err("query() finds by a key or by a tag: give one of them")),
+        (None, None) => Err(PyTypeError::new_err(
+            "query() finds by a key or by a tag: give one of them, or use scan(), which finds by time, properties and body",
+        )),
     }
 }
 

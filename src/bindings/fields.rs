@@ -118,7 +118,14 @@ pub(super) fn deliver_at(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
         return Ok(None);
     }
     let Ok(delta) = value.cast::<PyDelta>() else {
-        return to_ms(value, "deliver_at", Round::Up).map(Some);
+        return to_ms(value, "deliver_at", Round::Up).map(Some).map_err(|error| {
+            explained(value.py(), error, || {
+                let given = repr_of(&value.get_type())?;
+                Ok(format!(
+                    "deliver_at: expected a datetime with a timezone, a timedelta or an int of ms since 1970, got {given}"
+                ))
+            })
+        });
     };
     let delay = delta_ms(delta).map_err(|error| named(value.py(), "deliver_at", error))?;
     Ok(Some(now_ms().saturating_add_unsigned(delay)))

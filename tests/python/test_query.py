@@ -151,7 +151,7 @@ def test_a_tag_finds_what_a_key_of_its_name_does_not(tmp_path: Path, index_tags:
 
 
 def test_a_query_is_by_a_key_or_by_a_tag(hundred: mqstore.Store) -> None:
-    with pytest.raises(TypeError, match="give one of them"):
+    with pytest.raises(TypeError, match=r"give one of them, or use scan\(\), which finds by time"):
         hundred.query("orders")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="leave one of them out"):
         hundred.query("orders", "all", tag="paid")  # type: ignore[call-overload]

@@ -74,7 +74,8 @@ def test_a_time_is_rounded_up_and_a_time_that_has_passed_is_no_delay(tmp_path: P
         ({"deliver_at": timedelta(1), "delay_level": 1}, mqstore.IllegalMessageError, "deliver_at and the delay level 1"),
         ({"deliver_at": timedelta(seconds=-1)}, ValueError, "deliver_at"),
         ({"deliver_at": datetime(2030, 1, 1)}, ValueError, "no timezone"),
-        ({"deliver_at": "soon"}, TypeError, "deliver_at"),
+        ({"deliver_at": "soon"}, TypeError, "deliver_at: expected a datetime with a timezone, a timedelta or an int of ms"),
+        ({"deliver_at": 1.5}, TypeError, "a timedelta or an int of ms since 1970, got <class 'float'>"),
         ({"properties": {"TIMER_DELAY_SEC": "soon"}}, mqstore.IllegalMessageError, "TIMER_DELAY_SEC is not a number"),
     ],
 )

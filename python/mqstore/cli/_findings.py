@@ -34,7 +34,9 @@ def print_findings(out: Output, findings: Iterable[Row]) -> None:
 def _place(finding: Row) -> str:
     if finding["file"] is None:
         return ""
-    place = f" {visible(finding['file'])} at byte {finding['offset']}"
+    place = f" {visible(finding['file'])}"
+    if finding["offset"] is not None:
+        place += f" at byte {finding['offset']}"
     if finding["count"] == 1 and finding["queue_offset"] is not None:
         place += f", {visible(finding['topic'])}/{finding['queue_id']}@{finding['queue_offset']}"
     if finding["count"] > 1:

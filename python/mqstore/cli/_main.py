@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 import click
 
 import mqstore
+from mqstore._names import there_is
+from mqstore._rows import visible
 from mqstore.cli import COMMANDS
 from mqstore.cli._words import of_argument, of_damage, text_without_advice, ways_of
 
@@ -100,6 +102,12 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"mqstore.cli.{module}"), name)
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the command of the first argument. An unknown name ends with an error that has the closest ones."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {visible(args[0])}{there_is(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command. Ctrl-C and a closed pipe end the process by their signal, as with other tools."""
         try:
@@ -162,9 +170,9 @@ def commands() -> None:
     """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
 
     STORE is the directory of a store. If something may be wrong with it, begin with doctor, which names the next command.
-    Only consume, resend, import, copy, repair, rebuild, trim and demo write a store. Exit codes: 0 the answer is complete; 1
-    it is not: nothing was found, a name does not exist, messages were skipped, a queue is lost, the store is incomplete, or
-    something is wrong with it; 2 usage; 3 the store cannot be read.
+    Only consume, resend, import, copy, repair, rebuild, trim, demo and groups --delete write a store. Exit codes: 0 the answer
+    is complete; 1 it is not: nothing was found, a name does not exist, messages were skipped, a queue is lost, the store is
+    incomplete, or something is wrong with it; 2 usage; 3 the store cannot be read.
     """
 
 

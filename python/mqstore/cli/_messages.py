@@ -37,6 +37,8 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+#: Why a store has no progress of groups.
+NO_GROUP = "no group has consumed from this store"
 #: The compression bits of `sys_flag`: `COMPRESSED` and `COMPRESSION_MASK` of docs/FORMAT.md.
 _COMPRESSION = 0x701
 
@@ -127,6 +129,15 @@ def expect_topic(store: mqstore.Store, topic: str) -> None:
     """Fails if the store has no queue of that topic."""
     if topic not in store.topics:
         raise Failure(no_message_of(store, topic))
+
+
+def rows_of_group(rows: list[dict[str, Any]], group: str | None) -> list[dict[str, Any]]:
+    """Returns the rows of a group, or all without one. Fails if there is none of that group."""
+    if group is None:
+        return rows
+    if found := [row for row in rows if row["group"] == group]:
+        return found
+    raise Failure(f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}")
 
 
 def expect_queue(store: mqstore.Store, topic: str, queue_id: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from mqstore._groups import in_words
 from mqstore._rows import CONTROLS, visible
 from mqstore.cli._main import Failure
 from mqstore.cli._times import shown_time
@@ -140,8 +141,10 @@ class Output:
                 return "-"
             case bool():
                 return "yes" if value else "no"
-            case _ if name == "hour" or name.endswith("_time"):
+            case _ if name in ("hour", "unconsumed_since") or name.endswith("_time"):
                 return shown_time(value, self.utc)
+            case float() if name == "age":
+                return in_words(value)
             case float():
                 return f"{value:.2f}"
             case list():

@@ -70,6 +70,20 @@ def opened(path: str, out: Output, mode: str = "r", **options: Any) -> Iterator[
         yield store
 
 
+@contextmanager
+def opened_to_write(path: str, out: Output, expect: Callable[[mqstore.Store], None]) -> Iterator[mqstore.Writer]:
+    """Opens a store for writing if it meets an expectation. Otherwise the store stays unchanged: it is not recovered."""
+    with opening(path), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+        reader = mqstore.open(path)
+    with reader:
+        # What an incomplete store does not have may be missing in it: the writer refuses it.
+        if reader.recovery.complete:
+            expect(reader)
+    with opened(path, out, "r+", errors="skip") as store:
+        expect(store)
+        yield store
+
+
 def _recovery_of(_context: click.Context, _option: click.Parameter, is_salvage: bool) -> str:
     return "salvage" if is_salvage else "heal"
 

@@ -11,11 +11,13 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def time_of(ctx: click.Context, _: click.Parameter, text: str | None) -> datetime | None:
-    """Converts a time: `2026-11-20 10:00` in local time, or in UTC with `--utc`; `-2h`; ms since 1970."""
+    """Converts a time: `2026-11-20 10:00` in local time, or in UTC with `--utc`; `2h` or `-2h` ago; ms since
+    1970.
+    """
     if text is None:
         return None
     try:
-        if ago := re.fullmatch(r"-(\d+)([smhdw])", text):
+        if ago := re.fullmatch(r"-?(\d+)([smhdw])", text):
             return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         if re.fullmatch(r"\d{9,11}", text):
             raise click.BadParameter(f"{text!r} is too small for ms since 1970: for seconds write {text}000")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import click
 
 import mqstore
 from mqstore._broker_topics import DEAD, RETRY
+from mqstore._groups import progress_of
 from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore._names import there_is
 from mqstore._rows import rows_of, visible
@@ -28,10 +28,10 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
 
     A row counts the messages of from_topic on which consumers of the group failed reconsume_times times. Messages in %DLQ%
     were given up: the limit of the group was reached, or a consumer asked for it. Messages in %RETRY% are delivered again;
-    unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send them again: mqstore export STORE
-    dead.jsonl --topic %DLQ%billing --decode-body
+    unread ones were not yet. To see the messages: mqstore cat STORE %DLQ%billing. To send them again while no broker runs:
+    mqstore resend STORE billing. To write them to a file: mqstore export STORE dead.jsonl --topic %DLQ%billing --decode-body
 
-    Exit code 1 if nothing is found, and if such a queue is lost.
+    Exit code 1 if nothing is found, if such a queue is lost, and if the progress of groups cannot be read.
     """
     topics = [name for name in store.topics if name.startswith((DEAD, RETRY))]
     nothing = "no message was given up, and none was sent back"
@@ -45,13 +45,11 @@ def dead(store: mqstore.Store, out: Output, group: str | None) -> None:
 def _counts(store: mqstore.Store, out: Output, topics: list[str]) -> list[Row]:
     if not topics:
         return []
-    consumed: dict[tuple[str, str, int], int] = {}
-    is_unknown = note_elsewhere(store, out, "consumer_offsets")
-    with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
-        consumed = {
-            (row["group"], row["topic"], row["queue_id"]): row["offset"] for row in rows_of(store.broker.consumer_offsets())
-        }
-    unread = None if is_unknown and not consumed else 0
+    is_elsewhere = note_elsewhere(store, out, "consumer_offsets")
+    consumed, why = progress_of(store)
+    unread = None if (is_elsewhere or why) and not consumed else 0
+    if why is not None and not is_elsewhere:
+        out.lack(why)
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for batch in out.counting(store.scan(topics=topics, columns=COLUMNS, progress=out.progress)):
         for row in rows_of(batch):

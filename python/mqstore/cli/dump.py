@@ -18,9 +18,17 @@ from mqstore.cli._store import on_store
 WIDTH = 8
 
 
+def _offset(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    """Converts a physical offset."""
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    entry = f": for a queue entry give --entry {text}" if "@" in text else ""
+    raise click.BadParameter(f"{text!r} is no physical offset{entry}")
+
+
 @command(examples=("dump /data/store 1048576", "dump /data/store --entry orders/0@17", "dump /data/store --key orders o-1"))
 @on_store
-@click.argument("offset", type=click.IntRange(min=0), required=False)
+@click.argument("offset", callback=_offset, required=False)
 @click.option("--entry", "entry", metavar="TOPIC/QUEUE@OFFSET", help="Dumps a queue entry, and its record.")
 @click.option("--key", "key", nargs=2, metavar="TOPIC KEY", help="Dumps the chain of a key in each index file, and its records.")
 @click.option("-n", "number", type=click.IntRange(min=1), default=64, show_default=True, metavar="N", help="With --key: N items.")

@@ -17,8 +17,9 @@ def info(store: mqstore.Store, out: Output) -> None:
 
     The log, in commitlog/, reaches from log_begin to log_end in bytes. queues and messages are those of the consume queues,
     where messages that an earlier repair could not keep still count; verify lists these, and du leaves them out. complete is
-    no if files of the store name messages that are not in its log: missing says which. messages_lost and bytes_lost were in a
-    segment that is missing or cut short, or with --salvage in a damaged part of the log.
+    no if messages are missing that no crash explains: missing says where. A crash has lost the last queue_entries_ahead
+    messages. messages_lost and bytes_lost were in a segment that is missing or cut short, or with --salvage in a damaged part
+    of the log.
     """
     lost = lost_in_words(store, lost_queues(store, lambda _: True, out.progress))
     out.document(facts_of(store))

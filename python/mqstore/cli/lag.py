@@ -7,9 +7,8 @@ import click
 import mqstore
 from mqstore._groups import lags_of
 from mqstore._lost_queues import empty_lost, lost_in_words
-from mqstore._names import there_is
-from mqstore._rows import visible
 from mqstore.cli._main import command
+from mqstore.cli._messages import NO_GROUP, rows_of_group
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -18,7 +17,7 @@ from mqstore.cli._store import on_store
 @on_store
 @click.argument("group", required=False)
 def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
-    """Shows the lag of each consumer group.
+    """Shows the lag of each consumer group, by queue.
 
     A row is a queue of a group: of all groups, or of GROUP. offset is the next message of the group, as the broker wrote it
     to config/consumerOffset.json (every 5 s). Below min_offset, messages expired before they were read. Above max_offset, the
@@ -27,8 +26,5 @@ def lag(store: mqstore.Store, out: Output, group: str | None) -> None:
     code is 1. groups has the sum of each topic, and the age.
     """
     rows = [{name: value for name, value in row.items() if name != "age"} for row in lags_of(store)]
-    nothing = "no group has consumed from this store"
-    if group is not None:
-        nothing = f"no group {visible(group)} has consumed from this store{there_is(group, {row['group'] for row in rows})}"
-        rows = [row for row in rows if row["group"] == group]
-    out.table(rows, nothing, missing=lost_in_words(store, empty_lost(store, rows, out.progress)))
+    rows = rows_of_group(rows, group)
+    out.table(rows, NO_GROUP, missing=lost_in_words(store, empty_lost(store, rows, out.progress)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from mqstore._findings import BEFORE_START, do_next, next_line, rows_of_findings
 from mqstore._fixes import swap
 from mqstore._rows import visible
 from mqstore.cli._findings import print_findings
-from mqstore.cli._main import FINDINGS, command, from_the_command_line
+from mqstore.cli._main import FINDINGS, CannotOpen, command, from_the_command_line, text_of
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opening, options, prints
 from mqstore.cli._words import ways_of
@@ -34,7 +36,7 @@ def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[st
     lost; all other messages keep their offsets. No writer may have the store open. The last line is the next step, as that of
     doctor: with --into the command that puts the copy in the place of STORE. Exit code 1 if something is still wrong.
     """
-    with opening(path), from_the_command_line():
+    with opening(path), from_the_command_line(), _copying(into):
         report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress, **options)
     _tell(report, out, path)
 
@@ -54,6 +56,22 @@ def rebuild(path: str, out: Output, yes: bool, options: dict[str, Any]) -> None:
     with opening(path), from_the_command_line():
         report = mqstore.rebuild(path, dry_run=not yes, progress=out.progress, **options)
     _tell(report, out, path)
+
+
+@contextmanager
+def _copying(into: str | None) -> Iterator[None]:
+    """Adds to an error that a part of the copy is there, if this command has begun one."""
+    had_files = into is None or _has_files(into)
+    try:
+        yield
+    except (mqstore.StoreError, OSError) as error:
+        if into is None or had_files or not _has_files(into):
+            raise
+        raise CannotOpen(f"{text_of(error, None)}; {into} is a part of a copy: remove it") from None
+
+
+def _has_files(directory: str) -> bool:
+    return any(files for _, _, files in os.walk(directory))
 
 
 def _tell(report: mqstore.RepairReport, out: Output, path: str) -> None:

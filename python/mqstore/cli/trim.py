@@ -21,12 +21,6 @@ from mqstore.cli._times import shown_time, time_of
 _UNITS = "KMGT"
 
 
-def _before(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
-    """Converts a time, or an age such as 3d."""
-    is_age = text is not None and re.fullmatch(r"\d+[smhdw]", text)
-    return time_of(context, parameter, f"-{text}" if is_age else text)
-
-
 def _size(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
     """Converts a size: bytes, or 500G (K, M, G, T: powers of 1024)."""
     if text is None:
@@ -39,7 +33,7 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str | None
 @command(examples=("trim /data/store --before 3d", "trim /data/store --max-bytes 500G --yes"))
 @click.argument("path", metavar="STORE", type=click.Path())
 @prints
-@click.option("--before", callback=_before, metavar="TIME", help="Removes messages older than this: an age, 3d, or a time.")
+@click.option("--before", callback=time_of, metavar="TIME", help="Removes messages older than this: an age, 3d, or a time.")
 @click.option("--max-bytes", callback=_size, metavar="SIZE", help="Removes the oldest until the log has this size: 500G.")
 @click.option("--force", is_flag=True, help="Removes also messages that groups have not consumed.")
 @click.option("--yes", is_flag=True, help="Removes the files; without it they are only counted.")
@@ -76,9 +70,13 @@ def _print(report: mqstore.TrimReport, out: Output) -> None:
     would = "would " if report.dry_run else ""
     if report.segments:
         since, until = (time and shown_time(json_time(time), out.utc) for time in (report.since, report.until))
-        out.line(f"{would}remove: {len(report.segments)} segments, {report.bytes} bytes, stored from {since} to {until}")
-    else:
+        number = len(report.segments)
+        segments = "1 segment" if number == 1 else f"{number} segments"
+        out.line(f"{would}remove: {segments}, {report.bytes} bytes, stored from {since} to {until}")
+    elif report.kept_for or report.refusal is not None:
         out.line("nothing to remove")
+    else:
+        out.line("nothing to remove: the last segment always stays")
     for needed, messages in _by_group(report.unread):
         out.line(f"{would}lose: {messages} messages of {visible(needed)}")
     for needed, messages in _by_group(report.kept_for):

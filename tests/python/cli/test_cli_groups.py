@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,8 @@ def test_consume_prints_as_cat_does(path: Path, run: Callable[..., Any]) -> None
 
 
 def test_consume_and_resend_refuse_a_store_that_a_writer_has(path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        consumer.nack(consumer.poll(1)[0], delay_level=-1)
     with mqstore.open(path, "a"):
         for arguments in (("consume", path, "orders", "--group", "billing"), ("resend", path, "billing")):
             refused = run(*arguments)
@@ -89,7 +94,7 @@ def test_groups_deletes_a_group_only_with_yes(path: Path, run: Callable[..., Any
         assert pa.record_batch(store.broker.group_configs()).column("group").to_pylist() == ["audit"]
     absent = run("groups", path, "--delete", "billing", "--yes")
     assert (absent.code, absent.out) == (1, "")
-    assert "the store has no group billing" in absent.err
+    assert "no group billing has consumed from this store" in absent.err
     assert run("groups", path, "--yes").code == 2
 
 
@@ -104,3 +109,71 @@ def test_resend_sends_each_dead_letter_once(path: Path, run: Callable[..., Any])
     assert run("resend", path, "billing", "--json").rows == [sent | {"sent": 2}]
     assert run("resend", path, "billing", "--json").rows == [sent | {"sent": 0}]
     assert bodies(run("cat", path, "orders", "-n", -2, "--json")) == ["0", "1"]
+
+
+def test_doctor_counts_no_dead_letter_that_was_sent_again(path: Path, run: Callable[..., Any]) -> None:
+    def messages() -> list[str]:
+        findings = run("doctor", path, "--json").objects[0]["findings"]
+        return [finding["message"] for finding in findings if finding["id"] == "dead.letters"]
+
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        for message in consumer.poll(2):
+            consumer.nack(message, delay_level=-1)
+    assert messages() == ["2 messages were given up, after consumers of group billing had failed on them"]
+    run("resend", path, "billing")
+    assert messages() == []
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        consumer.nack(consumer.poll(1)[0], delay_level=-1)
+    assert messages() == ["1 messages were given up, after consumers of group billing had failed on them"]
+
+
+def test_dead_counts_no_unread_message_without_the_progress(path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(path, "a") as store, store.consumer("billing", "orders") as consumer:
+        consumer.nack(consumer.poll(1)[0], delay_level=-1)
+    assert [row["unread"] for row in run("dead", path, "--json").rows] == [1]
+    settings = [path / "config" / name for name in ("consumerOffset.json", "consumerOffset.json.bak")]
+    for change in (lambda file: file.write_text("{"), lambda file: file.unlink()):
+        for file in settings:
+            change(file)
+        ran = run("dead", path, "--json")
+        assert (ran.code, [row["unread"] for row in ran.objects]) == (1, [None])
+        assert "the progress of the consumer groups is unknown: " in ran.err
+        found = run("doctor", path)
+        assert "consumerOffset.json" in found.out
+        assert "None" not in found.out
+
+
+def test_times_of_lag_are_local_unless_utc_is_asked_for(
+    path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("consume", path, "orders", "--group", "billing", "--max", 10)
+    [row] = run("lag", path, "--json").rows
+    stored = datetime.fromisoformat(row["unconsumed_since"])
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        for command in ("lag", "groups"):
+            for zone, more in ((timedelta(hours=9), ()), (timedelta(0), ("--utc",))):
+                shown = f"{(stored + zone).replace(tzinfo=None).isoformat(' ', 'milliseconds')}"
+                assert shown in run(command, path, *more).out, (command, more)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_groups_shows_one_group_and_its_age_in_words(path: Path, run: Callable[..., Any]) -> None:
+    run("consume", path, "orders", "--group", "billing", "--max", 10)
+    run("consume", path, "orders", "--group", "audit")
+    assert [row["group"] for row in run("groups", path, "audit", "--json").rows] == ["audit"]
+    assert re.search(r"^billing +orders +1 +30 .* \d s$", run("groups", path, "billing").out, re.MULTILINE)
+    absent = run("groups", path, "bil")
+    assert (absent.code, absent.out) == (1, "")
+    assert "no group bil has consumed from this store; there is billing" in absent.err
+
+
+def test_an_absent_group_or_topic_leaves_a_crashed_store_as_it_is(path: Path, run: Callable[..., Any]) -> None:
+    (path / "abort").touch()
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    for arguments in (("resend", path, "billin"), ("consume", path, "order", "--group", "billing")):
+        assert run(*arguments).code == 1
+        assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before, arguments

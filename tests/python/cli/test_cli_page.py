@@ -108,6 +108,13 @@ def test_the_help_names_every_command_in_one_line(run: Callable[..., Any]) -> No
         assert not line.endswith("...")
 
 
+def test_an_unknown_command_is_answered_with_the_closest_one(run: Callable[..., Any]) -> None:
+    ran = run("topic", "store")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("there is no command topic; there is topics\n")
+    assert run("xyz").err.endswith("there is no command xyz\n")
+
+
 def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("demo", "store").code == 0
@@ -177,7 +184,8 @@ def test_a_time_is_counted_back_from_now(tmp_path: Path, run: Callable[..., Any]
         for hours in (3, 1):
             broker.clock.now = datetime.now(UTC) - timedelta(hours=hours)
             broker.send("orders", b"%d" % hours)
-    assert [row["body"] for row in run("cat", tmp_path / "store", "orders", "--since", "-2h", "--json").rows] == ["1"]
+    for ago in ("-2h", "2h"):
+        assert [row["body"] for row in run("cat", tmp_path / "store", "orders", "--since", ago, "--json").rows] == ["1"]
     seconds = run("cat", tmp_path / "store", "orders", "--since", "1795000000")
     assert seconds.code == 2
     assert "'1795000000' is too small for ms since 1970: for seconds write 1795000000000" in seconds.err

@@ -41,6 +41,21 @@ def test_trace_of_a_message_in_no_log_fails(path: Path, run: Callable[..., Any])
     assert "no record of the log has the id" in absent.err
 
 
+def test_trace_counts_a_lost_message_once(tmp_path: Path, run: Callable[..., Any]) -> None:
+    with mqstore.open(tmp_path / "store", "x") as store:
+        _, lost, _ = [store.append(topic, b"body") for topic in ("orders", "payments", "audit")]
+    with next((tmp_path / "store" / "commitlog").iterdir()).open("r+b") as segment:
+        segment.seek(lost.physical_offset + 4)
+        segment.write(bytes(4))
+    run("repair", tmp_path / "store", "--into", tmp_path / "repaired", "--yes")
+    ran = run("trace", tmp_path / "repaired", "FD00000000000000000000000000000259285FFD2B276CF4C7CCFFFF")
+    assert (ran.code, ran.out) == (1, "")
+    assert "1 message was skipped: it was lost or damaged" in ran.err
+    by_place = run("trace", tmp_path / "repaired", f"7F00000100002A9F{lost.physical_offset:016X}")
+    assert by_place.code == 1
+    assert f"no message starts at physical offset {lost.physical_offset}: the message here was lost" in by_place.err
+
+
 def test_trace_without_the_progress_of_groups_names_what_is_unknown(path: Path, run: Callable[..., Any]) -> None:
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (path / "config" / name).write_text("{", encoding="utf-8")
