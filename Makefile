@@ -40,7 +40,7 @@ unexport PYTHONPATH PYTHONHOME SPARK_HOME
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
-run: java $(NATIVE) ## the main job: write 7,865 real events, resolve and fetch them with Spark, hold them against RocketMQ's, verify them
+run: java $(NATIVE) ## the main job: writes 7,865 real events, resolves and fetches them with Spark, compares them with RocketMQ's, verifies the store
 	@$(PY) spark_examples/resolve_events.py
 	@for command in info verify; do echo; echo "$$ mqstore $$command target/spark_examples/store"; \
 	  $(PY) -m mqstore $$command target/spark_examples/store; done

@@ -22,7 +22,7 @@ pub enum Error {
     NotAStore {
         /// The directory that was opened.
         path: PathBuf,
-        /// The contents that show that it is no store.
+        /// The contents that show that it is not a store.
         found: String,
     },
     /// There is no directory under this name.

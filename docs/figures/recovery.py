@@ -114,7 +114,7 @@ CASES: list[tuple[str, Callable[[Path, list[int]], None]]] = [
     ("Is the end of the log missing?", without_end),
     ("Damage below the mark of what was flushed?", damaged_below_the_mark),
     ("A torn end: the last record is not whole?", torn),
-    ("Do queues lack messages of the log?", without_queues),
+    ("Are messages of the log missing in queues?", without_queues),
     ("All agree", untouched),
 ]
 

@@ -341,7 +341,7 @@ class Writer(Store):
         dry_run : bool, default False
             Removes nothing, and reports what would be removed.
         force : bool, default False
-            Removes also messages that consumer groups have not consumed: without it a trim stops before
+            Also removes messages that consumer groups have not consumed: without it a trim stops before
             the first of them. Delayed messages that were not delivered, and half messages of open
             transactions, are always kept. So is the last segment.
 

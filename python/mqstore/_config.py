@@ -332,7 +332,7 @@ class StoreConfig(_Shown):
         multiple of 20. `storePathRootDir` says nothing here: the store is in the `path` of `open`.
 
         Raises `ValueError` with file and line for a value that the option does not accept, also
-        where a broker starts and ignores it, such as text that is no number, and for queues in
+        where a broker starts and ignores it, such as text that is not a number, and for queues in
         RocksDB (`storeType`). Warns (`RuntimeWarning`) of a commit log that is not in the directory
         of the store (`storePathCommitLog`): `open` reads `commitlog` in its `path`.
         """

@@ -104,7 +104,7 @@ def _led_to(store: mqstore.Store, begin: int, end: int) -> int:
 
 
 def _last_time(queue: mqstore.Queue) -> str | int | None:
-    """Returns the store time of the last message, or None if it cannot be read or is no date."""
+    """Returns the store time of the last message, or None if it cannot be read or is not a date."""
     with suppress(mqstore.StoreError):
         return json_time(queue[-1].store_time)
     return None

@@ -106,13 +106,13 @@ def _refuse(constant: str) -> NoReturn:
 
 def _body(body: Any, body_as: str) -> bytes:
     if not isinstance(body, str):
-        raise ValueError(f'the body is no str, but {body!r:.50}: was it exported with body_as="json"?')
+        raise ValueError(f'the body is not a str, but {body!r:.50}: was it exported with body_as="json"?')
     if body_as == "text":
         return body.encode()
     try:
         return binascii.a2b_base64(body, strict_mode=True)
     except ValueError as error:
-        raise ValueError(f'the body is no base64 ({error}): was it exported with body_as="text"?') from None
+        raise ValueError(f'the body is not base64 ({error}): was it exported with body_as="text"?') from None
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[Any]]] = {"parquet": _parquet, "arrow": _arrow, "jsonl": _lines}

@@ -78,8 +78,8 @@ class BrokerState:
         that the group has consumed from, ascending: `group`, `topic`, `queue_id` and `offset` as in `consumer_offsets`,
         `offset` null where the broker has none; `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages
         of the queue that the group has not consumed, all of them without an offset. The last three are null where the queue
-        is no file of this format (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have expired
-        unread; one above `max_offset` comes from another store, or messages were lost.
+        is not a file of this format (RocksDB, batch consume queue). With an `offset` below `min_offset` messages have
+        expired unread; one above `max_offset` comes from another store, or messages were lost.
 
         Warns and raises as `consumer_offsets`.
         """
@@ -132,8 +132,8 @@ class BrokerState:
         some come twice. With `errors="skip"` the letters that are lost or damaged are passed, too, and the report names
         them; the option of the open is the default.
 
-        Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store is open for reading,
-        `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
+        Raises `ValueError` for a message that is not a dead letter of the group, `TypeError` if the store is open for
+        reading, `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
         """Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to the queue offset of

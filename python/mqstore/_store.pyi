@@ -108,7 +108,7 @@ class Store:
         Raises
         ------
         UnsupportedFormatError
-            The queue is no file of this format (RocksDB, batch consume queue).
+            The queue is not a file of this format (RocksDB, batch consume queue).
         CorruptError
             A message was lost or is damaged (`errors`).
         ValueError

@@ -94,7 +94,7 @@ class Transactions:
         TransactionEndedError
             The transaction has ended: `outcome` says how. Nothing was stored.
         ValueError
-            It is no half message, or a `Half` of another store.
+            It is not a half message, or a `Half` of another store.
         NotFoundError
             Nothing is at that place, or it has expired.
         CorruptError

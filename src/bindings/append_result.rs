@@ -66,7 +66,7 @@ impl AppendResult {
         self.0.message_id.to_string()
     }
 
-    /// The same, not durable when `sync_flush_timeout` was over.
+    /// Returns a result with the status `FLUSH_DISK_TIMEOUT`: the message is stored, and not durable yet.
     #[pyo3(name = "_late")]
     fn late(&self) -> Self {
         Self(store::AppendResult {

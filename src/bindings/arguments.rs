@@ -146,7 +146,7 @@ pub(super) fn text<'a>(value: Borrowed<'a, '_, PyAny>, what: &str) -> PyResult<&
     }
     let text = repr_of(&value)?;
     Err(Error::illegal(format!(
-        "{what} {text} holds a lone surrogate: it is no text that can be stored"
+        "{what} {text} holds a lone surrogate: it is not text that can be stored"
     ))
     .into())
 }

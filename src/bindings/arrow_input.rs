@@ -61,7 +61,7 @@ const _: () = assert!(size_of::<CSchema>() == size_of::<FFI_ArrowSchema>() && si
 /// The table of a stream. Call it without the interpreter: a producer written in Python takes it itself.
 ///
 /// # Errors
-/// `TypeError` for what is no table; `ValueError`: what the producer said, or what is wrong with which column and row.
+/// `TypeError` for what is not a table; `ValueError`: what the producer said, or what is wrong with which column and row.
 pub(super) fn table_of_stream(stream: FFI_ArrowArrayStream) -> PyResult<Table> {
     without_panic(|| {
         let mut stream = Stream::new(stream)?;
@@ -168,7 +168,7 @@ fn expect_schema(schema: &CSchema, depth: usize) -> Result<()> {
         text.is_null() || unsafe { CStr::from_ptr(text) }.to_str().is_ok()
     };
     if schema.format.is_null() || !is_text(schema.format) || !is_text(schema.name) {
-        return invalid("the Arrow schema holds a type or a name that is no text");
+        return invalid("the Arrow schema holds a type or a name that is not text");
     }
     let mut inner = pointers(schema.children, schema.n_children, "schema")?;
     if !schema.dictionary.is_null() {

@@ -125,7 +125,7 @@ impl BrokerState {
     /// `queue_id` and `offset` as in `consumer_offsets`, `offset` null where the broker has none;
     /// `min_offset` and `max_offset` (int64) of the queue; `lag` (int64): messages of the queue
     /// that the group has not consumed, all of them without an offset. The last three are null
-    /// where the queue is no file of this format (RocksDB, batch consume queue). With an `offset`
+    /// where the queue is not a file of this format (RocksDB, batch consume queue). With an `offset`
     /// below `min_offset` messages have expired unread; one above `max_offset` comes from another
     /// store, or messages were lost.
     ///
@@ -203,7 +203,7 @@ impl BrokerState {
     /// lost or damaged are passed, too, and the report names them; the option of the open is the
     /// default.
     ///
-    /// Raises `ValueError` for a message that is no dead letter of the group, `TypeError` if the store
+    /// Raises `ValueError` for a message that is not a dead letter of the group, `TypeError` if the store
     /// is open for reading, `CorruptError` at a damaged letter, and the errors of `append`: the
     /// letters before it were sent.
     #[pyo3(signature = (group, messages=None, *, errors=None))]

@@ -412,7 +412,7 @@ impl Consumer {
     /// Leaves the group, and makes its progress durable. The other consumers of the group get what
     /// this one has in flight. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        // The positions file is no part of the store, which may be closed first.
+        // The positions file is not part of the store, which may be closed first.
         if self.member.is_closed() || (self.handle.is_closed() && self.handle.mode() != Mode::Read) {
             return Ok(());
         }

@@ -135,7 +135,7 @@ pub(super) fn deliver_at(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
 /// match its body would end the log there.
 ///
 /// # Errors
-/// `TypeError` if it is no buffer of bytes.
+/// `TypeError` if it is not a buffer of bytes.
 pub(super) fn body<'a>(value: Borrowed<'a, '_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     if let Ok(bytes) = value.extract::<&'a [u8]>() {
         return Ok(Cow::Borrowed(bytes));

@@ -182,7 +182,7 @@ impl Handle {
         if self.is_closed() { Err(self.closed_error()) } else { Ok(()) }
     }
 
-    /// Returns an error unless an iteration of the process `begun_in` may continue: the store is open, and this is no fork of that
+    /// Returns an error unless an iteration of the process `begun_in` may continue: the store is open, and this is not a fork of that
     /// process. A fork has the locks of its parent's reader as other threads held them, and nobody there to release them.
     ///
     /// # Errors

@@ -217,7 +217,7 @@ fn segment_of(removal: &NextRemoval) -> Option<(i64, i64)> {
     removal.segment.as_ref().map(|segment| (segment.start, segment.end))
 }
 
-/// Returns the time from which its age lets it go; `None` also for a time that is no date.
+/// Returns the time from which its age lets it go; `None` also for a time that is not a date.
 fn time_of<'py>(py: Python<'py>, removal: &NextRemoval) -> Option<Bound<'py, PyDateTime>> {
     removal.due.and_then(|due| to_datetime(py, due).ok())
 }

@@ -161,7 +161,7 @@ impl Store {
     /// Raises
     /// ------
     /// UnsupportedFormatError
-    ///     The queue is no file of this format (RocksDB, batch consume queue).
+    ///     The queue is not a file of this format (RocksDB, batch consume queue).
     /// CorruptError
     ///     A message was lost or is damaged (`errors`).
     /// ValueError

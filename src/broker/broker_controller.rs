@@ -1,4 +1,6 @@
-//! The services and settings of one store.
+//! The broker of one store: its settings files, groups, transactions and background services. RocketMQ: `BrokerController`.
+//!
+//! A [`BrokerService`] implements [`Stepped`]. It gets a thread at its first use, or is run step by step in tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ pub enum BrokerService {
     Keep,
     /// Delivers delayed messages.
     Deliver,
-    /// Persists the progress of the delivery.
+    /// Persists the progress of the delivery of delayed messages.
     PersistDelays,
     /// Delivers timer messages.
     DeliverTimers,
@@ -211,8 +213,8 @@ impl BrokerController {
         self.retention.holds()
     }
 
-    /// Removes the oldest segments, and what leads to them alone. It stops before the first message that is still needed. If it is
-    /// `forced`, it removes also messages that groups have not consumed. A dry run removes nothing.
+    /// Removes the oldest segments, and the queue and index files that lead only to them. It stops before the first message that is still
+    /// needed. If it is `forced`, it also removes messages that groups have not consumed. A dry run removes nothing.
     ///
     /// # Errors
     /// Those of [`BrokerController::holds`] and [`MessageStore::trim`].
@@ -344,7 +346,7 @@ impl BrokerController {
     /// those that are lost or damaged, which the answer names.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a message that is no dead letter of the group; those of reading and of an append. The letters before it
+    /// [`Error::Invalid`] for a message that is not a dead letter of the group; those of reading and of an append. The letters before it
     /// are sent.
     pub fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>, errors: Errors) -> Result<Resent> {
         self.groups.resend(group, letters, errors)

@@ -1,4 +1,5 @@
-//! The service that removes old segments by itself, one at a time, so that appends are not disturbed.
+//! Retention by rules: the service that removes old segments, one at a time, so that appends are not disturbed. RocketMQ:
+//! `CleanCommitLogService`.
 //!
 //! Each round asks the rules about the oldest segment, and trims it away as a caller of [`Retention::trim`] would. What cannot be removed
 //! is tried again in the next round. Source: docs/OPERATING.md, "How do old messages leave a store?".

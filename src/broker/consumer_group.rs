@@ -1,4 +1,7 @@
-//! The consumers of one group in this process: they share its queues, its progress and its in-flight messages.
+//! A consumer group in this process: its consumers divide the queues of its topics (competing consumers), and share its progress and
+//! its in-flight messages.
+//!
+//! The progress in a queue is the lowest offset that is not settled, so each message comes at least once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

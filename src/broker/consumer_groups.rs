@@ -1,4 +1,5 @@
-//! The consumer groups of a store that have consumers in this process, and the service that keeps them.
+//! The consumer groups of a store that have consumers in this process. The service [`GroupKeeper`] persists their progress and gives
+//! back what consumers have held for too long.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -203,7 +204,7 @@ impl ConsumerGroups {
     /// its dead letters, which then passes them, durably. With `Errors::Skip` it also passes those that cannot be read.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a message that is no dead letter of the group; those of reading and of an append. The letters before it
+    /// [`Error::Invalid`] for a message that is not a dead letter of the group; those of reading and of an append. The letters before it
     /// are sent.
     pub(super) fn resend(&self, group: &str, letters: Option<&[MessageView<'_>]>, errors: Errors) -> Result<Resent> {
         self.settings.ensure(group)?;
@@ -213,7 +214,10 @@ impl ConsumerGroups {
         if let Some(letters) = letters {
             for (turn, letter) in letters.iter().enumerate() {
                 if !letter.has_topic(&topic) {
-                    let what = format!("a message of topic {:?} is no dead letter of group {group:?}", letter.topic());
+                    let what = format!(
+                        "a message of topic {:?} is not a dead letter of group {group:?}",
+                        letter.topic()
+                    );
                     return Err(Error::Invalid { what });
                 }
                 resend(&self.store, letter, turn)?;

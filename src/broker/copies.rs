@@ -109,7 +109,7 @@ impl CopySearch {
     }
 }
 
-/// Copies that were found, counted by their keys, of which each is struck off against one message.
+/// A multiset of the copies that were found, by key. Each copy is struck off against one message.
 #[derive(Debug)]
 pub(super) struct Left<'a, K>(HashMap<&'a K, u64>);
 

@@ -1,4 +1,6 @@
-//! The delayed messages that were delivered after the last snapshot of the progress: found by their copies in the log.
+//! Deduplication of delayed messages at an open: finds those that were delivered after the last snapshot of the progress.
+//!
+//! The log is read from the snapshot on. Each copy in it strikes off one message that waits, so a crash repeats no delivery.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

@@ -1,4 +1,6 @@
-//! A delivery of messages that wait for their time: its progress, and its two services.
+//! The two services of a delivery, of delayed messages or of timer messages: one delivers what is due, the other persists the progress.
+//!
+//! A delivery that fails for a while, as on a full disk, is tried again at the same message: it skips none, and repeats none.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! The store that a group reads, and the home of its progress.
+//! The store that a group reads, and the home of its progress: the store of this writer with `config/consumerOffset.json`, or the store
+//! of another process with a positions file.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -18,9 +18,9 @@ mod delay_offset;
 mod delay_queue;
 /// Copies of messages in the log.
 mod copies;
-/// Delayed messages that were delivered after the last snapshot of the progress.
+/// The search for copies of delayed messages in the log.
 mod delivered;
-/// The services of a delivery.
+/// The two services of a delivery: one delivers, one persists the progress.
 mod delivery;
 /// The delivery of delayed messages.
 mod delay;
@@ -56,9 +56,9 @@ mod group_store;
 mod consumer_group;
 /// A consumer of a group.
 mod consumer;
-/// The groups that have consumers, and the service that keeps them.
+/// The groups that have consumers, and the service that persists their progress.
 mod consumer_groups;
-/// Retention: what is still needed, and the removal of the rest.
+/// Retention: the messages that are still needed, and the removal of the others.
 mod retention;
 /// Retention of a store that no writer has open.
 mod trim_closed;

@@ -1,4 +1,4 @@
-//! The service that persists the progress of a delivery, some time after it has changed.
+//! Periodic snapshots of the progress of a delivery: the service that writes it to its file, 10 s after the first change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

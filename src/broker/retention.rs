@@ -131,8 +131,8 @@ impl Retention {
         Ok(holds)
     }
 
-    /// Removes the oldest segments, and what leads to them alone. It stops before the first message that is still needed. If it is
-    /// `forced`, it removes also messages that groups have not consumed. A dry run removes nothing.
+    /// Removes the oldest segments, and the queue and index files that lead only to them. It stops before the first message that is still
+    /// needed. If it is `forced`, it also removes messages that groups have not consumed. A dry run removes nothing.
     ///
     /// # Errors
     /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).

@@ -91,7 +91,7 @@ pub(super) fn resend(store: &MessageStore, view: &MessageView<'_>, turn: usize) 
     let Some(topic) = view.properties().get(property::RETRY_TOPIC) else {
         return Err(Error::Invalid {
             what: format!(
-                "message {} of {} in queue {} has no property RETRY_TOPIC: it is no dead letter",
+                "message {} of {} in queue {} has no property RETRY_TOPIC: it is not a dead letter",
                 view.queue_offset(),
                 view.topic(),
                 view.queue_id()

@@ -1,4 +1,4 @@
-//! The store of another process, with the positions of the consumer that reads it.
+//! A tap: the store of another process as the source of a consumer, with the positions of that consumer in a file.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
-//! The timer messages of which the log has copies already: those that were delivered after the last snapshot of the progress, or by a
-//! broker, and those that were stored again.
+//! Deduplication of timer messages at an open: the log is searched for copies of those that wait.
+//!
+//! A message with a copy is not delivered again: it was delivered after the last snapshot of the progress, or by a broker, or a broker
+//! has stored it again. Copies are matched by their fields, and counted: see `copies.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The timer messages that wait, in memory, and the progress of their delivery in `config/timercheck`.
+//! The timer messages that wait, in a set sorted by time, and the progress of their delivery in `config/timercheck`.
 //!
 //! They are delivered in the order of their times, not of their queue, so the progress is a time: of the part of the queue that was read,
 //! all up to that time were delivered, and none after it. A persist takes the progress together with the end of the log, makes the log

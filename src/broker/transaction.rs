@@ -1,8 +1,9 @@
-//! Transactions: a half message waits out of the sight of consumers, until a commit appends its copy to its topic.
+//! Transactions, a two-phase commit of one message: a half message waits where no consumer reads it, until a commit appends its copy to
+//! its topic.
 //!
-//! A commit appends the copy and the op message that lists the half message, one after the other, under a lock; a rollback only the op
-//! message. The copy names the half message, so after a crash between the two the log shows that the transaction is committed: the op
-//! message is appended then, and no second copy. Progress moves once both are in the log, and a persist makes the log durable first.
+//! A commit appends the copy and then the op message that lists the half message, under a lock; a rollback appends only the op message.
+//! The copy names the half message. So after a crash between the two the log shows the commit, and only the op message is appended again.
+//! Progress moves once both are in the log, and a persist makes the log durable first.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

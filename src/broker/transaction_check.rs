@@ -1,4 +1,5 @@
-//! The questions about open transactions: when a half message is due for one, and when it is given up.
+//! The questions about open transactions: when a half message is due for one, and when it is given up. RocketMQ:
+//! `TransactionalMessageCheckService`.
 //!
 //! A question is counted before it is asked, and the half message stays where it is. A broker stores it again for each question, so
 //! its offsets change, and an answer to an older copy is lost.

@@ -27,9 +27,9 @@ pub struct TrimRequest {
     pub is_dry_run: bool,
 }
 
-/// Removes the oldest segments of the store at `path`, and what leads to them alone. It stops before the first message that is still
-/// needed, and before messages that are missing in the queue files: the next writer puts them there. After an error or a crash it may be
-/// called again.
+/// Removes the oldest segments of the store at `path`, and the queue and index files that lead only to them. It stops before the first
+/// message that is still needed, and before messages that are missing in the queue files: the next writer puts them there. After an error
+/// or a crash it may be called again.
 ///
 /// # Errors
 /// [`Error::Locked`] while a writer has the store, [`Error::Corrupt`] if the first segment that would stay does not begin with a record,

@@ -146,7 +146,7 @@ finding_ids! {
     LogEmptyFile: "log.empty_file", Warning, Fix::SetAside, "#6904, #6903",
         "a segment without a byte: a broker was killed as it made it, and before 5.1.3 does not start";
     LogForeignFile: "log.foreign_file", Warning, Fix::SetAside, "#3257",
-        "a file that is no segment: a broker does not start";
+        "a file that is not a segment: a broker does not start";
     LogBytesAfterEnd: "log.bytes_after_end", Warning, Fix::Open, "#10666, #10816",
         "bytes follow the end of the log: a torn record of a crash, or records that an earlier recovery left";
     LogSegmentAfterEnd: "log.segment_after_end", Error, Fix::Salvage, "#1434",
@@ -190,7 +190,7 @@ finding_ids! {
     QueueFileLength: "queue.file_length", Error, Fix::Rebuild, "#3257",
         "a file of the queue is not as long as the others: a broker does not start";
     QueueForeignFile: "queue.foreign_file", Warning, Fix::SetAside, "#3257",
-        "a file that is no queue file: a broker does not start";
+        "a file that is not a queue file: a broker does not start";
     QueueNotRead: "queue.not_read", Note, Fix::Nothing, "",
         "queues of this form are not read, so they were not compared with the log";
     IndexAbsent: "index.absent", Note, Fix::Rebuild, "#3868",
@@ -216,7 +216,7 @@ finding_ids! {
     IndexSizesUnknown: "index.sizes_unknown", Warning, GIVE_SIZES, "",
         "no index file has an item that shows its sizes: a writer asks for them, a broker knows them from its configuration";
     IndexForeignFile: "index.foreign_file", Warning, Fix::SetAside, "",
-        "a file that is no index file: a broker may not start";
+        "a file that is not an index file: a broker may not start";
     CheckpointMissing: "checkpoint.missing", Note, Fix::Open, "",
         "there is no checkpoint, or half of one: the next open after a crash takes longer";
     CheckpointAhead: "checkpoint.ahead_of_log", Error, Fix::Rebuild, "#678, #10073",

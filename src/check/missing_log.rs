@@ -163,7 +163,7 @@ impl MissingLog {
             .map_err(|error| Error::full_or_io("write", &path, error))
     }
 
-    /// Zeroes what precedes the last record and is no record: the lengths of stale records would lead a salvage past the last record.
+    /// Zeroes what precedes the last record and is not a record: the lengths of stale records would lead a salvage past the last record.
     fn zero_stale_bytes(&self, env: &dyn Env, root: &Path, last: LastRecord) -> Result<()> {
         let size = self.segment_size.cast_signed();
         let mut segment = last.segment;

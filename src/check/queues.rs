@@ -192,7 +192,7 @@ fn add_taken(view: &MessageView<'_>, found: CqUnit, context: &mut Context<'_>) {
     context.add_after(Finding::new(id, &path, position, what).of(Affected::of(view)), ANYWHERE);
 }
 
-/// Returns true if a record of the log can be that long. Otherwise the entry is no sign of a missing part of the log. A log without a
+/// Returns true if a record of the log can be that long. Otherwise the entry is not a sign of a missing part of the log. A log without a
 /// segment gives no bound.
 pub(super) fn could_be_of_record(unit: CqUnit, log: &LogFiles) -> bool {
     let size = unit.size.unsigned_abs();
@@ -235,7 +235,7 @@ impl Compared {
             context.add(Finding::new(FindingId::QueueFileLength, &path, len, what));
         }
         for path in self.queue.foreign_files() {
-            let what = "this is no queue file".to_owned();
+            let what = "this is not a queue file".to_owned();
             context.add(Finding::new(FindingId::QueueForeignFile, &path, 0, what));
         }
         if let Some(start) = self.queue.last_file_start().filter(|start| *start >= self.written.end) {
@@ -287,7 +287,7 @@ impl Compared {
         let offset = self.next;
         let Some(unit) = unit else {
             if !context.has_damage() && !self.queue.is_removed(offset) {
-                let what = "the entry is no entry, and the log has no such message";
+                let what = "blank entry, and the log has no message for it";
                 self.add(FindingId::QueueHole, offset, None, what, context);
             }
             return Ok(());

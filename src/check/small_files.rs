@@ -42,13 +42,18 @@ pub(super) fn look_at_names(env: &dyn Env, context: &mut Context<'_>) -> Result<
         }
     }
     for path in context.log.foreign_files() {
-        context.add(Finding::new(FindingId::LogForeignFile, &path, 0, "this is no segment"));
+        context.add(Finding::new(FindingId::LogForeignFile, &path, 0, "this is not a segment"));
     }
     let index = root.join(INDEX_DIR);
     for entry in files(env, &index)? {
         if entry.name.to_str().and_then(parse_index_name).is_none() {
             let path = index.join(&entry.name);
-            context.add(Finding::new(FindingId::IndexForeignFile, &path, 0, "this is no index file"));
+            context.add(Finding::new(
+                FindingId::IndexForeignFile,
+                &path,
+                0,
+                "this is not an index file",
+            ));
         }
     }
     for (path, len) in context.log.cut_short() {

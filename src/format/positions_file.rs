@@ -102,7 +102,7 @@ pub fn decode_positions(bytes: &[u8]) -> Result<StoredPositions, Malformed> {
             if version != Some(VERSION) {
                 return Err(Malformed::new(
                     0,
-                    format!("this is no positions file of version {VERSION}: {:?}", line.trim_end()),
+                    format!("this is not a positions file of version {VERSION}: {:?}", line.trim_end()),
                 ));
             }
         } else {

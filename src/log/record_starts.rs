@@ -10,7 +10,7 @@
 //! chain that reaches the end of its segment consists of records of the log, because no body crosses that end. A candidate that
 //! starts at the known end of the damaged record is in no body: it must only not step over the named record.
 //! 4. Otherwise the candidate is stale if it was stored before the last records that precede the damage. It is part of a body if it
-//! steps over a record that a stamp names, or if its queue has another message at its queue offset. The latter is no evidence if
+//! steps over a record that a stamp names, or if its queue has another message at its queue offset. The latter is not evidence if
 //! the end of the damaged record is known, because the queue offsets of its new messages may be those of an earlier topic of the
 //! same name. Any other candidate is a record of the log.
 //!

@@ -1,7 +1,7 @@
 //! `config/mqstore-trim.json`: the physical offset at which the log begins after a trim.
 //!
 //! A trim removes segments oldest first, and syncs their directory once. A power failure may bring back an older segment and not a newer
-//! one. The note, durable before the first removal, says that such a hole is no damage: the segments before it were removed, too. A note
+//! one. The note, durable before the first removal, says that such a hole is not damage: the segments before it were removed, too. A note
 //! is never out of date: it only explains a hole that ends at or before its offset.
 
 use std::path::{Path, PathBuf};

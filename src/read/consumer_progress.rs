@@ -36,7 +36,7 @@ pub struct GroupLag {
     pub queue_id: i32,
     /// The queue offset of the message that the group gets next; `None` if the broker has none.
     pub offset: Option<i64>,
-    /// The offsets of the queue's messages; `None` where the queue is no file of this format.
+    /// The offsets of the queue's messages; `None` where the queue is not a file of this format.
     pub queue: Option<Range<i64>>,
 }
 
@@ -281,7 +281,7 @@ impl MessageReader {
     }
 }
 
-/// `None` where the queue is no file of this format.
+/// `None` where the queue is not a file of this format.
 fn supported<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(Error::Unsupported { .. }) => Ok(None),

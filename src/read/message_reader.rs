@@ -441,7 +441,7 @@ impl MessageReader {
                 "no record starts at physical offset {}, where {id:?} points",
                 offset_id.physical_offset
             ),
-            Err(_) => format!("{id:?} is no offset id (32 or 56 hex digits)"),
+            Err(_) => format!("{id:?} is not an offset id (32 or 56 hex digits)"),
         };
         if walk {
             let what = format!("{no_offset}, and no message has it as its unique key");

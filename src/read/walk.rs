@@ -43,7 +43,7 @@ impl LogWalk<'_> {
         Ok(self.stop().map(|_| Walked::Stop))
     }
 
-    /// Returns the thing that is no record, at which the walk has stopped.
+    /// Returns the thing that is not a record, at which the walk has stopped.
     pub(crate) fn stop(&self) -> Option<&LogRecord<()>> {
         self.scan.stopped_by()
     }

@@ -78,7 +78,7 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
     let (plan, removals) = loop {
         let removals = files.log.removals();
         let plan = plan(&store, NO_KEY)?;
-        // A broker may remove a segment after it was listed. That is no hole in the log: the log starts later now.
+        // A broker may remove a segment after it was listed. That is not a hole in the log: the log starts later now.
         if files.log.removals() == removals {
             break (plan, removals);
         }

@@ -159,7 +159,7 @@ pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
 }
 
 /// Returns the bound of a scan from `scan_start`. It excludes records that a live writer appends concurrently or does not
-/// show yet; there is none beside the open of a writer. A salvage has no such bound: it would take whole records past the bound for
+/// show yet; the open of a writer has no bound. Neither has a salvage: it would take whole records past the bound for
 /// records after damage.
 pub(super) fn scan_end(scan_start: i64, store: &StoreState<'_>) -> Result<i64> {
     if store.records.shutdown.is_clean() || store.intent.is_salvage() || store.is_for_writing() {

@@ -135,7 +135,7 @@ fn guard_against_sigbus(path: &Path, config: &StoreConfig) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a `path` that is no store: neither a directory with a `commitlog` directory in it, nor a store whose first writer died while
+/// Refuses a `path` that is not a store: neither a directory with a `commitlog` directory in it, nor a store whose first writer died while
 /// it made the directories. The error says what it is.
 ///
 /// # Errors

@@ -68,7 +68,7 @@ pub(super) fn is_locked(env: &dyn Env, path: &Path) -> Result<bool> {
     }
 }
 
-/// Returns true if there is an entry of this name that is no link that leads nowhere. It is not read, and may be of any type.
+/// Returns true if there is an entry of this name that is not a link that leads nowhere. It is not read, and may be of any type.
 fn exists(env: &dyn Env, dir: &Path, name: &str) -> Result<bool> {
     let path = dir.join(name);
     match env.open(&path, Access::Read) {

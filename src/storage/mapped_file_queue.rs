@@ -463,7 +463,7 @@ impl MappedFileQueue {
     /// Lists the directory after a file was found to be missing, and removes every missing file.
     fn note_missing(&self) -> Result<()> {
         let _one_at_a_time = self.relisting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Taken before the listing, which may lack a file that a writer of this process adds later.
+        // Taken before the listing: it may not have a file that a writer of this process adds later.
         let known = self.files().clone();
         let listing = Relisting::new(&known, || self.list())?;
         self.remove_missing(&known, &listing);

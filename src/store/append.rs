@@ -182,7 +182,7 @@ impl<'s> Appender<'s> {
     /// in one segment. With `batch_properties` each record gets them after its own, as brokers before 5.3.4 store them.
     ///
     /// # Errors
-    /// As [`Appender::append_all`]; [`Error::IllegalMessage`] for a transaction, a delay or a body that is no batch.
+    /// As [`Appender::append_all`]; [`Error::IllegalMessage`] for a transaction, a delay or a body that is not a batch.
     pub fn append_producer_batch(
         self,
         common: &Message<'_>,

@@ -160,7 +160,7 @@ impl MessageChecker {
             return Err(Error::illegal("a batch cannot be part of a transaction".to_owned()));
         }
         let units: std::result::Result<Vec<BatchUnit<'_>>, _> = ProducerBatch::new(&common.body).collect();
-        let units = units.map_err(|malformed| Error::illegal(format!("the body is no producer batch: {malformed}")))?;
+        let units = units.map_err(|malformed| Error::illegal(format!("the body is not a producer batch: {malformed}")))?;
         if units.is_empty() {
             return Err(Error::illegal("the batch holds no message".to_owned()));
         }

@@ -132,7 +132,7 @@ pub(crate) fn misplaced_entries(env: &dyn Env, path: &Path) -> Result<Vec<Mispla
         match read_file(env, &file, 0) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => misplaced.push(Misplaced {
                 path: file,
-                what: format!("is no file of a writer: {source}"),
+                what: format!("is not a file of a writer: {source}"),
                 is_link: false,
             }),
             read => drop(read?),

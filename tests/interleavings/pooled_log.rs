@@ -1,4 +1,4 @@
-//! The rest of the log as `src/log/commit_log/commit.rs` needs it, over one segment in memory.
+//! A log of one segment in memory, with what `src/log/commit_log/commit.rs` needs of a log.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};

@@ -238,7 +238,7 @@ def test_a_broker_serves_a_store_that_we_wrote_and_continues_it(write: Callable[
     geometry = write(path)
     # The broker creates no topic by itself: it serves those that our close has written to config/topics.json.
     with Broker(path, geometry) as broker:
-        # A new topic makes it tell the name server of all its topics at once.
+        # At a new topic it registers all its topics with the name server at once.
         broker.ask("create", "unrelated", 1)
         with mqstore.open(path) as store:
             expect_consumed(store, consume(broker))

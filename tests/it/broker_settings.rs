@@ -42,7 +42,7 @@ fn names_that_are_numbers_need_no_quotes_and_texts_may_look_like_them() {
     );
     assert!(
         decode_consumer_offsets(br#"{"offsetTable":{1e3:{0:1}}}"#).is_err(),
-        "only whole numbers may lack quotes"
+        "only whole numbers may be without quotes"
     );
 }
 

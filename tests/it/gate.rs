@@ -55,7 +55,7 @@ fn every_thread_that_sleeps_is_woken_at_once() {
             while coming.load(Ordering::SeqCst) < 4 {
                 thread::yield_now();
             }
-            // They sleep by now; a thread that does not yet is no failure.
+            // They sleep by now; a thread that does not yet is not a failure.
             thread::sleep(Duration::from_millis(100));
             wake(&gate);
         });

@@ -109,7 +109,7 @@ fn two_mappings_of_one_file_are_lost_one_by_one() {
     );
     assert!(
         !one.read(3 * PAGE, &mut byte),
-        "the first one stays lost until it is mapped anew"
+        "the first one stays lost until it is mapped again"
     );
     assert!(map(&path, 4, Access::Read).read(3 * PAGE, &mut byte));
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::format::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, index_key_hash};
-use mqstore::read::{HitBounds, MessageReader, QueryBy, QueryRequest};
+use mqstore::read::HitBounds;
 use tempfile::tempdir;
 
 use crate::child::on_core;
+use crate::queries::offsets_by_key;
 use crate::reading::{open, open_with};
 use crate::store_writer::StoreWriter;
 
@@ -23,21 +24,6 @@ fn colliding_keys() -> Vec<String> {
     (0..10_u8)
         .map(|n| (0..4).map(|bit| half(n >> bit & 1 == 1)).collect())
         .collect()
-}
-
-fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
-    let request = QueryRequest {
-        topic: "orders".to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        times: i64::MIN..i64::MAX,
-        limit,
-        errors: Errors::Raise,
-    };
-    let result = reader.query(&request).unwrap();
-    let is_cut = limit.is_some_and(|limit| result.hits.len() == limit);
-    assert!(result.complete || is_cut);
-    let offsets = result.hits.iter().map(|hit| hit.physical_offset);
-    offsets.collect()
 }
 
 fn only_index_file(root: &Path) -> PathBuf {
@@ -92,7 +78,7 @@ fn ten_colliding_keys_form_one_chain_newest_first_from_their_slot() {
 
     let reader = open(dir.path());
     for (key, offset) in keys.iter().zip(offsets) {
-        assert_eq!(query(&reader, key, None), [offset], "{key}");
+        assert_eq!(offsets_by_key(&reader, key, None), [offset], "{key}");
     }
 }
 
@@ -112,11 +98,11 @@ fn of_200_hits_a_limit_gives_the_newest_ascending_and_no_limit_gives_all() {
     writer.finish(true);
     assert_eq!(hits.len(), 200);
     let reader = open(dir.path());
-    assert_eq!(query(&reader, "hot", Some(64)), hits[136..]);
-    assert_eq!(query(&reader, "hot", Some(1)), hits[199..]);
-    assert_eq!(query(&reader, "hot", Some(200)), hits);
-    assert_eq!(query(&reader, "hot", Some(1000)), hits);
-    assert_eq!(query(&reader, "hot", None), hits);
+    assert_eq!(offsets_by_key(&reader, "hot", Some(64)), hits[136..]);
+    assert_eq!(offsets_by_key(&reader, "hot", Some(1)), hits[199..]);
+    assert_eq!(offsets_by_key(&reader, "hot", Some(200)), hits);
+    assert_eq!(offsets_by_key(&reader, "hot", Some(1000)), hits);
+    assert_eq!(offsets_by_key(&reader, "hot", None), hits);
 }
 
 /// Damages of an item in the middle of a chain, by the item's number.
@@ -158,8 +144,8 @@ fn assert_answers_stay(root: &Path, what: &str, hot: &[i64]) {
     for config in [StoreConfig::default(), given] {
         let started = on_core();
         let reader = open_with(root, config).unwrap();
-        assert_eq!(query(&reader, "hot", None), hot, "{what}");
-        assert_eq!(query(&reader, "hot", Some(5)), hot[hot.len() - 5..], "{what}");
+        assert_eq!(offsets_by_key(&reader, "hot", None), hot, "{what}");
+        assert_eq!(offsets_by_key(&reader, "hot", Some(5)), hot[hot.len() - 5..], "{what}");
         let hits = reader
             .resolve_keys(&[("orders", "hot")], &HitBounds::default(), Errors::Raise)
             .unwrap();
@@ -231,7 +217,7 @@ fn a_zeroed_item_does_not_end_a_chain_of_the_slot_of_hash_0() {
     let mut image = fs::read(&path).unwrap();
     set_item(&mut image, 5, IndexItem::decode(&[0; ITEM_SIZE]));
     fs::write(path, image).unwrap();
-    assert_eq!(query(&open(dir.path()), &key, None), offsets);
+    assert_eq!(offsets_by_key(&open(dir.path()), &key, None), offsets);
 }
 
 #[test]
@@ -244,7 +230,7 @@ fn a_file_zeroed_or_cut_under_a_reader_that_has_used_it_hides_no_key() {
             .collect();
         writer.finish(true);
         let reader = open(dir.path());
-        assert_eq!(query(&reader, "k7", None), [offsets[7]]);
+        assert_eq!(offsets_by_key(&reader, "k7", None), [offsets[7]]);
         let path = only_index_file(dir.path());
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         let len = file.metadata().unwrap().len();
@@ -253,7 +239,11 @@ fn a_file_zeroed_or_cut_under_a_reader_that_has_used_it_hides_no_key() {
             file.set_len(len).unwrap();
         }
         for n in [7, 8, 299] {
-            assert_eq!(query(&reader, &format!("k{n}"), None), [offsets[n]], "k{n}, cut: {is_cut}");
+            assert_eq!(
+                offsets_by_key(&reader, &format!("k{n}"), None),
+                [offsets[n]],
+                "k{n}, cut: {is_cut}"
+            );
         }
         let wanted: Vec<(&str, &str)> = vec![("orders", "k9"), ("orders", "k10")];
         let hits = reader.resolve_keys(&wanted, &HitBounds::default(), Errors::Raise).unwrap();

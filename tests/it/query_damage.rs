@@ -36,7 +36,7 @@ fn damage(asked: Result<QueryResult, Error>) -> (PathBuf, u64, Option<Remedy>) {
         Err(Error::Corrupt {
             path, offset, remedy, ..
         }) => (path, offset, remedy),
-        other => panic!("no damage was told: {other:?}"),
+        other => panic!("no damage was reported: {other:?}"),
     }
 }
 
@@ -53,7 +53,7 @@ fn a_query_over_what_was_lost_is_incomplete_with_and_without_an_index() {
             assert_eq!(result.hits.len(), usize::from(n != 120), "k{n}, index: {with_index}");
             assert!(!result.complete, "k{n}, index: {with_index}");
             assert_eq!(result.skipped, 1, "k{n}, index: {with_index}");
-            // Nothing brings back what was lost: that is no error.
+            // Nothing brings back what was lost: that is not an error.
             let raising = asked(&reader, &format!("k{n}"), Errors::Raise).unwrap();
             assert_eq!(
                 (raising.hits.len(), raising.complete, raising.skipped),

@@ -16,6 +16,7 @@ use mqstore::storage::{Env, RealEnv};
 use proptest::prelude::*;
 use tempfile::tempdir;
 
+use crate::queries::offsets_by_key;
 use crate::store_writer::StoreWriter;
 
 pub fn open(path: &Path) -> Arc<MessageReader> {
@@ -48,20 +49,6 @@ fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32, range: Range<
     scan.map(|message| message.unwrap().view().body().to_vec()).collect()
 }
 
-fn query(reader: &MessageReader, key: &str, limit: Option<usize>) -> Vec<i64> {
-    let request = QueryRequest {
-        topic: "orders".to_owned(),
-        by: QueryBy::Key(key.to_owned()),
-        times: i64::MIN..i64::MAX,
-        limit,
-        errors: Errors::Raise,
-    };
-    let result = reader.query(&request).unwrap();
-    let is_cut = limit.is_some_and(|limit| result.hits.len() == limit);
-    assert!(result.complete || is_cut);
-    result.hits.iter().map(|hit| hit.physical_offset).collect()
-}
-
 /// A store of `count` messages in one queue, keys k0, k1, ..., every tenth also "ten".
 fn plain(path: &Path, count: i64) -> (StoreWriter, Vec<i64>) {
     let mut writer = StoreWriter::small(path);
@@ -92,7 +79,7 @@ fn every_message_is_read_by_queue_offset_physical_offset_and_key() {
         assert_eq!(by_queue.view().body(), format!("body {n}").as_bytes());
         assert_eq!(by_queue.view().physical_offset(), *offset);
         assert_eq!(reader.message_at(*offset).unwrap().view().queue_offset(), n as i64);
-        assert_eq!(query(&reader, &format!("k{n}"), None), [*offset]);
+        assert_eq!(offsets_by_key(&reader, &format!("k{n}"), None), [*offset]);
         let id = by_queue.view().message_id().to_string();
         assert_eq!(reader.message(&id, false).unwrap().view().physical_offset(), *offset);
     }
@@ -105,10 +92,10 @@ fn a_query_gives_the_newest_within_its_limit_in_ascending_order() {
     writer.finish(true);
     let reader = open(dir.path());
     let tens: Vec<i64> = offsets.iter().step_by(10).copied().collect();
-    assert_eq!(query(&reader, "ten", None), tens);
-    assert_eq!(query(&reader, "ten", Some(64)), tens[tens.len() - 64..]);
-    assert_eq!(query(&reader, "ten", Some(3)), tens[tens.len() - 3..]);
-    assert_eq!(query(&reader, "eleven", None), [0_i64; 0]);
+    assert_eq!(offsets_by_key(&reader, "ten", None), tens);
+    assert_eq!(offsets_by_key(&reader, "ten", Some(64)), tens[tens.len() - 64..]);
+    assert_eq!(offsets_by_key(&reader, "ten", Some(3)), tens[tens.len() - 3..]);
+    assert_eq!(offsets_by_key(&reader, "eleven", None), [0_i64; 0]);
 }
 
 #[test]
@@ -139,8 +126,8 @@ fn keys_that_share_a_hash_never_mix() {
     let second = writer.put("orders", 0, b"2", &[("KEYS", "BB")]);
     writer.finish(true);
     let reader = open(dir.path());
-    assert_eq!(query(&reader, "Aa", None), [first]);
-    assert_eq!(query(&reader, "BB", None), [second]);
+    assert_eq!(offsets_by_key(&reader, "Aa", None), [first]);
+    assert_eq!(offsets_by_key(&reader, "BB", None), [second]);
     let hits = reader
         .resolve_keys(
             &[("orders", "BB"), ("orders", "none"), ("other", "Aa"), ("orders", "BB")],
@@ -189,7 +176,7 @@ fn a_broken_index_falls_back_to_the_log_and_finds_the_same() {
     let dir = tempdir().unwrap();
     let (writer, offsets) = plain(dir.path(), 700);
     writer.finish(true);
-    let whole = query(&open(dir.path()), "ten", None);
+    let whole = offsets_by_key(&open(dir.path()), "ten", None);
     let index: Vec<_> = fs::read_dir(dir.path().join("index"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -204,10 +191,10 @@ fn a_broken_index_falls_back_to_the_log_and_finds_the_same() {
         fs::write(path, bytes).unwrap();
     }
     let reader = open(dir.path());
-    assert_eq!(query(&reader, "ten", None), whole);
-    assert_eq!(query(&reader, "k7", None), [offsets[7]]);
+    assert_eq!(offsets_by_key(&reader, "ten", None), whole);
+    assert_eq!(offsets_by_key(&reader, "k7", None), [offsets[7]]);
     fs::remove_dir_all(dir.path().join("index")).unwrap();
-    assert_eq!(query(&open(dir.path()), "ten", None), whole);
+    assert_eq!(offsets_by_key(&open(dir.path()), "ten", None), whole);
 }
 
 #[test]
@@ -621,7 +608,7 @@ fn a_file_cut_short_while_it_is_read_is_an_error_and_not_an_end() {
     };
     let log = path_of(reader.message_at(offsets[50]).unwrap_err());
     assert!(log.ends_with("commitlog/00000000000000000000"));
-    assert_eq!(held.view().body(), [0; 6], "zeros stand in its place");
+    assert_eq!(held.view().body(), [0; 6], "zeros are in its place");
     assert!(path_of(held.intact().unwrap_err()).ends_with("commitlog/00000000000000000000"));
     let queue = path_of(reader.message_in_queue("orders", 0, 3).unwrap_err());
     assert!(queue.ends_with("consumequeue/orders/0/00000000000000000000"));
@@ -658,11 +645,11 @@ proptest! {
         let reader = open(dir.path());
         prop_assert_eq!(bodies(&reader, "orders", 0, 0..i64::MAX).len() as i64, count);
         for n in 0..count.min(20) {
-            let found = query(&reader, &format!("k{n}"), None);
+            let found = offsets_by_key(&reader, &format!("k{n}"), None);
             prop_assert_eq!(found.len(), 1);
             prop_assert_eq!(reader.message_at(found[0]).unwrap().view().queue_offset(), n);
         }
-        let every = query(&reader, "every0", None);
+        let every = offsets_by_key(&reader, "every0", None);
         prop_assert_eq!(every.len() as i64, (count + 6) / 7);
     }
 }

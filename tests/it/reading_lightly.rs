@@ -515,7 +515,7 @@ fn a_sparse_index_file_is_read_only_where_something_was_written() {
         let resident = resident(&path);
         assert!(resident < 1 << 20, "{resident} bytes of {len} were read");
         if len > i32::MAX as u64 {
-            assert_eq!(resident, 0, "it is no index file");
+            assert_eq!(resident, 0, "it is not an index file");
         }
     }
 }

@@ -233,7 +233,7 @@ fn unreadable_records_at_given_offsets_are_skipped_and_counted() {
         };
         assert!(helps_to_skip(&error), "{error}");
         let (found, _) = fill(&mut raising);
-        assert_eq!(found.first(), Some(&1), "a pass goes on after damage");
+        assert_eq!(found.first(), Some(&1), "a pass continues after damage");
     }
 }
 

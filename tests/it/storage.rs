@@ -407,7 +407,7 @@ fn a_sync_of_a_range_leaves_the_rest_of_the_changed_pages_alone() {
         thread::sleep(Duration::from_millis(5));
     }
     assert!(!is_told, "a sync of a range syncs more than its pages");
-    println!("skipped: this system does not tell which pages are changed (Linux 6.5 and a file system on a disk do)");
+    println!("skipped: this system does not report which pages are changed (Linux 6.5 and a file system on a disk do)");
 }
 
 /// The bounds hold for any request, on a mapping and on the heap.

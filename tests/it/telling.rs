@@ -226,7 +226,7 @@ fn a_reader_warns_if_a_crashed_log_ends_before_its_own_stamp() {
         if !lose_queue {
             assert!(missing.contains("1 queue entr"), "{missing}");
         }
-        assert!(says_salvaged(&root).is_some(), "and what a writer keeps lacks it, too");
+        assert!(says_salvaged(&root).is_some(), "and a salvage by a writer reports it, too");
     }
 }
 

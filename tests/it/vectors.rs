@@ -381,7 +381,7 @@ fn gv9_an_extension_unit_is_found_through_its_address() {
         .ext_address()
     };
     assert_eq!(at(ext_address(28)), Some(28));
-    assert_eq!(at(i32::MIN.into()), None, "the lowest hash is no address");
+    assert_eq!(at(i32::MIN.into()), None, "the lowest hash is not an address");
     assert_eq!(at(i64::from(i32::MIN) - 1), Some((1 << 63) - (1 << 31) - 1));
 }
 

@@ -295,7 +295,7 @@ def test_dead_letters_are_sent_again_to_their_topic_once(store: mqstore.Writer) 
     consumer.ack(again)
     assert [store.broker.resend("billing", letters).sent for letters in (letter, [letter, letter])] == [1, 2]
     assert len(consumer.poll()) == 3
-    with pytest.raises(ValueError, match="no dead letter of group"):
+    with pytest.raises(ValueError, match="not a dead letter of group"):
         store.broker.resend("billing", again)
 
 

@@ -421,8 +421,8 @@ def test_arguments_are_checked_before_anything_is_written(shop: Store, tmp_path:
     [
         (b"{", "line 2: "),
         (b"[1]", "line 2: expected an object"),
-        (b'{"topic":"t","body":"!"}', r"line 2: the body is no base64.*body_as=\"text\""),
-        (b'{"topic":"t","body":{}}', r"line 2: the body is no str.*body_as=\"json\""),
+        (b'{"topic":"t","body":"!"}', r"line 2: the body is not base64.*body_as=\"text\""),
+        (b'{"topic":"t","body":{}}', r"line 2: the body is not a str.*body_as=\"json\""),
         (b'{"topic":"t","body":"","born_time":"soon"}', "line 2: Invalid isoformat"),
         (b'{"topic":"t"}', "message 1: "),
         (b'{"topic":"t","body":"","colour":"red"}', '"colour" is not a field'),

@@ -13,7 +13,7 @@ from mqstore import _html
 
 
 class Table(HTMLParser):
-    """The cells of a table by row. Refuses what is no table, and any tag that a message could bring along."""
+    """The cells of a table by row. Refuses what is not a table, and any tag that a message could bring along."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

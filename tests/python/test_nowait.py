@@ -299,12 +299,12 @@ def test_a_close_while_the_thread_starts_leaves_no_thread(path: Path, monkeypatc
     store = mqstore.open(path, "x", **NEVER)
     start = threading.Thread.start
 
-    def closed_meanwhile(thread: threading.Thread) -> None:
+    def start_and_close(thread: threading.Thread) -> None:
         start(thread)
         store.close()
 
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", closed_meanwhile)
+        patched.setattr(threading.Thread, "start", start_and_close)
         with pytest.raises(mqstore.ClosedError):
             store.append_nowait("orders", b"x", durable=True)
     assert soon(lambda: completers() == [])

@@ -201,7 +201,7 @@ def test_a_unique_key_missing_in_the_index_is_found_in_the_log_on_request(store:
             store.message(typo)
         with pytest.raises(mqstore.NotFoundError, match="no message has it as its unique key"):
             store.message(typo, walk=True)
-    with pytest.raises(mqstore.NotFoundError, match='"typo" is no offset id'):
+    with pytest.raises(mqstore.NotFoundError, match='"typo" is not an offset id'):
         store.message("typo")
 
 

@@ -81,8 +81,8 @@ def test_a_batch_goes_into_one_segment(store: mqstore.Store) -> None:
     ("body", "named", "text"),
     [
         (b"", {}, "the batch holds no message"),
-        (b"rubbish", {}, "the body is no producer batch: .*at byte 0"),
-        (unit(b"whole") + unit(b"cut off")[:-1], {}, "the body is no producer batch: .*at byte 27"),
+        (b"rubbish", {}, "the body is not a producer batch: .*at byte 0"),
+        (unit(b"whole") + unit(b"cut off")[:-1], {}, "the body is not a producer batch: .*at byte 27"),
         (unit(b"one") + unit(b"two", {"DELAY": "3"}), {}, "message 1: a message of a batch cannot be delayed"),
         (unit(b"one"), {"properties": {"DELAY": "3"}}, "message 0: a message of a batch cannot be delayed"),
         (unit(b"one"), {"sys_flag": 4}, "a batch cannot be part of a transaction"),

@@ -155,7 +155,7 @@ def test_damage_is_reported_after_all_before_it_or_skipped(path: Path, tmp_path:
             read_on()
         assert found == offsets[: MESSAGES // 2]
         read_on()
-        assert found == [offset for offset in offsets if offset != at], "it goes on after the damaged one"
+        assert found == [offset for offset in offsets if offset != at], "it continues after the damaged one"
         batches = store.scan(columns=["physical_offset"], errors="skip")
         assert batches.to_arrow()["physical_offset"].to_pylist() == [offset for offset in offsets if offset != at]
         assert (batches.skipped, batches.complete) == (1, False)

@@ -80,7 +80,7 @@ def judged(journal: Journal, verdict: Verdict, error: str, sticky: bool) -> Verd
     ):
         verdict.errors.append(f"poisoned by a shortage: {journal.raised}")
     if not journal.raised and not is_best_effort(fault) and not healed:
-        verdict.errors.append(f"nobody was told of {fault}")
+        verdict.errors.append(f"no call reported {fault}")
     if not journal.raised and not journal.closed:
         verdict.errors.append("not closed, and nothing raised")
     if is_of_the_log(fault):

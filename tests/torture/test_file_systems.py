@@ -188,7 +188,7 @@ def test_a_full_disk_under_a_reflinked_segment_is_reported_and_acks_hold(
             said = fill_up(writers, place, root / "store", system.path / "ballast", harm, **more)
             verdict = check_recovered(root / "store", [0, *said.acked], said.not_acked, next_number=said.next_number)
             if "PoisonedError" not in {raised[1] for raised in said.raised}:
-                verdict.errors.append(f"told {said.raised}")
+                verdict.errors.append(f"raised {said.raised}")
             cases.add(verdict, f"{kind}, seed {seed}")
 
 

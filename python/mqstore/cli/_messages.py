@@ -102,7 +102,7 @@ def place(store: mqstore.Store, text: str) -> tuple[str, int | None, int | None]
     if slash:
         found = re.fullmatch(r"(\d+)(?:@(\d+))?", rest)
         if found is None:
-            raise click.BadParameter(f"{text!r} is no place: expected TOPIC, TOPIC/QUEUE or TOPIC/QUEUE@OFFSET")
+            raise click.BadParameter(f"{text!r} is not a place: expected TOPIC, TOPIC/QUEUE or TOPIC/QUEUE@OFFSET")
         return topic, int(found[1]), None if found[2] is None else int(found[2])
     before, at, offset = text.rpartition("@")
     if not at or not offset.isdigit() or text in store.topics:
@@ -116,7 +116,7 @@ def place(store: mqstore.Store, text: str) -> tuple[str, int | None, int | None]
 def no_message_of(store: mqstore.Store, topic: str) -> str:
     """Returns the sentence that no message of a topic was found, with topics of similar names."""
     text = f"no message of {visible(topic)} is found"
-    return text if topic in store.topics else f"{text}: it is no topic of {store.path}{there_is(topic, store.topics)}"
+    return text if topic in store.topics else f"{text}: it is not a topic of {store.path}{there_is(topic, store.topics)}"
 
 
 def expect_none_absent(store: mqstore.Store, topics: Iterable[str]) -> None:
@@ -205,7 +205,7 @@ def row_of(message: mqstore.Message) -> Row:
 
 
 def whole_number(text: str | None) -> int | None:
-    """Converts the text of a property to an int; None if it is no number."""
+    """Converts the text of a property to an int; None if it is not a number."""
     return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text) else None
 
 

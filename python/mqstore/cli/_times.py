@@ -28,7 +28,7 @@ def time_of(ctx: click.Context, _: click.Parameter, text: str | None) -> datetim
             time = time.replace(tzinfo=UTC) if ctx.params["utc"] else time.astimezone()
         return time
     except (ValueError, OverflowError):
-        message = f"{text!r} is no time: expected 2026-11-20 10:00, -2h (s, m, h, d, w) or ms since 1970"
+        message = f"{text!r} is not a time: expected 2026-11-20 10:00, -2h (s, m, h, d, w) or ms since 1970"
         raise click.BadParameter(message) from None
 
 

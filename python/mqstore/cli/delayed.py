@@ -89,5 +89,5 @@ def _waiting(messages: Iterable[mqstore.Message], level: int, delay: timedelta |
 def _delay(text: str) -> timedelta:
     found = re.fullmatch(r"(\d+)([smhd])", text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is no delay: expected such as '1s 5s 1m 2h'", param_hint="--levels")
+        raise click.BadParameter(f"{text!r} is not a delay: expected such as '1s 5s 1m 2h'", param_hint="--levels")
     return timedelta(**{_UNITS[found[2]]: int(found[1])})

@@ -52,7 +52,7 @@ def find(
     elif conditions.keys() - {"transactions"}:
         rows = scanned(store, out, number, **conditions)
     else:
-        only_all = "--all is no condition: " if conditions else ""
+        only_all = "--all is not a condition: " if conditions else ""
         raise click.UsageError(f"{only_all}give a condition, such as --key or --since; cat prints all messages of a topic")
     everything = message_id is not None or key is not None or "transactions" in conditions
     print_messages(out, rows, body_as, lambda: f"no message is found: {_looked_at(store, out, conditions, everything)}")

@@ -26,7 +26,7 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str | None
     if text is None:
         return None
     if not (size := re.fullmatch(rf"(\d+)([{_UNITS}]?)", text)):
-        raise click.BadParameter(f"{text!r} is no size: expected bytes, or 500G (K, M, G, T)")
+        raise click.BadParameter(f"{text!r} is not a size: expected bytes, or 500G (K, M, G, T)")
     return int(size[1]) << (10 * (_UNITS.index(size[2]) + 1) if size[2] else 0)
 
 
@@ -35,7 +35,7 @@ def _size(_context: click.Context, _parameter: click.Parameter, text: str | None
 @prints
 @click.option("--before", callback=time_of, metavar="TIME", help="Removes messages older than this: an age, 3d, or a time.")
 @click.option("--max-bytes", callback=_size, metavar="SIZE", help="Removes the oldest until the log has this size: 500G.")
-@click.option("--force", is_flag=True, help="Removes also messages that groups have not consumed.")
+@click.option("--force", is_flag=True, help="Also removes messages that groups have not consumed.")
 @click.option("--yes", is_flag=True, help="Removes the files; without it they are only counted.")
 @options
 def trim(
@@ -43,9 +43,9 @@ def trim(
 ) -> None:
     """Removes the oldest messages, such as those of a full disk.
 
-    Whole segments of the log are removed, and what leads to them alone. It needs no free space, and recovers nothing. The last
-    segment, open transactions, delayed messages and timers stay. No writer may have the store open. Exit code 1 if more would
-    go, were it not needed.
+    Whole segments of the log are removed, and the queue and index files that lead only to them. It needs no free space, and
+    recovers nothing. The last segment, open transactions, delayed messages and timers stay. No writer may have the store open.
+    Exit code 1 if more would go, were it not needed.
     """
     if (before is None) == (max_bytes is None):
         raise click.UsageError("give --before or --max-bytes, and not both")
@@ -84,7 +84,7 @@ def _print(report: mqstore.TrimReport, out: Output) -> None:
     if report.refusal is not None:
         out.line(f"keep: {visible(report.refusal)}")
     if any(_is_group(row[0]) for row in report.kept_for):
-        out.line("--force removes also what a group has not consumed")
+        out.line("--force also removes what a group has not consumed")
     if report.dry_run and report.segments:
         out.line("nothing was changed: --yes removes them")
 

@@ -75,7 +75,7 @@ def report(
         raise ModuleNotFoundError(f"a report needs {error.name}: run pip install '.[report]' in a checkout of mqstore") from None
 
     if not isinstance(store, mqstore.Store):
-        # What it warns of stands in the page.
+        # The page shows what the warnings say.
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning), mqstore.open(store, errors="skip") as opened:
             return report(opened, deep=deep, progress=progress)
     verified = store.verify(deep=deep, progress=progress)

@@ -1,4 +1,4 @@
-"""The figures of a report, as SVG that stands in a page and takes its colours from there."""
+"""The figures of a report, as SVG inside a page, with the colours of the page."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ class Broker:
 
     def _expect_open(self, half: mqstore.Message) -> None:
         if half.topic != HALF_TOPIC or half.queue_offset not in self._open:
-            raise ValueError(f"{half!r} is no half message of an open transaction: take what send_half or check_back gave last")
+            raise ValueError(f"{half!r} is not an open half message: take what send_half or check_back returned last")
 
     def _delay(
         self, topic: str, queue_id: int, body: bytes, given: Mapping[str, str], level: int, **more: Any

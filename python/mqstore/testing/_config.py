@@ -15,7 +15,7 @@ def write(path: Path, value: dict[str, Any]) -> None:
 
 
 def fastjson(value: object, indent: str = "") -> str:
-    """JSON as fastjson prints it for a broker: with tabs, and numbers that are names of a map stand without quotes."""
+    """JSON as fastjson prints it for a broker: with tabs, and without quotes around numbers that are names of a map."""
     match value:
         case dict() if value and all(isinstance(key, int) for key in value):
             return "{" + ",".join(f"{key}:{item}" for key, item in value.items()) + f"\n{indent}}}"

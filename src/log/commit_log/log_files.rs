@@ -533,7 +533,7 @@ impl LogFiles {
     }
 
     /// Returns the range of the newest record at this moment, at `from` or after, by the lengths of records alone. Empty if there
-    /// is no record. A scan without this bound could follow a live writer for a whole segment, because checking a record takes
+    /// is not a record. A scan without this bound could follow a live writer for a whole segment, because checking a record takes
     /// longer than appending one. `from` is the start, or a possible start, of a record.
     ///
     /// # Errors

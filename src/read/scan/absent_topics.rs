@@ -1,4 +1,4 @@
-//! Topics that a scan names and that have no queue: whether the log has messages of them all the same.
+//! The topics of a scan that have no queue, although the log may have messages of them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -8,11 +8,11 @@ use crate::read::message_reader::MessageReader;
 use crate::read::scan::request::ScanRequest;
 use crate::sync::lock;
 
-/// Requested topics of which the scan has returned no message. A clone takes part in the same scan.
+/// Requested topics without a message in the scan so far. A clone takes part in the same scan.
 #[derive(Debug, Clone)]
 pub(super) struct AbsentTopics {
     shared: Arc<Mutex<HashSet<Vec<u8>>>>,
-    /// Requested topics of which this clone has returned no message.
+    /// Requested topics without a message from this clone so far.
     own: HashSet<Vec<u8>>,
 }
 

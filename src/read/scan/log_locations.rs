@@ -116,7 +116,7 @@ impl LogLocations {
     }
 
     /// Splits off a walk over the next records, of about `bytes` bytes, for another thread. This walk continues after
-    /// them, and reads ahead for both. `None`, without a split, where something is no record, and at the end.
+    /// them, and reads ahead for both. `None`, without a split, where something is not a record, and at the end.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -224,7 +224,7 @@ fn is_led_to(reader: &MessageReader, view: &MessageView<'_>) -> bool {
     position.is_ok_and(|found| found.is_some_and(|found| found.physical_offset == view.physical_offset()))
 }
 
-/// The same records in reverse order: segment by segment, with the locations of one segment in memory.
+/// An iterator over the same records in reverse order: segment by segment, with the locations of one segment in memory.
 #[derive(Debug)]
 pub(super) struct LogLocationsBackward {
     /// The range that is still unread.

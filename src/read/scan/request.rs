@@ -107,7 +107,7 @@ impl BodyFilter {
     /// [`Error::Invalid`] for an invalid pattern: <https://docs.rs/regex/latest/regex/#syntax>.
     pub fn new(contains: Option<&[u8]>, pattern: Option<&str>) -> Result<Self> {
         let matches = pattern.map(Regex::new).transpose().map_err(|error| Error::Invalid {
-            what: format!("body_regex is no regular expression of Rust's regex crate: {error}"),
+            what: format!("body_regex is not a regular expression of Rust's regex crate: {error}"),
         })?;
         Ok(Self {
             contains: contains.map(|bytes| memmem::Finder::new(bytes).into_owned()),

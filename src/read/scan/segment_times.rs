@@ -37,7 +37,7 @@ impl<'a> SegmentTimes<'a> {
         let has_begun = |at| Ok(self.beginning(at)?.map(|beginning| beginning.later <= time));
         let mut high = self.starts.len();
         loop {
-            // An unknown time counts as earlier in the search, and is no evidence after it.
+            // An unknown time counts as earlier in the search, and is not evidence after it.
             let mut found = partition_point(0..high, |at| Ok(has_begun(at)?.unwrap_or(true)))?;
             while found > 0 && has_begun(found - 1)? != Some(true) {
                 found -= 1;

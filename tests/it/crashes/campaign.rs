@@ -51,7 +51,7 @@ const SEED: &str = "MQSTORE_CRASH_SEED";
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable)
         .ok()
-        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
 }
 
 /// Multiplier for the number of campaign seeds.

@@ -195,7 +195,7 @@ impl Examiner<'_> {
         )?;
         ensure(
             stamped <= report.last_store_time || found.garbled.is_any(),
-            "the checkpoint tells no more than is there",
+            "the checkpoint covers only messages that are there",
             || format!("it stamps {stamped}, the last message is of {}", report.last_store_time),
         )?;
         Ok(Some(found))
@@ -254,7 +254,7 @@ impl Examiner<'_> {
 
     /// A store that was recovered takes messages, keeps them over a power cut, and closes.
     pub(super) fn go_on(&self, env: &SimulatedEnv, store: &MessageStore, expect: &Expect, random: &mut Random) -> Checked {
-        let check = "a recovered store goes on";
+        let check = "a recovered store takes messages";
         let mut model = Model {
             entries: expect.entries.clone(),
             acked: 0,

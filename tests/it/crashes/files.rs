@@ -212,7 +212,7 @@ impl Files {
 
     /// The message that the checkpoint names is in the log.
     fn check_checkpoint(&self, entries: &[Arc<Entry>], geometry: Geometry, state: State) -> Checked {
-        let check = "the checkpoint tells no more than is there";
+        let check = "the checkpoint covers only messages that are there";
         let stamps = self.checkpoint();
         let last = entries.last().map_or(0, |entry| entry.store_time);
         let stamped = stamps.physic_msg_timestamp.max(stamps.logics_msg_timestamp);

@@ -3,31 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mqstore::config::FlushDiskType;
 use mqstore::format::{Checkpoint, IndexHeader, Message, encode_properties};
 use mqstore::read::MessageReader;
 use mqstore::store::MessageStore;
 
 use super::examine::{Care, Counts, Examiner, dispatch_all, root};
-use super::history::Geometry;
+use super::history::TINY;
 use super::run::machine;
 use crate::queries::by_key;
 use crate::simulated_env::SimulatedEnv;
 
-const GEOMETRY: Geometry = Geometry {
-    segment: 4096,
-    queue_file: 40,
-    slots: 1,
-    items: 4,
-    stamped_every: 64 << 20,
-    flush_disk_type: FlushDiskType::Async,
-    buffers: 0,
-    is_warmed: false,
-};
-
 fn open(env: &SimulatedEnv) -> MessageStore {
     let examiner = Examiner {
-        geometry: GEOMETRY,
+        geometry: TINY,
         care: Care { deep: 0, one_in: 1 },
         counts: &Counts::default(),
         without: None,
@@ -45,7 +33,7 @@ fn killed(work: impl FnOnce(&MessageStore)) -> SimulatedEnv {
 }
 
 fn reader(env: &SimulatedEnv) -> Arc<MessageReader> {
-    Arc::new(MessageReader::open(&env.shared(), root(), GEOMETRY.config()).unwrap())
+    Arc::new(MessageReader::open(&env.shared(), root(), TINY.config()).unwrap())
 }
 
 fn with(properties: &[(&str, &str)]) -> Message<'static> {

@@ -56,7 +56,7 @@ impl Examiner<'_> {
         let recovered = self.recovered(image, &env, &store, expect, random);
         when("opened after a recovery that failed", recovered)?;
         let gone_on = self.go_on(&env, &store, expect, random);
-        when("going on after a recovery that failed", gone_on)?;
+        when("appending after a recovery that failed", gone_on)?;
         env.stop();
         Ok(())
     }

@@ -25,6 +25,18 @@ pub(super) struct Geometry {
     pub(super) is_warmed: bool,
 }
 
+/// The smallest files: two entries fill a queue file, four items an index file with one slot.
+pub(super) const TINY: Geometry = Geometry {
+    segment: 4096,
+    queue_file: 40,
+    slots: 1,
+    items: 4,
+    stamped_every: 64 << 20,
+    flush_disk_type: FlushDiskType::Async,
+    buffers: 0,
+    is_warmed: false,
+};
+
 impl Geometry {
     fn draw(random: &mut Random) -> Self {
         Self {

@@ -2,26 +2,14 @@
 
 use std::sync::mpsc::channel;
 
-use mqstore::config::FlushDiskType;
 use mqstore::format::Message;
 use mqstore::storage::Step;
 use mqstore::store::{MessageStore, OpenMode};
 
 use super::examine::{dispatch_all, root};
-use super::history::Geometry;
+use super::history::TINY;
 use super::run::machine;
 use crate::simulated_env::{Call, SimulatedEnv};
-
-const GEOMETRY: Geometry = Geometry {
-    segment: 4096,
-    queue_file: 40,
-    slots: 1,
-    items: 4,
-    stamped_every: 64 << 20,
-    flush_disk_type: FlushDiskType::Async,
-    buffers: 0,
-    is_warmed: false,
-};
 
 const SIZES: &str = "config/mqstore.json";
 const STAMPS: &str = "checkpoint";
@@ -47,7 +35,7 @@ fn a_power_cut_leaves_sizes_and_stamps_whole_or_absent_and_openable() {
         env.take_images(seed, 1);
         let mut stamps = vec![None];
         for mode in [OpenMode::New, OpenMode::Existing, OpenMode::Existing] {
-            let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.config(), mode).unwrap();
+            let store = MessageStore::open_stepped(&env.shared(), root(), TINY.config(), mode).unwrap();
             stamps.push(read(&env, STAMPS));
             env.set_now(env.now() + 1000);
             store.append(message()).unwrap();
@@ -62,11 +50,7 @@ fn a_power_cut_leaves_sizes_and_stamps_whole_or_absent_and_openable() {
             assert!(sizes.is_none() || sizes == whole, "{case}: {sizes:?}");
             assert!(stamps.contains(&read(&image.env, STAMPS)), "{case}");
             cuts_without_sizes += u32::from(sizes.is_none());
-            let config = if sizes.is_none() {
-                GEOMETRY.config()
-            } else {
-                GEOMETRY.recorded()
-            };
+            let config = if sizes.is_none() { TINY.config() } else { TINY.recorded() };
             let store = MessageStore::open_stepped(&image.env.shared(), root(), config, OpenMode::Append);
             store.unwrap_or_else(|error| panic!("{case}: {error}")).close().unwrap();
             assert_eq!(read(&image.env, SIZES), whole, "{case}");
@@ -78,7 +62,7 @@ fn a_power_cut_leaves_sizes_and_stamps_whole_or_absent_and_openable() {
 #[test]
 fn a_segment_made_just_before_a_kill_keeps_the_next_writers_messages() {
     let env = machine();
-    let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.config(), OpenMode::New).unwrap();
+    let store = MessageStore::open_stepped(&env.shared(), root(), TINY.config(), OpenMode::New).unwrap();
     let (send, killed) = channel();
     let machine = env.clone();
     env.pause_before(Call::SyncDir(Step::SegmentRenamed), move || {
@@ -86,12 +70,12 @@ fn a_segment_made_just_before_a_kill_keeps_the_next_writers_messages() {
     });
     store.append(message()).unwrap();
     let env = killed.recv().unwrap();
-    let store = MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.recorded(), OpenMode::Existing).unwrap();
+    let store = MessageStore::open_stepped(&env.shared(), root(), TINY.recorded(), OpenMode::Existing).unwrap();
     let stored = store.append(message()).unwrap().appended.physical_offset;
     store.flush().unwrap();
     for seed in 0..20 {
         let (cut, _) = env.crash(seed);
-        let store = MessageStore::open_stepped(&cut.shared(), root(), GEOMETRY.recorded(), OpenMode::Existing).unwrap();
+        let store = MessageStore::open_stepped(&cut.shared(), root(), TINY.recorded(), OpenMode::Existing).unwrap();
         assert!(store.reader().message_at(stored).is_ok(), "seed {seed}");
     }
 }

@@ -145,7 +145,7 @@ fn the_unique_key_of_a_half_message_whose_topic_has_no_queue_is_found() {
         assert_eq!(reader.topics().unwrap(), ["orders"]);
         let refused = reader.message("HALF", false).unwrap_err();
         assert_eq!(refused.remedy(), Some(Remedy::WalkLog));
-        assert!(refused.to_string().contains("is no offset id"), "{refused}");
+        assert!(refused.to_string().contains("is not an offset id"), "{refused}");
         assert_eq!(
             reader.message("HALF", true).unwrap().view().physical_offset(),
             half,

@@ -149,7 +149,7 @@ fn zeroed_entries_in_a_clean_queue_are_damage_at_each_of_them() {
     assert_eq!(
         reader.position("orders", 0, COUNT).unwrap(),
         None,
-        "past the queue is no damage"
+        "past the queue is not damage"
     );
 }
 
@@ -181,7 +181,7 @@ fn only_what_lies_before_the_first_segment_is_passed_over() {
     assert_eq!(reader.queue_bounds("orders", 0).unwrap(), first..COUNT);
     assert_eq!(whole_queue(&reader, "orders"), (first..COUNT).collect::<Vec<_>>());
     let Err(Error::NotFound { .. }) = reader.message_in_queue("orders", 0, first - 1) else {
-        panic!("an expired message is no damage")
+        panic!("an expired message is not damage")
     };
 }
 
@@ -369,6 +369,6 @@ fn a_gap_between_records_of_a_large_segment_takes_no_memory_to_search() {
         let between = offsets[0] + 1..offsets[2];
         between.filter(|offset| reader.message_at(*offset).is_ok()).count()
     });
-    assert_eq!(found, 1, "a message stands at one of them");
+    assert_eq!(found, 1, "one of them has a message");
     assert!(most < 100_000, "{most} bytes");
 }

@@ -135,7 +135,7 @@ impl Image {
     /// Changes the bytes of a file that is there.
     pub(crate) fn edit<T>(&mut self, name: &Path, change: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let Some(Node::File(content)) = self.0.get_mut(name) else {
-            panic!("{} is no file", name.display())
+            panic!("{} is not a file", name.display())
         };
         let content = Arc::make_mut(content);
         content.words.take();

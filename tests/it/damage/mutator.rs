@@ -192,7 +192,7 @@ fn double_block(draw: &mut Draw, image: &mut Image, _base: &Base, path: &Path) -
         let one = block(draw, bytes)?;
         let other = another(draw, bytes, one.len());
         bytes.copy_within(one.clone(), other);
-        Some(format!("{one:?} stands at {other}, too"))
+        Some(format!("{one:?} is copied to {other}"))
     })
 }
 
@@ -458,7 +458,7 @@ const SIZES: [&str; 14] = [
     "{\"max_hash_slot_num\": 1, \"max_hash_slot_num\": 2147483647, \"max_index_num\": 2147483647}",
 ];
 
-/// Other recorded sizes, or what is no record of sizes.
+/// Other recorded sizes, or what is not a record of sizes.
 fn other_sizes(draw: &mut Draw, image: &mut Image) -> String {
     let path = Path::new("config/mqstore.json");
     let text = match draw.below(4) {

@@ -49,7 +49,7 @@ impl<'a> Answers<'a> {
             Err(error) => error,
         };
         let names_its_place = match &error {
-            // Asking outside the queue, and for what is not built here, is no damage.
+            // Asking outside the queue, and for what is not built here, is not damage.
             Error::NotFound { what, .. } => return what.is_empty().then(|| self.wrong.push(error.to_string())).and(None),
             Error::Unsupported { path, .. } if path.starts_with(self.root) => return None,
             Error::Corrupt { path, reason, .. } => path.starts_with(self.root) && !reason.is_empty(),

@@ -106,10 +106,10 @@ fn the_earlier_of_two_stamps_counts_and_a_future_one_is_ignored() {
         (2999, 3000),
     ];
     for (physic, logics) in layouts {
-        for lacking in [600, 350, 20] {
+        for dispatched in [600, 350, 20] {
             let store = Crashed::new(600, false);
             for queue in 0..2 {
-                store.lose_entries(queue, lacking / 2);
+                store.lose_entries(queue, dispatched / 2);
             }
             let stamps = Checkpoint {
                 physic_msg_timestamp: physic,
@@ -124,11 +124,11 @@ fn the_earlier_of_two_stamps_counts_and_a_future_one_is_ignored() {
             let starts_segment = |number: &usize| probe.offsets[*number] % SEGMENT == 0;
             let by_time = (0..600).rev().filter(starts_segment).find(|number| time_of(*number) <= until);
             // The index continues with its last message.
-            let expected = probe.offsets[by_time.unwrap_or(0).min(lacking).min(599)];
+            let expected = probe.offsets[by_time.unwrap_or(0).min(dispatched).min(599)];
             let found = store.recover().scan_start;
             assert_eq!(
                 found, expected,
-                "stamps {physic} and {logics}, {lacking} messages in the queues"
+                "stamps {physic} and {logics}, {dispatched} messages in the queues"
             );
             store.expect_messages(600);
         }

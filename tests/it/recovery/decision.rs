@@ -209,15 +209,15 @@ fn a_queue_file_that_loses_its_only_entries_goes_and_none_of_zeros_stays() {
 
 #[test]
 fn queues_that_lag_the_log_get_the_missing_entries_byte_for_byte() {
-    for lacking in [1, 3, 49, 50, 51, 149] {
+    for missing in [1, 3, 49, 50, 51, 149] {
         for clean in [true, false] {
             let store = Crashed::new(300, clean);
             let complete = contents(&store.at("consumequeue"));
             for queue in 0..2 {
-                store.lose_entries(queue, 150 - lacking);
+                store.lose_entries(queue, 150 - missing);
             }
-            assert_eq!(store.recover().undispatched, 2 * lacking as u64, "{lacking}, clean {clean}");
-            assert!(contents(&store.at("consumequeue")) == complete, "{lacking}, clean {clean}");
+            assert_eq!(store.recover().undispatched, 2 * missing as u64, "{missing}, clean {clean}");
+            assert!(contents(&store.at("consumequeue")) == complete, "{missing}, clean {clean}");
             store.expect_messages(300);
         }
     }

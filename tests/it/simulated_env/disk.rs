@@ -87,7 +87,7 @@ impl Disk {
     fn directory_mut(&mut self, inode: Inode) -> &mut Directory {
         match &mut self.nodes[inode] {
             Node::Directory(directory) => directory,
-            _ => panic!("{inode} is no directory"),
+            _ => panic!("{inode} is not a directory"),
         }
     }
 
@@ -102,7 +102,7 @@ impl Disk {
     pub(super) fn file_mut(&mut self, inode: Inode) -> &mut Image {
         match &mut self.nodes[inode] {
             Node::File(image) => image,
-            _ => panic!("{inode} is no file"),
+            _ => panic!("{inode} is not a file"),
         }
     }
 

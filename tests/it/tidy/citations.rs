@@ -6,7 +6,7 @@ const DOCUMENT: &str = "docs/FORMAT.md";
 /// More than the longest heading.
 const REACH: usize = 120;
 
-/// Citations of the form `docs/FORMAT.md, section X` or `docs/FORMAT.md, "X"` whose X is no heading.
+/// Citations of the form `docs/FORMAT.md, section X` or `docs/FORMAT.md, "X"` whose X is not a heading.
 pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
     let document = tree.text(DOCUMENT).unwrap_or_default();
     let headings: Vec<&str> = document

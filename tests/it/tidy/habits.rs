@@ -37,7 +37,7 @@ pub(super) fn misplaced_unsafe(tree: &Tree) -> Vec<Finding> {
                 findings.push(finding(
                     path,
                     line,
-                    format!("`unsafe` may stand only in {}", UNSAFE_FILES.join(", ")),
+                    format!("`unsafe` is allowed only in {}", UNSAFE_FILES.join(", ")),
                 ));
             } else if !has_reason(&lines, line) {
                 let message = format!("say in a `SAFETY:` comment in the {REASON_LINES} lines above why this holds");
@@ -204,7 +204,7 @@ fn unsafe_in_the_wrong_place_or_without_a_reason_is_reported() {
     ]);
     let findings = super::shown(&misplaced_unsafe(&tree));
     assert_eq!(findings.len(), 2, "{findings:?}");
-    assert!(findings[0].starts_with("src/format/record.rs:2: `unsafe` may stand only in src/storage/fork.rs"));
+    assert!(findings[0].starts_with("src/format/record.rs:2: `unsafe` is allowed only in src/storage/fork.rs"));
     assert!(findings[1].starts_with("src/storage/region.rs:7: say in a `SAFETY:` comment"));
 }
 

@@ -20,7 +20,7 @@ pub(super) fn out_of_step(tree: &Tree) -> Vec<Finding> {
         path: DOCUMENT.to_owned(),
         line: documented.map_or(0, |(line, _)| *line),
         message: format!(
-            "{} stands where {SOURCE} has {}",
+            "{} is where {SOURCE} has {}",
             name(documented.map(|(_, name)| name)),
             name(step)
         ),
@@ -56,14 +56,14 @@ fn a_step_that_is_missing_or_misplaced_in_the_document_is_reported() {
     let reported = |rows: &str| super::shown(&out_of_step(&tree(rows)));
     assert_eq!(
         reported("| `Two` | x |\n| `One` | y |\n"),
-        ["docs/STEPS.md:5: `Two` stands where src/storage/env.rs has `One`"]
+        ["docs/STEPS.md:5: `Two` is where src/storage/env.rs has `One`"]
     );
     assert_eq!(
         reported("| `One` | x |\n"),
-        ["docs/STEPS.md:0: nothing stands where src/storage/env.rs has `Two`"]
+        ["docs/STEPS.md:0: nothing is where src/storage/env.rs has `Two`"]
     );
     assert_eq!(
         reported("| `One` | x |\n| `Two` | x |\n| `Three` | x |\n"),
-        ["docs/STEPS.md:7: `Three` stands where src/storage/env.rs has nothing"]
+        ["docs/STEPS.md:7: `Three` is where src/storage/env.rs has nothing"]
     );
 }

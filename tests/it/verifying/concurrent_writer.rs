@@ -1,4 +1,4 @@
-//! Readers and verify beside a writer that opens, appends and closes: what it changes during a look is no damage.
+//! Readers and verify beside a writer that opens, appends and closes: what it changes during a look is not damage.
 
 use std::fs;
 use std::path::Path;

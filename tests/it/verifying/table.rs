@@ -101,6 +101,22 @@ impl Store<'_> {
         crate::reading::open(self.0).queue_bounds("orders", 0).unwrap().end
     }
 
+    /// Moves the last message of the queue to the next queue offset. `left` is the entry that stays at the old one.
+    fn move_last(&self, left: impl FnOnce(CqUnit) -> CqUnit) {
+        let last = self.queue_end() - 1;
+        assert!(last % 5 < 4, "{last}");
+        let (path, at) = self.record(last);
+        edit(&path, |bytes| {
+            bytes[at + 20..at + 28].copy_from_slice(&(last + 1).to_be_bytes());
+        });
+        let mut moved = NO_ENTRY;
+        self.edit_entry(last, |unit| {
+            moved = unit;
+            left(unit)
+        });
+        self.edit_entry(last + 1, |_| moved);
+    }
+
     fn edit_checkpoint(&self, change: impl FnOnce(&mut Checkpoint)) {
         edit(&self.0.join("checkpoint"), |bytes| {
             let mut checkpoint = Checkpoint::decode(bytes);
@@ -261,18 +277,7 @@ pub(crate) const ROWS: &[Row] = &[
         edit(&path, |bytes| bytes[at + 15] ^= 8);
     }),
     (FindingId::QueueMessageLost, &[], |store| {
-        let last = store.queue_end() - 1;
-        assert!(last % 5 < 4, "{last}");
-        let (path, at) = store.record(last);
-        edit(&path, |bytes| {
-            bytes[at + 20..at + 28].copy_from_slice(&(last + 1).to_be_bytes());
-        });
-        let mut moved = NO_ENTRY;
-        store.edit_entry(last, |unit| {
-            moved = unit;
-            unit.of_lost()
-        });
-        store.edit_entry(last + 1, |_| moved);
+        store.move_last(CqUnit::of_lost);
     }),
     (FindingId::QueueTagsCode, &[], |store| {
         store.edit_entry(3, |unit| CqUnit {
@@ -290,18 +295,7 @@ pub(crate) const ROWS: &[Row] = &[
         });
     }),
     (FindingId::QueueHole, &[], |store| {
-        let last = store.queue_end() - 1;
-        assert!(last % 5 < 4, "{last}");
-        let (path, at) = store.record(last);
-        edit(&path, |bytes| {
-            bytes[at + 20..at + 28].copy_from_slice(&(last + 1).to_be_bytes());
-        });
-        let mut moved = NO_ENTRY;
-        store.edit_entry(last, |unit| {
-            moved = unit;
-            NO_ENTRY
-        });
-        store.edit_entry(last + 1, |_| moved);
+        store.move_last(|_| NO_ENTRY);
     }),
     (FindingId::QueueZeroFile, &[], |store| {
         let next = (store.queue_end() / 5 + 1) * 100;

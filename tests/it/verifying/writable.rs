@@ -128,7 +128,7 @@ const NAMES: &[Damage] = &[
     ("index file is a directory", |store| {
         directory(store, &first_of(store, "index"));
     }),
-    ("index file that is no file", |store| {
+    ("index file that is not a file", |store| {
         directory(store, "index/29991231235959999");
     }),
     ("index file of the last name", |store| {

@@ -313,7 +313,7 @@ def test_doctor_reports_offsets_that_a_repair_has_set_aside(broker: Path, tmp_pa
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("find", "--body", "["), "--body is no regular expression"),
+        (("find", "--body", "["), "--body is not a regular expression"),
         (("find", "--tag", "a && b"), '--tag is "a && b": a message has one tag'),
         (("du", "--by", "topic,topic"), '--by names "topic" twice: expected some of topic, queue_id, tags, hour, segment\n'),
         (("export", "out", "--format", "jsonl", "--partition-by", "day"), "--partition-by is ['day']: expected"),

@@ -173,7 +173,7 @@ def test_find_takes_all_with_an_id_and_refuses_it_alone(tmp_path: Path, run: Cal
     assert (found.code, found.out) == (0, run("find", tmp_path / "store", "--id", message).out)
     alone = run("find", tmp_path / "store", "--all")
     assert (alone.code, alone.out) == (2, "")
-    assert "--all is no condition: give a condition, such as --key or --since" in alone.err
+    assert "--all is not a condition: give a condition, such as --key or --since" in alone.err
     assert run("find", tmp_path / "store", "--id", message, "--all", "--tag", "t").code == 2
 
 

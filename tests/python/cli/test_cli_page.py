@@ -191,7 +191,7 @@ def test_a_time_is_counted_back_from_now(tmp_path: Path, run: Callable[..., Any]
     assert "'1795000000' is too small for ms since 1970: for seconds write 1795000000000" in seconds.err
     wrong = run("cat", tmp_path / "store", "orders", "--since", "yesterday")
     assert wrong.code == 2
-    assert "'yesterday' is no time: expected 2026-11-20 10:00, -2h (s, m, h, d, w) or ms since 1970" in wrong.err
+    assert "'yesterday' is not a time: expected 2026-11-20 10:00, -2h (s, m, h, d, w) or ms since 1970" in wrong.err
 
 
 def test_times_are_local_or_utc(store: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]) -> None:

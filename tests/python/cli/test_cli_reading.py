@@ -262,7 +262,7 @@ def test_messages_of_a_topic_whose_queues_are_gone_are_found(copied: Callable[[s
 def test_what_is_not_there_is_said_with_a_name_that_is_close(golden: Path, run: Callable[..., Any]) -> None:
     ran = run("cat", golden / "498_mixed", "order")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == f"mqstore: no message of order is found: it is no topic of {golden / '498_mixed'}; there is orders\n"
+    assert ran.err == f"mqstore: no message of order is found: it is not a topic of {golden / '498_mixed'}; there is orders\n"
     assert run("queues", golden / "498_mixed", "order").code == 1
     assert run("get", golden / "498_mixed", "orders/9@0").err == "mqstore: orders has no queue 9: its ids are 0 to 3\n"
     assert "expected a physical offset or TOPIC/QUEUE@OFFSET" in run("get", golden / "498_mixed", "orders").err

@@ -273,7 +273,7 @@ def test_nothing_is_written_where_no_topic_that_was_named_is(copied: Callable[[s
         target = path.with_name(f"{command}.jsonl")
         ran = run(command, path, target, "--topic", "order", "--topic", "none")
         assert (ran.code, ran.out, target.exists()) == (1, "", False)
-        assert f"no message of order is found: it is no topic of {path}; there is orders" in ran.err
+        assert f"no message of order is found: it is not a topic of {path}; there is orders" in ran.err
     shutil.rmtree(path / "consumequeue" / "orders")
     [out] = run("export", path, path.with_name("deleted.jsonl"), "--topic", "orders", "--json").rows
     assert out["rows"] > 0

@@ -58,7 +58,7 @@ def test_unread_messages_are_refused_without_force_and_named(store: Path, run: C
     assert nothing == "nothing to remove"
     assert group.startswith("keep: ")
     assert group.endswith(" that billing has not consumed")
-    assert force == "--force removes also what a group has not consumed"
+    assert force == "--force also removes what a group has not consumed"
     forced = run("trim", store, "--before", "0d", "--yes", "--force", "--json")
     [report] = forced.rows
     assert (forced.code, report["kept_for"], len(report["segments"])) == (0, [], 5)
