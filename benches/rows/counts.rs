@@ -4,12 +4,16 @@
 use std::sync::Arc;
 
 use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::error::Error;
+use mqstore::read::MessageReader;
 use mqstore::storage::Env;
 use mqstore::store::{MessageStore, OpenMode};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::dispatch::dispatch_all;
+use super::queue_read::{reader, scan};
+use super::read_get::pull;
 use crate::counting_env::CountingEnv;
 use crate::harness::counting::Counts;
 use crate::harness::instructions;
@@ -21,10 +25,15 @@ const MESSAGES: usize = 4000;
 const STEPPED: usize = 25;
 const BODY: usize = 100;
 const QUEUES: usize = 4;
+/// The calls that read [`STEPPED`] messages: in one call, in a call each, and by the iterator of a queue.
+const GET: &str = "get of 25";
+const GET_ONE: &str = "get of 1";
+const ITERATE: &str = "iteration of a queue";
 
 pub fn run(bench: &Bench) {
     append(bench);
     dispatch(bench);
+    read(bench);
     durable_append(bench);
 }
 
@@ -62,6 +71,19 @@ fn dispatch(bench: &Bench) {
     instructions(bench, "dispatch", bench.size(2400.0, 7600.0));
 }
 
+/// Counts reads of a closed store whose pages are mapped.
+fn read(bench: &Bench) {
+    let (_dir, reader) = to_read(bench);
+    get(&reader, 0, STEPPED);
+    let before = Counts::now();
+    get(&reader, 0, STEPPED);
+    let counts = Counts::now().since(before);
+    bench.count(&row(GET, "allocations", 0.7), counts.allocations as f64 / STEPPED as f64);
+    instructions(bench, GET, bench.size(1800.0, 12_000.0));
+    instructions(bench, GET_ONE, bench.size(5900.0, 40_000.0));
+    instructions(bench, ITERATE, bench.size(1500.0, 12_000.0));
+}
+
 /// Counts instructions. A test build has few optimizations, and therefore another bound.
 fn instructions(bench: &Bench, call: &str, most: f64) {
     match instructions::of(call) {
@@ -85,6 +107,16 @@ pub fn stepped(bench: &Bench, call: &str) {
             fill(&store, &Workload::of_bodies(BODY), STEPPED, QUEUES);
             instructions::stepped(|| dispatch_all(&store));
         }
+        GET | GET_ONE | ITERATE => {
+            let (_dir, reader) = to_read(bench);
+            let work = || match call {
+                GET => get(&reader, 0, STEPPED),
+                GET_ONE => (0..STEPPED as i64).for_each(|offset| get(&reader, offset, 1)),
+                _ => iterate(&reader),
+            };
+            work();
+            instructions::stepped(work);
+        }
         unknown => panic!("no work is called {unknown:?}"),
     }
 }
@@ -107,6 +139,26 @@ fn to_dispatch(bench: &Bench, count: usize) -> (TempDir, MessageStore) {
     let store = open_stepped(&dir.path().join("store"), StoreConfig::default());
     fill(&store, &Workload::of_bodies(BODY), count, QUEUES);
     (dir, store)
+}
+
+fn to_read(bench: &Bench) -> (TempDir, Arc<MessageReader>) {
+    let dir = bench.dir();
+    let path = dir.path().join("store");
+    let store = open_stepped(&path, StoreConfig::default());
+    fill(&store, &Workload::of_bodies(BODY), STEPPED, 1);
+    store.close().unwrap();
+    let reader = reader(&path);
+    (dir, reader)
+}
+
+fn get(reader: &MessageReader, offset: i64, messages: usize) {
+    let request = pull(offset, messages);
+    let pulled = reader.get(&request, |_| Ok::<_, Error>(true)).unwrap();
+    assert_eq!(pulled.messages.len(), messages);
+}
+
+fn iterate(reader: &Arc<MessageReader>) {
+    assert_eq!(scan(reader, 0).map(Result::unwrap).count(), STEPPED);
 }
 
 /// Counts appends that each wait for their sync: a write and a sync of the log, and a write of the mark of the flushed offset. The

@@ -70,7 +70,7 @@ pub(super) fn reader(path: &Path) -> Arc<MessageReader> {
     Arc::new(MessageReader::open(&env, path, StoreConfig::default()).unwrap())
 }
 
-fn scan(reader: &Arc<MessageReader>, queue_id: usize) -> QueueScan {
+pub(super) fn scan(reader: &Arc<MessageReader>, queue_id: usize) -> QueueScan {
     QueueScan::new(reader.clone(), TOPIC.to_owned(), queue_id as i32, 0..i64::MAX).unwrap()
 }
 

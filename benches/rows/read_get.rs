@@ -19,6 +19,19 @@ const MESSAGES: usize = 50_000;
 /// The default of a RocketMQ consumer.
 const PULLED: usize = 32;
 
+/// The request of a consumer of the first queue.
+pub(super) fn pull(offset: i64, max_messages: usize) -> GetRequest {
+    GetRequest {
+        topic: TOPIC.to_owned(),
+        queue_id: 0,
+        offset,
+        max_messages,
+        tags: TagFilter::parse("*"),
+        bounded: true,
+        errors: Errors::Raise,
+    }
+}
+
 pub fn run(bench: &Bench) {
     let dir = bench.dir();
     let path = dir.path().join("store");
@@ -31,15 +44,7 @@ pub fn run(bench: &Bench) {
     let ours = || {
         let (begun, mut offset, mut body) = (Instant::now(), 0, Vec::with_capacity(BODY));
         while offset < count as i64 {
-            let request = GetRequest {
-                topic: TOPIC.to_owned(),
-                queue_id: 0,
-                offset,
-                max_messages: PULLED,
-                tags: TagFilter::parse("*"),
-                bounded: true,
-                errors: Errors::Raise,
-            };
+            let request = pull(offset, PULLED);
             let pulled = reader.get(&request, |_| Ok::<_, Error>(true)).unwrap();
             for message in &pulled.messages {
                 body.clear();

@@ -10,7 +10,7 @@ use crate::format::{CqUnit, MessageView, SCHEDULE_TOPIC, java_hash};
 use crate::log::{ConsumeQueue, StoredMessage};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
-use crate::read::queue_walk::{NamedQueue, QueueWalk};
+use crate::read::queue_walk::{MessageWalk, NamedQueue, QueueWalk};
 
 /// The request of a `get`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,11 @@ impl TagFilter {
     /// By the queue entry alone: `false` only if the message cannot match.
     pub(super) fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
         self.wanted.is_empty() || !has_hash(topic, unit) || self.wanted.iter().any(|(_, hash)| *hash == unit.tags_code as i32)
+    }
+
+    /// Same as [`matches`](Self::matches), but looks for the tags of a message only if not all messages are wanted.
+    pub(super) fn matches_tags_of(&self, view: &MessageView<'_>) -> bool {
+        self.is_any() || self.matches(view.tags().as_ref())
     }
 
     /// By the name itself: two tags can share a hash.
@@ -172,6 +177,8 @@ impl MessageReader {
         request: &GetRequest,
         mut accept: impl FnMut(&StoredMessage) -> Result<bool, E>,
     ) -> Result<GetResult, E> {
+        // First: a removal while the queue is looked for counts.
+        let removals = self.log().removals();
         let queue = self.queue(&request.topic, request.queue_id)?;
         let (min, max) = queue
             .as_ref()
@@ -197,8 +204,14 @@ impl MessageReader {
             Some(_) if offset < min => end(GetMessageStatus::OffsetTooSmall, min),
             Some(_) if offset == max => end(GetMessageStatus::OffsetOverflowOne, offset),
             Some(_) if offset > max => end(GetMessageStatus::OffsetOverflowBadly, max),
-            Some(queue) if !queue.is_readable(offset)? => end(GetMessageStatus::OffsetFoundNull, queue.next_file_start(offset)),
-            Some(queue) => self.collect(request, queue, &mut result, &mut accept)?,
+            Some(queue) => {
+                let mut walk = self.walk_of(request, queue);
+                if walk.is_readable()? {
+                    self.collect(request, MessageWalk::new(walk, removals), &mut result, &mut accept)?;
+                } else {
+                    end(GetMessageStatus::OffsetFoundNull, walk.queue.queue.next_file_start(offset));
+                }
+            }
         }
         Ok(result)
     }
@@ -206,23 +219,19 @@ impl MessageReader {
     fn collect<E: From<Error>>(
         &self,
         request: &GetRequest,
-        queue: Arc<ConsumeQueue>,
+        mut walk: MessageWalk,
         result: &mut GetResult,
         accept: &mut impl FnMut(&StoredMessage) -> Result<bool, E>,
     ) -> Result<(), E> {
-        let (topic, id) = (request.topic.clone(), request.queue_id);
-        let examined = self.examined(request, &queue);
         let on_damage = OnDamage::new(request.errors);
-        let log_end = self.physical_bounds().end;
+        let log_end = self.log_end();
         let window = self.memory_window();
         let mut bytes = 0;
         let mut removed_until = i64::MIN;
         let mut furthest = 0;
         result.status = GetMessageStatus::NoMatchedMessage;
-        result.next_begin_offset = examined.end;
-        let at_once = i64::try_from(request.max_messages).unwrap_or(i64::MAX);
-        let mut walk = QueueWalk::reading_at_once(NamedQueue { topic, id, queue }, examined, at_once);
-        while let Some((offset, unit)) = walk.next(self, false, &on_damage)? {
+        result.next_begin_offset = walk.end();
+        while let Some((offset, unit)) = walk.next(self, &on_damage)? {
             furthest = unit.physical_offset;
             if unit.physical_offset < removed_until {
                 result.missing.end = offset + 1;
@@ -237,7 +246,7 @@ impl MessageReader {
                 result.miss(GetMessageStatus::NoMatchedMessage);
                 continue;
             }
-            let message = match self.message_of_entry(&request.topic, request.queue_id, offset, unit) {
+            let message = match walk.message_or_removed(self, offset, unit) {
                 Ok(Some(message)) => message,
                 Ok(None) => {
                     result.miss_removed(offset);
@@ -252,9 +261,8 @@ impl MessageReader {
                 }
             };
             let view = message.view();
-            let tags = view.tags();
-            let is_wanted = request.tags.matches(tags.as_ref());
-            if !is_wanted && !is_code_of(&request.topic, &unit, tags.as_ref()) {
+            let is_wanted = request.tags.matches_tags_of(&view);
+            if !is_wanted && !is_code_of(&request.topic, &unit, view.tags().as_ref()) {
                 on_damage.pass_over(wrong_tags(self, &view), 1)?;
             }
             if is_wanted && accept(&message)? {
@@ -269,6 +277,14 @@ impl MessageReader {
         result.suggest_pulling_from_slave = log_end.saturating_sub(furthest) > window;
         result.skipped = on_damage.skipped();
         Ok(())
+    }
+
+    /// Begins a walk over the entries that the request may look at.
+    fn walk_of(&self, request: &GetRequest, queue: Arc<ConsumeQueue>) -> QueueWalk {
+        let examined = self.examined(request, &queue);
+        let at_once = i64::try_from(request.max_messages).unwrap_or(i64::MAX);
+        let (topic, id) = (request.topic.clone(), request.queue_id);
+        QueueWalk::reading_at_once(NamedQueue { topic, id, queue }, examined, at_once)
     }
 
     /// The queue offsets that this request may look at.

@@ -12,6 +12,8 @@ use crate::read::message_reader::MessageReader;
 
 /// Entries that are read at once. A scan in the order of the log has a block of each queue in memory.
 const BLOCK: i64 = 64;
+/// The distance, in entries, at which records are prefetched: memory answers within the time that reading four records takes.
+const RECORDS_AHEAD: i64 = 4;
 
 /// A queue with its name.
 #[derive(Debug)]
@@ -43,6 +45,17 @@ impl QueueWalk {
             queue: Arc::new(queue),
             offsets,
         }
+    }
+
+    /// Returns true if the entry at the start of the walk can be read, valid or not: its file exists, or it is in memory.
+    ///
+    /// # Errors
+    /// Those of [`ConsumeQueue::is_readable`].
+    pub(super) fn is_readable(&mut self) -> Result<bool> {
+        let start = self.offsets.start;
+        // The walk reads this entry next.
+        let is_read = matches!(self.entries.unit_of(start, &self.offsets, false), Ok(Some(_)));
+        Ok(is_read || self.queue.queue.is_readable(start)?)
     }
 
     /// Takes the next entry, the last one first if `reverse`; returns it with its queue offset. Damage is skipped, or is an error,
@@ -95,6 +108,92 @@ impl QueueWalk {
     }
 }
 
+/// A walk that also reads the records to which its entries lead.
+#[derive(Debug)]
+pub(super) struct MessageWalk {
+    walk: QueueWalk,
+    records: RecordCursor,
+    /// The number of removals of segments before the segment of the last record was found.
+    removals: u64,
+}
+
+impl MessageWalk {
+    /// Begins a walk at a time of this number of removals, or before.
+    pub(super) fn new(walk: QueueWalk, removals: u64) -> Self {
+        Self {
+            walk,
+            records: RecordCursor::default(),
+            removals,
+        }
+    }
+
+    /// Takes the next entry from the start of the walk; see [`QueueWalk::next`]. Entries that were read remain when their messages expire.
+    ///
+    /// # Errors
+    /// Those of [`QueueWalk::next`].
+    pub(super) fn next(&mut self, reader: &MessageReader, on_damage: &OnDamage) -> Result<Option<(i64, CqUnit)>> {
+        self.release_removed(reader);
+        self.walk.next(reader, false, on_damage)
+    }
+
+    /// Releases the segment of the last record if segments were removed since, because it may have expired. Returns true then.
+    fn release_removed(&mut self, reader: &MessageReader) -> bool {
+        let removals = reader.log().removals();
+        let is_removed = self.removals != removals;
+        if is_removed {
+            self.removals = removals;
+            self.records = RecordCursor::default();
+        }
+        is_removed
+    }
+
+    /// Reads the message of an entry that was taken, and prefetches a later one. Returns `None` if another record or none is there:
+    /// [`MessageReader::message_of_entry`] returns the reason.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(super) fn message(&mut self, reader: &MessageReader, offset: i64, unit: CqUnit) -> Result<Option<StoredMessage>> {
+        self.prefetch(offset);
+        let of = &self.walk.queue;
+        if reader.read_expected(&mut self.records, (&of.topic, of.id, offset), unit)? {
+            return Ok(self.records.message());
+        }
+        Ok(None)
+    }
+
+    /// Reads the message of an entry that was taken; `None` if its segment has expired or is missing.
+    ///
+    /// # Errors
+    /// Those of [`MessageReader::message_of_entry`].
+    pub(super) fn message_or_removed(
+        &mut self,
+        reader: &MessageReader,
+        offset: i64,
+        unit: CqUnit,
+    ) -> Result<Option<StoredMessage>> {
+        if let Some(message) = self.message(reader, offset, unit)? {
+            return Ok(Some(message));
+        }
+        let of = &self.walk.queue;
+        reader.message_of_entry(&of.topic, of.id, offset, unit)
+    }
+
+    /// Returns the queue offset after the last entry of the walk.
+    pub(super) fn end(&self) -> i64 {
+        self.walk.offsets.end
+    }
+
+    /// Prefetches the record of a later entry than that of `offset`.
+    fn prefetch(&self, offset: i64) {
+        let is_reverse = self.walk.offsets.end == offset;
+        let ahead = if is_reverse { -RECORDS_AHEAD } else { RECORDS_AHEAD };
+        if let Some(unit) = self.walk.entries.get(offset.saturating_add(ahead)) {
+            self.records
+                .touch_record(unit.physical_offset, unit.size.unsigned_abs() as usize);
+        }
+    }
+}
+
 /// An iterator over the messages of a stretch of a queue, from either end. Messages that the log no longer holds are passed over, and so
 /// is a `PRE_BLANK`. A lost message, a damaged entry or record, each message of a missing segment, and a missing
 /// queue file as a whole, is an error, after which the iteration can continue, or is skipped.
@@ -102,11 +201,8 @@ impl QueueWalk {
 pub struct QueueScan {
     reader: Arc<MessageReader>,
     /// `None` for an absent queue.
-    walk: Option<QueueWalk>,
+    messages: Option<MessageWalk>,
     on_damage: OnDamage,
-    cursor: RecordCursor,
-    /// The number of removals of segments before the entries were read.
-    removals: u64,
 }
 
 impl QueueScan {
@@ -118,17 +214,15 @@ impl QueueScan {
     pub fn new(reader: Arc<MessageReader>, topic: String, id: i32, offsets: Range<i64>) -> Result<Self> {
         // First: a removal while the queue is looked for counts.
         let removals = reader.log().removals();
-        let walk = reader.queue(&topic, id)?.map(|queue| {
+        let messages = reader.queue(&topic, id)?.map(|queue| {
             let offsets = offsets.start.max(queue.min_offset())..offsets.end.min(queue.max_offset());
-            QueueWalk::new(NamedQueue { topic, id, queue }, offsets)
+            MessageWalk::new(QueueWalk::new(NamedQueue { topic, id, queue }, offsets), removals)
         });
         let on_damage = OnDamage::new(reader.config().errors);
         Ok(Self {
             reader,
-            walk,
+            messages,
             on_damage,
-            cursor: RecordCursor::default(),
-            removals,
         })
     }
 
@@ -140,7 +234,7 @@ impl QueueScan {
 
     /// Returns the queue offsets to which the scan has not come.
     pub(crate) fn left(&self) -> Range<i64> {
-        self.walk.as_ref().map_or(0..0, |walk| walk.offsets.clone())
+        self.messages.as_ref().map_or(0..0, |messages| messages.walk.offsets.clone())
     }
 
     /// Takes the next entry from one end, with its queue offset. [`QueueScan::message`] reads its message.
@@ -148,16 +242,14 @@ impl QueueScan {
     /// # Errors
     /// [`Error::Corrupt`] for a damaged entry and for a missing file, unless that is skipped; [`Error::Io`].
     pub(crate) fn next_entry(&mut self, reverse: bool) -> Result<Option<(i64, CqUnit)>> {
-        let (reader, Some(walk)) = (&self.reader, &mut self.walk) else {
+        let (reader, Some(messages)) = (&self.reader, &mut self.messages) else {
             return Ok(None);
         };
-        if self.removals != reader.log().removals() {
-            self.removals = reader.log().removals();
-            reader.follow_removals(&walk.queue.queue)?;
-            walk.entries.forget();
-            self.cursor = RecordCursor::default();
+        if messages.release_removed(reader) {
+            messages.walk.entries.forget();
+            reader.follow_removals(&messages.walk.queue.queue)?;
         }
-        walk.next(reader, reverse, &self.on_damage)
+        messages.walk.next(reader, reverse, &self.on_damage)
     }
 
     /// Reads the message of an entry that was taken.
@@ -165,10 +257,15 @@ impl QueueScan {
     /// # Errors
     /// As [`MessageReader::message_in_queue`].
     pub(crate) fn message(&mut self, offset: i64, unit: CqUnit) -> Result<StoredMessage> {
-        let Some(walk) = &self.walk else {
+        let Some(messages) = &mut self.messages else {
             return Err(Error::not_found("the queue is absent".to_owned()));
         };
-        read_entry(&self.reader, &mut self.cursor, &walk.queue, offset, unit)
+        if let Some(message) = messages.message(&self.reader, offset, unit)? {
+            return Ok(message);
+        }
+        // Another record or none is there: this returns the reason.
+        let of = &messages.walk.queue;
+        self.reader.message_of_queue(Some(&of.queue), &of.topic, of.id, offset)
     }
 
     /// Reads the next message from one end.
@@ -189,24 +286,8 @@ impl QueueScan {
     }
 
     fn pass_over(&mut self, offset: i64, reverse: bool) -> Result<i64> {
-        let walk = self.walk.as_mut();
-        walk.map_or(Ok(0), |walk| walk.pass_over(offset, &self.reader, reverse))
-    }
-}
-
-/// Reads the message to which an entry leads.
-fn read_entry(
-    reader: &MessageReader,
-    cursor: &mut RecordCursor,
-    of: &NamedQueue,
-    offset: i64,
-    unit: CqUnit,
-) -> Result<StoredMessage> {
-    let is_expected = reader.read_expected(cursor, (&of.topic, of.id, offset), unit)?;
-    match cursor.message().filter(|_| is_expected) {
-        Some(message) => Ok(message),
-        // Another record or none is there: this returns the reason.
-        None => reader.message_of_queue(Some(&of.queue), &of.topic, of.id, offset),
+        let messages = self.messages.as_mut();
+        messages.map_or(Ok(0), |messages| messages.walk.pass_over(offset, &self.reader, reverse))
     }
 }
 

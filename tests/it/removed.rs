@@ -41,8 +41,8 @@ fn queue_file(path: &Path, number: u64) -> std::path::PathBuf {
     path.join("consumequeue/orders/0").join(segment_name(number * 1000))
 }
 
-fn get(reader: &MessageReader, offset: i64) -> mqstore::read::GetResult {
-    let request = GetRequest {
+fn request(offset: i64) -> GetRequest {
+    GetRequest {
         topic: "orders".to_owned(),
         queue_id: 0,
         offset,
@@ -50,8 +50,11 @@ fn get(reader: &MessageReader, offset: i64) -> mqstore::read::GetResult {
         tags: TagFilter::default(),
         bounded: true,
         errors: Errors::Raise,
-    };
-    reader.get::<Error>(&request, |_| Ok(true)).unwrap()
+    }
+}
+
+fn get(reader: &MessageReader, offset: i64) -> mqstore::read::GetResult {
+    reader.get::<Error>(&request(offset), |_| Ok(true)).unwrap()
 }
 
 fn query(reader: &MessageReader, key: &str) -> mqstore::read::QueryResult {
@@ -357,6 +360,41 @@ fn a_message_that_was_read_stays_readable_when_its_segment_goes() {
     assert!(reader.message_at(offsets[250]).is_err());
     assert_eq!(message.view().body(), b"body 3");
     message.intact().unwrap();
+}
+
+#[test]
+fn get_reports_messages_that_expire_between_two_of_its_messages() {
+    let dir = tempdir().unwrap();
+    let offsets = store(dir.path(), true);
+    let reader = open(dir.path());
+    let kept = offsets.iter().position(|at| *at >= 3 * SEGMENT).unwrap();
+    let asked = GetRequest {
+        max_messages: MESSAGES as usize,
+        bounded: false,
+        ..request(0)
+    };
+    let result = reader.get::<Error>(&asked, |message| {
+        if message.view().queue_offset() == 10 {
+            remove_segments(dir.path(), 3);
+            assert!(reader.message_at(offsets[kept - 1]).is_err());
+        }
+        Ok(true)
+    });
+    let result = result.unwrap();
+    let found: Vec<i64> = result.messages.iter().map(|message| message.view().queue_offset()).collect();
+    assert_eq!(found, (0..=10).chain(kept as i64..MESSAGES).collect::<Vec<i64>>());
+    assert_eq!(result.missing, 11..kept as i64);
+}
+
+#[test]
+fn get_copies_no_message_of_a_closed_store() {
+    let dir = tempdir().unwrap();
+    for clean in [true, false] {
+        let path = dir.path().join(format!("{clean}"));
+        store(&path, clean);
+        let last = get(&open(&path), MESSAGES - 1).messages.pop().unwrap();
+        assert_eq!(last.is_mapped(), clean, "a store that is not closed may be cut by its owner");
+    }
 }
 
 /// Removed files below `path` that this process still maps. Their bytes stay on the disk.

@@ -13,7 +13,7 @@ use crate::format::{
     read_record, segment_name,
 };
 use crate::log::commit_log::log_record::{
-    LogRecord, StoredMessage, claimed_range, no_message_in, record_in, touch_record, unreadable_at,
+    LogRecord, StoredMessage, USUAL_RECORD, claimed_range, no_message_in, record_in, touch_record, unreadable_at,
 };
 use crate::log::trim_note::{load_trim_note, save_trim_note};
 use crate::remedy::Remedy;
@@ -390,9 +390,15 @@ impl LogFiles {
 
     /// Reads the record at a position of a segment.
     fn read_in(&self, file: &Arc<MappedFile>, position: usize, check: Check) -> LogRecord {
-        touch_record(file, position);
-        let is_sealed = self.is_sealed(file);
-        let select = |range| if is_sealed { file.select(range) } else { file.copy(range) };
+        touch_record(file, position, USUAL_RECORD);
+        let immutable = self.immutable_len(file);
+        let select = |range: Range<usize>| {
+            if range.end <= immutable {
+                file.select(range)
+            } else {
+                file.copy(range)
+            }
+        };
         let Some(buffer) = claimed_range(file, position).and_then(select) else {
             return unreadable_at(file, position);
         };

@@ -8,8 +8,10 @@ use crate::storage::{MappedFile, SelectedBuffer};
 
 /// The size of a line of the processor's cache.
 const LINE: usize = 64;
-/// The bytes of a record that are prefetched into the cache: most records are not longer.
-const PREFETCHED: usize = 5 * LINE;
+/// The bytes that are prefetched of a record of unknown size: most records are not longer.
+pub(super) const USUAL_RECORD: usize = 5 * LINE;
+/// The bytes that are prefetched at most: the processor itself prefetches the rest of a longer record.
+const MOST_PREFETCHED: usize = 32 * LINE;
 
 /// A message of the log: the bytes of its record, and their layout.
 #[derive(Debug, Clone)]
@@ -76,10 +78,10 @@ impl<M> LogRecord<M> {
     }
 }
 
-/// Prefetches the first bytes of the record at `position` into the processor's cache, so that it waits for memory once.
+/// Prefetches the record of `size` bytes at `position`, or its first bytes, into the processor's cache, so that it waits for memory once.
 #[inline]
-pub(super) fn touch_record(file: &MappedFile, position: usize) {
-    for line in (0..PREFETCHED).step_by(LINE) {
+pub(super) fn touch_record(file: &MappedFile, position: usize, size: usize) {
+    for line in (0..size.min(MOST_PREFETCHED)).step_by(LINE) {
         file.touch(position + line);
     }
 }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::format::{BLANK_SIZE, CLAIM_SIZE, Check, MessageView, RecordLayout, claimed_offset, claimed_size};
 use crate::log::commit_log::log_files::LogFiles;
 use crate::log::commit_log::log_record::{
-    LogRecord, StoredMessage, claimed_range, no_message_in, record_in, touch_record, unreadable_at,
+    LogRecord, StoredMessage, USUAL_RECORD, claimed_range, no_message_in, record_in, touch_record, unreadable_at,
 };
 use crate::storage::{MappedFile, SelectedBuffer};
 
@@ -111,10 +111,16 @@ impl RecordCursor {
     /// Prefetches the first bytes at `at` into the processor's cache, if they are in the current segment.
     #[inline]
     pub fn touch(&self, at: i64) {
+        self.touch_record(at, USUAL_RECORD);
+    }
+
+    /// Prefetches the record of `size` bytes at `at` as [`touch`](Self::touch) does: whole, unless it is large.
+    #[inline]
+    pub fn touch_record(&self, at: i64, size: usize) {
         if let Some(segment) = &self.segment
             && let Ok(position) = usize::try_from(at - segment.file.start() as i64)
         {
-            touch_record(&segment.file, position);
+            touch_record(&segment.file, position, size);
         }
     }
 

@@ -48,7 +48,7 @@ impl EntryCursor {
 
     /// Returns the entry at an offset, if it was read.
     #[inline]
-    fn get(&self, offset: i64) -> Option<CqUnit> {
+    pub(crate) fn get(&self, offset: i64) -> Option<CqUnit> {
         let at = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         self.units.get(at).copied()
     }

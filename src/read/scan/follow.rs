@@ -275,7 +275,7 @@ impl OfQueue {
 
     fn is_wanted(&self, message: &StoredMessage) -> bool {
         let view = message.view();
-        view.store_time() >= self.since && self.tags.matches(view.tags().as_ref())
+        view.store_time() >= self.since && self.tags.matches_tags_of(&view)
     }
 
     fn begins_again(&self, end: i64) -> Error {

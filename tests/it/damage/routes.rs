@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::Error;
-use mqstore::format::{Message, encode_properties};
-use mqstore::read::{Filled, Follow, FollowFrom, MessageReader, OnDamage, Order, Scan, ScanRequest, TagFilter, Transactions};
+use mqstore::format::{CQ_UNIT_SIZE, Message, encode_properties};
+use mqstore::log::StoredMessage;
+use mqstore::read::{
+    Filled, Follow, FollowFrom, GetRequest, MessageReader, OnDamage, Order, QueueScan, Scan, ScanRequest, TagFilter, Transactions,
+};
 use tempfile::tempdir;
 
 use super::fields::record;
@@ -99,8 +102,13 @@ fn field(image: &Image, at: i64, name: &str) -> Range<usize> {
 
 /// The image with each of these bits of the log flipped, one after the other.
 fn flipped(image: &Image, bytes: Range<usize>) -> impl Iterator<Item = (String, Image)> {
-    let log = image.files().find(|(path, _)| path.starts_with("commitlog")).unwrap();
-    let path = log.0.to_owned();
+    flipped_in(image, "commitlog", bytes)
+}
+
+/// The image with each of these bits of the first file in a directory flipped, one after the other.
+fn flipped_in(image: &Image, dir: &str, bytes: Range<usize>) -> impl Iterator<Item = (String, Image)> {
+    let file = image.files().find(|(path, _)| path.starts_with(dir)).unwrap();
+    let path = file.0.to_owned();
     let bits = bytes.flat_map(|at| (0..8).map(move |bit| (at, bit)));
     bits.map(move |(at, bit)| {
         let mut image = image.clone();
@@ -186,6 +194,71 @@ fn a_message_with_other_tags_than_its_entry_is_damaged_for_tag_queries() {
             assert_eq!((found.len(), raised.len()), (offsets.len() - 1, 1), "{bit} {order:?}");
         }
     }
+}
+
+/// The physical offsets of the messages of `order1/0` that reads one by one return, and the number of damaged ones.
+fn read_alone(reader: &MessageReader, count: i64) -> (Vec<i64>, u64) {
+    let (mut found, mut damaged) = (Vec::new(), 0);
+    for offset in 0..count {
+        match reader.message_in_queue("order1", 0, offset) {
+            Ok(message) => found.push(message.view().physical_offset()),
+            Err(Error::Corrupt { .. }) => damaged += 1,
+            Err(error) => assert!(matches!(error, Error::NotFound { .. }), "{error}"),
+        }
+    }
+    (found, damaged)
+}
+
+/// The physical offsets that an iteration from either end returns, and the number of messages that it skips.
+fn iterated(reader: &Arc<MessageReader>, reverse: bool) -> (Vec<i64>, u64) {
+    let on_damage = OnDamage::new(Errors::Skip);
+    let scan = QueueScan::new(Arc::clone(reader), "order1".to_owned(), 0, 0..i64::MAX).unwrap();
+    let scan = scan.on_damage(on_damage.clone());
+    let place = |message: mqstore::error::Result<StoredMessage>| message.unwrap().view().physical_offset();
+    let mut found: Vec<i64> = if reverse {
+        scan.rev().map(place).collect()
+    } else {
+        scan.map(place).collect()
+    };
+    if reverse {
+        found.reverse();
+    }
+    (found, on_damage.skipped())
+}
+
+#[test]
+fn get_and_iteration_return_what_single_reads_return_after_any_flip() {
+    let (intact, offsets) = two_topics();
+    let (count, entry) = (offsets.len() as i64, DAMAGED * CQ_UNIT_SIZE);
+    let size = intact.files().find(|(path, _)| path.starts_with("commitlog")).unwrap().1;
+    let size = u32::from_be_bytes(size[offsets[DAMAGED] as usize..][..4].try_into().unwrap()) as usize;
+    let of_record = flipped(&intact, offsets[DAMAGED] as usize..offsets[DAMAGED] as usize + size);
+    let of_entry = flipped_in(&intact, "consumequeue/order1", entry..entry + CQ_UNIT_SIZE);
+    let mut damaged = 0;
+    for (bit, image) in of_record.chain(of_entry) {
+        let reader = open(&image);
+        let expected = read_alone(&reader, count);
+        let request = GetRequest {
+            topic: "order1".to_owned(),
+            queue_id: 0,
+            offset: 0,
+            max_messages: count as usize,
+            tags: TagFilter::default(),
+            bounded: false,
+            errors: Errors::Skip,
+        };
+        let result = reader.get::<Error>(&request, |_| Ok(true)).unwrap();
+        let found: Vec<i64> = result
+            .messages
+            .iter()
+            .map(|message| message.view().physical_offset())
+            .collect();
+        assert_eq!((found, result.skipped), expected, "get, {bit}");
+        assert_eq!(iterated(&reader, false), expected, "iteration, {bit}");
+        assert_eq!(iterated(&reader, true), expected, "reverse iteration, {bit}");
+        damaged += expected.1;
+    }
+    assert!(damaged > 300, "{damaged} flips were noticed");
 }
 
 #[test]
