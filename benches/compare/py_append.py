@@ -19,6 +19,8 @@ ROUND_BYTES, MOST_MESSAGES = 64 << 20, 100_000
 MOST_OVER_RUST = 110
 #: 3.5 million messages a second.
 MOST_AT_100 = 1e3 / 3.5
+#: The same for a `TopicWriter`, in ns.
+MOST_PREPARED_AT_100 = 215
 
 
 def messages(body: int) -> int:
@@ -48,6 +50,17 @@ def ours_with_key(path: Path, *, body: bytes, count: int) -> float:
         return (time.perf_counter_ns() - begun) / count
 
 
+def prepared(path: Path, *, body: bytes, count: int) -> float:
+    """Returns the nanoseconds for a message of a `TopicWriter`, without keys and properties."""
+    with mqstore.open(path / "store", mode="x") as store:
+        append = store.writer(TOPIC).append
+        append(body)
+        begun = time.perf_counter_ns()
+        for _ in range(count):
+            append(body)
+        return (time.perf_counter_ns() - begun) / count
+
+
 def by_peer(path: Path, *, peer: type[Peer], body: bytes, count: int) -> float:
     """Writes one message in a call, without a sync."""
     store = peer(path, durable=False)
@@ -68,7 +81,7 @@ def rounds_of_peers(body: bytes, count: int) -> Iterator[tuple[str, Round]]:
 
 
 def run(rust: Rust | None) -> None:
-    """Measures each size of body, without and with a key."""
+    """Measures each size of body, without a key, with one, and by a prepared writer."""
     for length in BODIES:
         body, count = bytes(length), messages(length)
         limit = {LIMIT: rust.round(f"append {length} {count}")} if rust else {}
@@ -76,6 +89,10 @@ def run(rust: Rust | None) -> None:
         row = Row("py_append", {"body": length, "call": "by position"}, "ns a message", target)
         contenders = {OURS: partial(ours, body=body, count=count)} | limit
         measure(row, contenders | dict(rounds_of_peers(body, count)), rust)
+        target = {"at_most": MOST_PREPARED_AT_100} if length == 100 else {}
+        row = Row("py_append", {"body": length, "call": "by a TopicWriter"}, "ns a message", target)
+        by_position = {"append by position": partial(ours, body=body, count=count)}
+        measure(row, {OURS: partial(prepared, body=body, count=count)} | limit | by_position, rust)
         limit = {LIMIT: rust.round(f"append_with_key {length} {count}")} if rust else {}
         row = Row("py_append", {"body": length, "call": "key and tag"}, "ns a message")
         measure(row, {OURS: partial(ours_with_key, body=body, count=count)} | limit, rust)

@@ -10,6 +10,9 @@ use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{AppendResult, Incoming, MessageStore, OpenMode};
 
 pub const TOPIC: &str = "orders";
+/// The tag of all messages, and the key of those that share one.
+pub const TAG: &str = "paid";
+pub const KEY: &str = "order-1";
 /// The body sizes of rows.
 pub const BODIES: [usize; 3] = [100, 1024, 16 * 1024];
 /// The limits of a round, in bytes of bodies (so that it fits into one segment of 64 MiB) and in messages.
@@ -28,7 +31,7 @@ impl Workload {
     pub fn of_bodies(size: usize) -> Self {
         Self {
             body: vec![b'x'; size],
-            properties: properties("order-1"),
+            properties: properties(KEY),
         }
     }
 
@@ -68,7 +71,7 @@ impl Workload {
 
 /// Returns encoded properties with this key, and a tag.
 pub fn properties(key: &str) -> Vec<u8> {
-    encode_properties([("KEYS", key), ("TAGS", "paid")], true).unwrap()
+    encode_properties([("KEYS", key), ("TAGS", TAG)], true).unwrap()
 }
 
 /// Opens or creates a store with its threads.

@@ -7,7 +7,7 @@ use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::read::MessageReader;
 use mqstore::storage::Env;
-use mqstore::store::{MessageStore, OpenMode};
+use mqstore::store::{MessageStore, OpenMode, TopicWriter};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -17,7 +17,7 @@ use super::read_get::pull;
 use crate::counting_env::CountingEnv;
 use crate::harness::counting::Counts;
 use crate::harness::instructions;
-use crate::harness::workload::{Workload, fill, open_stepped, warmed};
+use crate::harness::workload::{KEY, TAG, TOPIC, Workload, fill, open_stepped, warmed};
 use crate::harness::{Bench, Row, Target};
 
 const MESSAGES: usize = 4000;
@@ -32,6 +32,7 @@ const ITERATE: &str = "iteration of a queue";
 
 pub fn run(bench: &Bench) {
     append(bench);
+    prepared(bench);
     dispatch(bench);
     read(bench);
     durable_append(bench);
@@ -60,6 +61,16 @@ fn append(bench: &Bench) {
     bench.count(&row("append", "allocations", 0.01), a_message(counts.allocations));
     bench.count(&row("append", "page faults", 0.01), a_message(counts.faults));
     instructions(bench, "append", bench.size(2400.0, 4000.0));
+}
+
+/// Counts the same appends by a prepared writer, which allocates the properties of each message with keys.
+fn prepared(bench: &Bench) {
+    let (_dir, writer, workload) = to_append_prepared(bench);
+    let before = Counts::now();
+    append_all_prepared(&writer, &workload, MESSAGES);
+    let counts = Counts::now().since(before);
+    bench.count(&row("prepared append", "allocations", 1.01), a_message(counts.allocations));
+    instructions(bench, "prepared append", bench.size(2400.0, 4000.0));
 }
 
 fn dispatch(bench: &Bench) {
@@ -100,6 +111,11 @@ pub fn stepped(bench: &Bench, call: &str) {
             append_all(&store, &workload, STEPPED);
             instructions::stepped(|| append_all(&store, &workload, STEPPED));
         }
+        "prepared append" => {
+            let (_dir, writer, workload) = to_append_prepared(bench);
+            append_all_prepared(&writer, &workload, STEPPED);
+            instructions::stepped(|| append_all_prepared(&writer, &workload, STEPPED));
+        }
         "dispatch" => {
             // The first messages create their queues and an index file.
             let (_dir, store) = to_dispatch(bench, STEPPED);
@@ -131,6 +147,18 @@ fn to_append(bench: &Bench) -> (TempDir, MessageStore, Workload) {
 fn append_all(store: &MessageStore, workload: &Workload, count: usize) {
     for _ in 0..count {
         store.append(workload.message(0)).unwrap();
+    }
+}
+
+fn to_append_prepared(bench: &Bench) -> (TempDir, TopicWriter, Workload) {
+    let (dir, store, workload) = to_append(bench);
+    let writer = Arc::new(store).writer(TOPIC, 0, Some(TAG)).unwrap();
+    (dir, writer, workload)
+}
+
+fn append_all_prepared(writer: &TopicWriter, workload: &Workload, count: usize) {
+    for _ in 0..count {
+        writer.append(&workload.body, &[KEY]).unwrap();
     }
 }
 

@@ -34,7 +34,7 @@ API = {
         "Store and Writer",
         "An open store, for reading and for writing.",
         [
-            *("Store", "Writer", "Consumer", "Transactions", "Transaction", "Half"),
+            *("Store", "Writer", "TopicWriter", "Consumer", "Transactions", "Transaction", "Half"),
             *("AppendResult", "Offsets", "Inspect", "BrokerState"),
         ],
     ),

@@ -186,6 +186,25 @@ class Writer(Store):
         future is completed. A future costs more than the append: where one caller has many messages,
         `append` for each and one `wait_durable` for the last takes a tenth of the time.
         """
+    def writer(self, topic: str, queue_id: int = 0, tags: str | None = None) -> TopicWriter:
+        """Returns a `TopicWriter`, whose `append(body, keys)` appends to one queue. It costs less than an `append` that names
+        topic and tag at each call.
+
+        Parameters
+        ----------
+        topic : str
+            As in `append`. Nothing is made of it before its first message.
+        queue_id : int, default 0
+            The id of the queue, 0 to 65,535.
+        tags : str, optional
+            The tag of all messages.
+
+        Raises
+        ------
+        IllegalMessageError
+            No message may have this topic, queue id or tag, also by the settings of the topic
+            (`create_topic`).
+        """
     def append_batch(
         self,
         rows: Iterable[_Row] | _Table,
@@ -505,3 +524,41 @@ def _append_result(
     status: str, physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str
 ) -> AppendResult: ...
 def _offsets(values: list[int]) -> Offsets: ...
+
+@final
+class TopicWriter:
+    """A prepared writer: it appends messages with one tag to one queue of a topic. `Writer.writer` makes one.
+
+    A call of its `append` costs less than one of `Writer.append`, because topic, queue and tag were checked and encoded
+    when the writer was made. The records are the same, and so are durability, warnings and errors.
+
+    Any number of threads may use it. It does not pickle, and raises `ClosedError` once the store is closed and in a fork.
+    """
+    def __new__(cls, *_arguments: object, **_options: object) -> TopicWriter: ...
+    @property
+    def topic(self) -> str:
+        """The topic of its messages."""
+    @property
+    def queue_id(self) -> int:
+        """The id of their queue."""
+    def append(self, body: Buffer, keys: str | Iterable[str] | None = None) -> AppendResult:
+        """Appends one message, as `Writer.append` does with the topic, queue id and tag of this writer.
+
+        Parameters
+        ----------
+        body : bytes or a buffer of bytes
+            The body, stored as it is. A buffer is copied first.
+        keys : str or iterable of str, optional
+            The keys by which `query` finds the message; a key holds no space.
+
+        Returns
+        -------
+        AppendResult
+            The place of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
+            when `sync_flush_timeout` was over. The call waits for that only with `SYNC_FLUSH`.
+
+        Raises
+        ------
+        IllegalMessageError, ClosedError, PoisonedError, DiskFullError, BusyError
+            As `Writer.append`. The settings of the topic (`create_topic`) bind each append.
+        """

@@ -1,6 +1,6 @@
 import os
 
-from mqstore._append import AppendResult, Offsets, Writer, _append_result, _Flushed, _offsets, new_unique_key
+from mqstore._append import AppendResult, Offsets, TopicWriter, Writer, _append_result, _Flushed, _offsets, new_unique_key
 from mqstore._consumer import Consumer
 from mqstore._inspect import BrokerState, Inspect
 from mqstore._message import Message, MessageIterator, _message
@@ -32,6 +32,7 @@ __all__ = [
     "Store",
     "Tabular",
     "Topic",
+    "TopicWriter",
     "Topics",
     "Transaction",
     "Transactions",

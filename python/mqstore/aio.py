@@ -27,6 +27,9 @@ the store was opened or refreshed: after many appends, `await store.refresh()` f
 A consumer of a group waits without a thread, too: `async with await store.consumer("billing", "orders") as consumer`, then
 `await consumer.poll()` or `async for message in consumer`. A poll that is cancelled loses no message: the next one returns it.
 
+A `mqstore.TopicWriter` has no twin here. With `ASYNC_FLUSH` its `append` waits for no sync: a task calls
+`store.store.writer("orders").append` directly. With `SYNC_FLUSH` that would block the event loop for a sync: use `append`.
+
 The plain `mqstore.Store` is `store.store`. A read of one message that is in memory, such as `queue[-1]`, takes microseconds and
 can be called directly; `asyncio.to_thread` runs any other call, such as `queue.to_polars`.
 """

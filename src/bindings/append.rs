@@ -1,5 +1,6 @@
 //! Appending and waiting, with the interpreter or without.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::arrow::{self, Defaults};
 use crate::error::{Error, Result};
 use crate::format::Message;
 use crate::interrupt;
-use crate::store::{self, Appender, Incoming, MessageStore, PutStatus, QueueChoice};
+use crate::store::{self, Appender, Incoming, MessageStore, PutStatus, QueueChoice, TopicWriter};
 
 /// Longest wait between two checks for an interrupt of the user.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
@@ -66,6 +67,22 @@ pub(super) fn one(
     choose_queue(&store, &mut message, queue).map_err(|error| of_append(py, error))?;
     let appended = append(py, handle, store.appender(durable).of_producer(), message);
     told(py, handle, &store, appended).map(append_result::AppendResult)
+}
+
+/// Appends one message by a prepared writer, as [`append`] does.
+pub(super) fn prepared(
+    py: Python<'_>,
+    handle: &Arc<Handle>,
+    writer: &TopicWriter,
+    body: &[u8],
+    keys: &[Cow<'_, str>],
+) -> PyResult<append_result::AppendResult> {
+    let appended = match writer.try_append(body, keys) {
+        Ok(None) => handle.detach_append(py, || writer.append(body, keys)),
+        Ok(Some(result)) => Ok(result),
+        Err(error) => Err(error),
+    };
+    told(py, handle, writer.store(), appended).map(append_result::AppendResult)
 }
 
 /// Returns or raises the outcome of an append, after the warnings of slow appends. Handles a signal that came during the call: its

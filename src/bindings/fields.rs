@@ -209,7 +209,11 @@ fn owned(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
     text(value.as_borrowed(), what).map(str::to_owned)
 }
 
-fn texts<'a>(keys: &'a Bound<'_, PyAny>) -> PyResult<Vec<Cow<'a, str>>> {
+/// The keys of a message, from a str or an iterable of them.
+///
+/// # Errors
+/// `TypeError`; what the iterable raises.
+pub(super) fn texts<'a>(keys: &'a Bound<'_, PyAny>) -> PyResult<Vec<Cow<'a, str>>> {
     if keys.is_instance_of::<PyString>() {
         return Ok(vec![text(keys.as_borrowed(), "keys: a key")?.into()]);
     }

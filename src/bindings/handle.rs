@@ -376,6 +376,20 @@ impl Handle {
         }
     }
 
+    /// Returns the error of [`writer`](Self::writer), if it has one, for an object that keeps the store which the process `opened_in` has
+    /// opened for writing. Costs two loads otherwise.
+    ///
+    /// # Errors
+    /// `ClosedError`.
+    #[inline]
+    pub(super) fn expect_writer_of(&self, opened_in: Generation) -> PyResult<()> {
+        hang_at_exit();
+        if self.is_closed() || opened_in != Generation::current() {
+            return self.writer().map(drop);
+        }
+        Ok(())
+    }
+
     /// Returns the broker's work on the store of [`writer`](Self::writer).
     ///
     /// # Errors

@@ -77,6 +77,8 @@ mod follow;
 /// `Writer`: a store that is open for writing.
 #[expect(clippy::too_many_arguments, reason = "the arguments of a Python call")]
 mod writer;
+/// `TopicWriter`: a prepared writer of one queue.
+mod topic_writer;
 /// `Consumer`: a member of a consumer group.
 #[expect(
     clippy::doc_markdown,
@@ -233,6 +235,8 @@ mod _native {
     use super::tabular::Tabular;
     #[pymodule_export]
     use super::topic::{Queues, Topic, Topics};
+    #[pymodule_export]
+    use super::topic_writer::TopicWriter;
     #[pymodule_export]
     use super::transactions::{Checker, Half, Transaction, Transactions};
     #[pymodule_export]

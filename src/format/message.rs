@@ -119,23 +119,8 @@ impl Message<'_> {
     /// during the append.
     #[inline]
     pub fn prepare_with_body<'m>(&'m self, body: &'m [u8]) -> Result<EncodedMessage<'m>, Malformed> {
-        let properties = self.properties_before_crc();
-        let (len, properties_len) = (self.encoded_len(), properties.len() + self.crc_len());
-        if self.topic.len() > self.version.max_topic_size() || properties_len > MAX_PROPERTIES_SIZE || len > i32::MAX as usize {
-            return Err(self.too_long(len, properties_len));
-        }
-        let (topic_length, properties_length) = ((self.topic.len() as u16).to_be_bytes(), (properties_len as u16).to_be_bytes());
-        let after_head = || after_head(self, body, &topic_length, &properties_length, &properties);
-        Ok(EncodedMessage {
-            checked: self.crc_property.then(|| crc_of_parts(after_head())),
-            message: self,
-            body,
-            body_crc: crc31(body),
-            len,
-            topic_length,
-            properties_length,
-            properties,
-        })
+        let layout = RecordLayout::of_header(self.version, self.stored_sys_flag());
+        EncodedMessage::new(self, Head::OfMessage, layout, body, self.properties_before_crc())
     }
 
     /// Describes the part that is longer than its length field can hold.
@@ -175,11 +160,96 @@ impl Message<'_> {
     }
 }
 
+/// The part of a record before its body.
+#[derive(Clone, Debug)]
+struct RecordHead {
+    bytes: [u8; MAX_HEAD_SIZE],
+    layout: RecordLayout,
+}
+
+impl RecordHead {
+    /// Fills in the fields that a message has before its append, and whose size does not depend on its body.
+    #[inline]
+    fn of(message: &Message<'_>) -> Self {
+        let sys_flag = message.stored_sys_flag();
+        let layout = RecordLayout::of_header(message.version, sys_flag);
+        let mut bytes = [0; MAX_HEAD_SIZE];
+        put_i32(&mut bytes, MAGIC_AT, message.version.magic());
+        put_i32(&mut bytes, QUEUE_ID_AT, message.queue_id);
+        put_i32(&mut bytes, FLAG_AT, message.flag);
+        put_i32(&mut bytes, SYS_FLAG_AT, sys_flag);
+        put_i64(&mut bytes, BORN_TIME_AT, message.born_time);
+        message.born_host.put_at(&mut bytes, BORN_HOST_AT);
+        message.store_host.put_at(&mut bytes, layout.store_host_at());
+        put_i32(&mut bytes, layout.reconsume_times_at(), message.reconsume_times);
+        put_i64(&mut bytes, layout.prepared_offset_at(), message.prepared_transaction_offset);
+        Self { bytes, layout }
+    }
+
+    /// Returns a copy with another born time.
+    #[inline]
+    fn born_at(&self, born_time: i64) -> Self {
+        let mut head = self.clone();
+        put_i64(&mut head.bytes, BORN_TIME_AT, born_time);
+        head
+    }
+}
+
+/// A message whose fields many messages share: each has its own born time, body and properties. The head of their records is
+/// encoded once.
+#[derive(Clone, Debug)]
+pub struct MessageTemplate {
+    message: Message<'static>,
+    head: RecordHead,
+}
+
+impl MessageTemplate {
+    /// Makes a template of a message.
+    pub fn new(message: Message<'static>) -> Self {
+        let head = RecordHead::of(&message);
+        Self { message, head }
+    }
+
+    /// Returns the message with the shared fields.
+    #[inline]
+    pub fn message(&self) -> &Message<'static> {
+        &self.message
+    }
+
+    /// Returns the size of the stored properties, including the checksum, for properties of `len` bytes.
+    #[inline]
+    pub fn properties_len(&self, len: usize) -> usize {
+        len + self.message.crc_len()
+    }
+
+    /// Encodes a message with these fields. The properties end with a separator and have no `__CRC32#`. Refuses what
+    /// [`Message::encode`] refuses.
+    #[inline]
+    pub fn prepare<'m>(
+        &'m self,
+        born_time: i64,
+        body: &'m [u8],
+        properties: Cow<'m, [u8]>,
+    ) -> Result<EncodedMessage<'m>, Malformed> {
+        let head = Head::OfTemplate(self, born_time);
+        EncodedMessage::new(&self.message, head, self.head.layout, body, properties)
+    }
+}
+
+/// The origin of the fields of a head that are known before the append.
+#[derive(Clone, Copy, Debug)]
+enum Head<'a> {
+    OfMessage,
+    /// The template, and the born time.
+    OfTemplate(&'a MessageTemplate, i64),
+}
+
 /// A record whose queue offset, physical offset and store time are not assigned yet. Sizes and checksums are computed, and the
 /// parts are still in the memory of the producer. Under the append lock only the head is built, and all parts are copied.
 #[derive(Clone, Debug)]
 pub struct EncodedMessage<'a> {
     message: &'a Message<'a>,
+    head: Head<'a>,
     body: &'a [u8],
     /// The size of the record.
     len: usize,
@@ -193,7 +263,42 @@ pub struct EncodedMessage<'a> {
     checked: Option<Hasher>,
 }
 
-impl EncodedMessage<'_> {
+impl<'a> EncodedMessage<'a> {
+    /// Encodes a record with the fields of `message`, but with this body and these properties, which come before the checksum.
+    #[inline]
+    fn new(
+        message: &'a Message<'a>,
+        head: Head<'a>,
+        layout: RecordLayout,
+        body: &'a [u8],
+        properties: Cow<'a, [u8]>,
+    ) -> Result<Self, Malformed> {
+        let properties_len = properties.len() + message.crc_len();
+        let len = layout.size() + body.len() + message.topic.len() + properties_len;
+        if message.topic.len() > message.version.max_topic_size()
+            || properties_len > MAX_PROPERTIES_SIZE
+            || len > i32::MAX as usize
+        {
+            return Err(message.too_long(len, properties_len));
+        }
+        let (topic_length, properties_length) = (
+            (message.topic.len() as u16).to_be_bytes(),
+            (properties_len as u16).to_be_bytes(),
+        );
+        let after_head = || after_head(message, body, &topic_length, &properties_length, &properties);
+        Ok(Self {
+            checked: message.crc_property.then(|| crc_of_parts(after_head())),
+            message,
+            head,
+            body,
+            body_crc: crc31(body),
+            len,
+            topic_length,
+            properties_length,
+            properties,
+        })
+    }
+
     /// Returns the size of the record.
     #[expect(clippy::len_without_is_empty, reason = "no record is empty")]
     #[inline]
@@ -213,6 +318,12 @@ impl EncodedMessage<'_> {
         self.message.queue_id
     }
 
+    /// Returns the host of the broker.
+    #[inline]
+    pub fn store_host(&self) -> Host {
+        self.message.store_host
+    }
+
     /// Returns the store time that the message was given by its producer.
     #[inline]
     pub fn stated_store_time(&self) -> i64 {
@@ -225,37 +336,29 @@ impl EncodedMessage<'_> {
         matches!(transaction(self.message.sys_flag), Transaction::None | Transaction::Commit)
     }
 
-    /// Writes everything before the body to `head`, and returns its length.
+    /// Returns everything before the body.
     #[inline]
-    fn put_head(&self, head: &mut [u8; MAX_HEAD_SIZE], queue_offset: i64, physical_offset: i64, store_time: i64) -> usize {
-        let Self { message, .. } = self;
-        let sys_flag = message.stored_sys_flag();
-        let layout = RecordLayout::of_header(message.version, sys_flag);
-        put_i32(head, TOTAL_SIZE_AT, self.len as i32);
-        put_i32(head, MAGIC_AT, message.version.magic());
-        put_i32(head, BODY_CRC_AT, self.body_crc.cast_signed());
-        put_i32(head, QUEUE_ID_AT, message.queue_id);
-        put_i32(head, FLAG_AT, message.flag);
-        put_i64(head, QUEUE_OFFSET_AT, queue_offset);
-        put_i64(head, PHYSICAL_OFFSET_AT, physical_offset);
-        put_i32(head, SYS_FLAG_AT, sys_flag);
-        put_i64(head, BORN_TIME_AT, message.born_time);
-        message.born_host.put_at(head, BORN_HOST_AT);
-        put_i64(head, layout.store_time_at(), store_time);
-        message.store_host.put_at(head, layout.store_host_at());
-        put_i32(head, layout.reconsume_times_at(), message.reconsume_times);
-        put_i64(head, layout.prepared_offset_at(), message.prepared_transaction_offset);
-        put_i32(head, layout.body_length_at(), self.body.len() as i32);
-        layout.body_at()
+    fn head(&self, queue_offset: i64, physical_offset: i64, store_time: i64) -> RecordHead {
+        let mut head = match self.head {
+            Head::OfMessage => RecordHead::of(self.message),
+            Head::OfTemplate(template, born_time) => template.head.born_at(born_time),
+        };
+        let RecordHead { bytes, layout } = &mut head;
+        put_i32(bytes, TOTAL_SIZE_AT, self.len as i32);
+        put_i32(bytes, BODY_CRC_AT, self.body_crc.cast_signed());
+        put_i64(bytes, QUEUE_OFFSET_AT, queue_offset);
+        put_i64(bytes, PHYSICAL_OFFSET_AT, physical_offset);
+        put_i64(bytes, layout.store_time_at(), store_time);
+        put_i32(bytes, layout.body_length_at(), self.body.len() as i32);
+        head
     }
 
     /// Passes the record's bytes to `write` in parts, and returns its result. A reader recognises a record by its head, which is
     /// the first part, so `write` must copy the head last.
     #[inline]
     pub fn write(&self, queue_offset: i64, physical_offset: i64, store_time: i64, write: impl FnOnce(&[&[u8]]) -> bool) -> bool {
-        let mut head = [0; MAX_HEAD_SIZE];
-        let head_len = self.put_head(&mut head, queue_offset, physical_offset, store_time);
-        let (head, _) = head.split_at(head_len.min(MAX_HEAD_SIZE));
+        let head = self.head(queue_offset, physical_offset, store_time);
+        let (head, _) = head.bytes.split_at(head.layout.body_at().min(MAX_HEAD_SIZE));
         let [body, topic_length, topic, properties_length, properties] = after_head(
             self.message,
             self.body,

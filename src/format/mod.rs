@@ -106,14 +106,14 @@ pub use index_geometry::{GeometryGuess, detect_index_geometry, detect_sparse_ind
 pub use java_hash::java_hash;
 pub use lock_file::{LOCK_FILE_SIZE, encode_lock_file, own_from};
 pub use malformed::Malformed;
-pub use message::{EncodedMessage, Message};
+pub use message::{EncodedMessage, Message, MessageTemplate};
 pub use message_id::MessageId;
 pub use message_type::MessageType;
 pub use message_view::MessageView;
 pub use positions_file::{RecordIdentity, StoredPosition, StoredPositions, decode_positions, encode_positions};
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, Properties, StoreOrders, encode_properties, end_properties, pairs_of, property};
-pub use property_list::PropertyList;
+pub use property_list::{PropertyList, encode_keys};
 pub use record::{
     BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_size, claimed_store_time, encode_blank, fits, read_record,
     record_heads,

@@ -70,7 +70,7 @@ pub(super) const NAME_VALUE_SEPARATOR: u8 = 1;
 /// The separator between two pairs. It also follows the last pair if the writer was 4.9.0 or older, or 5.2.0 or newer.
 pub(super) const PROPERTY_SEPARATOR: u8 = 2;
 /// The separator between two keys.
-const KEY_SEPARATOR: u8 = b' ';
+pub(super) const KEY_SEPARATOR: u8 = b' ';
 /// The length field of a record is a signed short.
 pub const MAX_PROPERTIES_SIZE: usize = i16::MAX as usize;
 

@@ -1,7 +1,9 @@
 use std::borrow::Cow;
 
 use super::malformed::Malformed;
-use super::properties::{MAX_PROPERTIES_SIZE, encode_properties, property};
+use super::properties::{
+    KEY_SEPARATOR, MAX_PROPERTIES_SIZE, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties, property,
+};
 
 /// The properties of a message under construction: names and values in the order in which they are stored.
 #[derive(Debug, Default)]
@@ -35,14 +37,7 @@ impl<'a> PropertyList<'a> {
     /// # Errors
     /// [`Malformed`] for a key that could not be read back unchanged.
     pub fn put_keys<T: AsRef<str>>(&mut self, keys: &'a [T]) -> Result<(), Malformed> {
-        for key in keys.iter().map(AsRef::as_ref) {
-            if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
-                let reason = format!(
-                    "key {key:?}: a key has at least one character, no space and no control character; give several as a list"
-                );
-                return Err(Malformed::new(0, reason));
-            }
-        }
+        check_keys(keys)?;
         let holds_keys = |known: &str| {
             known
                 .split(' ')
@@ -108,4 +103,41 @@ impl<'a> PropertyList<'a> {
         let pairs = self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
         encode_properties(pairs, true)
     }
+}
+
+/// Refuses a key that could not be read back unchanged.
+#[inline]
+fn check_keys<T: AsRef<str>>(keys: &[T]) -> Result<(), Malformed> {
+    for key in keys.iter().map(AsRef::as_ref) {
+        if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
+            let reason = format!(
+                "key {key:?}: a key has at least one character, no space and no control character; give several as a list"
+            );
+            return Err(Malformed::new(0, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Encodes `keys` as the property after `properties`, which end with a separator and have no keys. The bytes are those of
+/// [`PropertyList::put_keys`].
+///
+/// # Errors
+/// [`Malformed`] for a key that could not be read back unchanged.
+pub fn encode_keys<T: AsRef<str>>(properties: &[u8], keys: &[T]) -> Result<Vec<u8>, Malformed> {
+    check_keys(keys)?;
+    let len: usize = keys.iter().map(|key| key.as_ref().len() + 1).sum();
+    let mut out = Vec::with_capacity(properties.len() + property::KEYS.len() + 1 + len);
+    out.extend_from_slice(properties);
+    if let Some((first, rest)) = keys.split_first() {
+        out.extend_from_slice(property::KEYS.as_bytes());
+        out.push(NAME_VALUE_SEPARATOR);
+        out.extend_from_slice(first.as_ref().as_bytes());
+        for key in rest {
+            out.push(KEY_SEPARATOR);
+            out.extend_from_slice(key.as_ref().as_bytes());
+        }
+        out.push(PROPERTY_SEPARATOR);
+    }
+    Ok(out)
 }

@@ -27,7 +27,7 @@ mod kept_elsewhere;
 pub use broker_settings::{BrokerSettings, load_broker_settings};
 pub(crate) use commit_log::LogEnd;
 pub use commit_log::{
-    Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, RecordCursor, SegmentStats,
+    Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, QueueSlot, RecordCursor, SegmentStats,
     SequentialRead, StoredMessage, Watermarks,
 };
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntryCursor, QueueHandle, QueueTable, QueueTail, ScatteredEntryCursor};

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
-use crate::format::{EncodedMessage, Malformed, Message, MessageId, Properties, property};
+use crate::format::{EncodedMessage, Host, Malformed, Message, MessageId, Properties, property};
 use crate::interrupt;
-use crate::log::Appended;
+use crate::log::{Appended, QueueSlot};
 use crate::store::message_checker::Incoming;
 use crate::store::message_store::MessageStore;
 use crate::watermark::Wait;
@@ -255,6 +255,38 @@ impl<'s> Appender<'s> {
         self.acknowledge(last.appended, waits)
     }
 
+    /// Appends a message that was checked, to the queue in `slot` if there is one, and acknowledges it.
+    ///
+    /// # Errors
+    /// Those of [`Checked::append`].
+    #[inline]
+    pub(super) fn put(self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>, waits: bool) -> Result<AppendResult> {
+        self.store.expect_not_busy()?;
+        let appended = self.store.log.append(message, slot)?;
+        let status = self.acknowledge(appended, waits)?;
+        Ok(result(message.store_host(), appended, status))
+    }
+
+    /// Same as [`put`](Self::put), unless the call would wait for a segment: then nothing is stored. The caller does not wait until the
+    /// message is durable.
+    ///
+    /// # Errors
+    /// Those of [`Checked::append`].
+    #[inline]
+    pub(super) fn try_put(
+        self,
+        message: &EncodedMessage<'_>,
+        slot: Option<QueueSlot>,
+        waits: bool,
+    ) -> Result<Option<AppendResult>> {
+        self.store.expect_not_busy()?;
+        let Some(appended) = self.store.log.try_append(message, slot)? else {
+            return Ok(None);
+        };
+        let status = self.acknowledge(appended, waits)?;
+        Ok(Some(result(message.store_host(), appended, status)))
+    }
+
     fn acknowledge_all(self, done: &mut [AppendResult], waits: bool) -> Result<()> {
         if let Some(last) = done.last() {
             let status = self.acknowledge(last.appended, waits)?;
@@ -311,10 +343,8 @@ impl Checked<'_, '_, '_> {
     /// [`Error::DiskFull`], [`Error::Busy`], [`Error::Poisoned`], [`Error::Closed`], and those of [`interrupt::check`]: nothing was stored.
     /// [`Error::NotDurable`]: it was stored, also where the wait for durability was interrupted.
     pub fn append(self) -> Result<AppendResult> {
-        let store = self.appender.store;
-        store.expect_not_busy()?;
-        let appended = store.log.append(expect_legal(&self.message.prepare())?)?;
-        self.acknowledged(appended)
+        let prepared = self.message.prepare();
+        self.appender.put(expect_legal(&prepared)?, None, self.waits)
     }
 
     /// Appends the message, unless the call would wait: for a segment, or until the message is durable. Then it returns `None`, and nothing
@@ -323,24 +353,19 @@ impl Checked<'_, '_, '_> {
     /// # Errors
     /// As [`Checked::append`].
     pub fn try_append(self) -> Result<Option<AppendResult>> {
-        let store = self.appender.store;
         if self.waits && !self.appender.only_asks {
             return Ok(None);
         }
-        store.expect_not_busy()?;
-        let appended = store.log.try_append(expect_legal(&self.message.prepare())?)?;
-        appended.map(|appended| self.acknowledged(appended)).transpose()
-    }
-
-    fn acknowledged(self, appended: Appended) -> Result<AppendResult> {
-        let status = self.appender.acknowledge(appended, self.waits)?;
-        Ok(result(self.message, appended, status))
+        let prepared = self.message.prepare();
+        self.appender.try_put(expect_legal(&prepared)?, None, self.waits)
     }
 }
 
 /// Returns an encoded message, or the reason why it is illegal. It stays where it lies: it is too large to be moved without need.
 #[inline]
-fn expect_legal<'e, 'm>(encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>) -> Result<&'e EncodedMessage<'m>> {
+pub(super) fn expect_legal<'e, 'm>(
+    encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>,
+) -> Result<&'e EncodedMessage<'m>> {
     encoded.as_ref().map_err(|malformed| illegal(malformed.clone()))
 }
 
@@ -386,9 +411,9 @@ fn illegal(malformed: Malformed) -> Error {
 }
 
 #[inline]
-fn result(message: &Message<'_>, appended: Appended, status: PutStatus) -> AppendResult {
+fn result(store_host: Host, appended: Appended, status: PutStatus) -> AppendResult {
     let message_id = MessageId {
-        store_host: message.store_host,
+        store_host,
         physical_offset: appended.physical_offset,
     };
     AppendResult {
@@ -403,7 +428,7 @@ fn results(messages: &[Incoming<'_>], appended: Vec<Appended>) -> impl Iterator<
     messages
         .iter()
         .zip(appended)
-        .map(|(incoming, appended)| result(incoming.message(), appended, PutStatus::PutOk))
+        .map(|(incoming, appended)| result(incoming.message().store_host, appended, PutStatus::PutOk))
 }
 
 /// Returns true if a message asks that its append waits until it is durable: `RocketMQ`'s `isWaitStoreMsgOK`.

@@ -140,12 +140,7 @@ impl MessageChecker {
         }
         // Recovery takes properties that end otherwise for torn.
         end_properties(&mut message.properties);
-        let len = message.properties_len();
-        if len > MAX_PROPERTIES_SIZE {
-            return Err(Error::properties_exceeded(format!(
-                "the properties take {len} bytes, at most {MAX_PROPERTIES_SIZE} fit"
-            )));
-        }
+        check_properties_len(message.properties_len())?;
         check_zeros(&message.properties)?;
         self.check_size("record", message.encoded_len() as u64)
     }
@@ -205,8 +200,12 @@ impl MessageChecker {
         )))
     }
 
+    /// Checks a body of this many bytes.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`].
     #[inline]
-    fn check_body(&self, len: usize) -> Result<()> {
+    pub(super) fn check_body(&self, len: usize) -> Result<()> {
         if len <= self.max_message_size {
             return Ok(());
         }
@@ -287,6 +286,17 @@ impl MessageChecker {
         }
         Ok(())
     }
+}
+
+/// Refuses properties that take more than this many bytes in a record.
+#[inline]
+pub(super) fn check_properties_len(len: usize) -> Result<()> {
+    if len <= MAX_PROPERTIES_SIZE {
+        return Ok(());
+    }
+    Err(Error::properties_exceeded(format!(
+        "the properties take {len} bytes, at most {MAX_PROPERTIES_SIZE} fit"
+    )))
 }
 
 /// Refuses properties that read like a record of which a sector never reached the disk: recovery ends the log at one.

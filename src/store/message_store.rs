@@ -26,7 +26,7 @@ use crate::watermark::{Wait, Watermark};
 
 /// A store opened for writing. Dropping it closes it and hides an error of the close, so call [`MessageStore::close`].
 pub struct MessageStore {
-    env: Arc<dyn Env>,
+    pub(super) env: Arc<dyn Env>,
     path: PathBuf,
     pub(super) checker: MessageChecker,
     pub(super) topics: Arc<TopicTable>,

@@ -12,6 +12,8 @@ mod opening;
 mod message_store;
 /// Appending to it.
 mod append;
+/// A prepared writer of one queue.
+mod topic_writer;
 /// Trimming the oldest messages.
 mod trim;
 /// Unique keys of messages.
@@ -28,6 +30,7 @@ pub(crate) use opening::{find_for_rebuild, find_index_file_without_sizes};
 pub use store_directory::OpenMode;
 pub(crate) use store_directory::{expect_outside, expect_unlocked, misplaced_entries, take_lock};
 pub use topic_table::{QueueChoice, TopicQueues, TopicRule, TopicTable};
+pub use topic_writer::TopicWriter;
 pub use trim::{TrimTo, Trimmed};
 pub(crate) use trim::{last_stored, oldest_segments, remove_segments};
 pub use unique_key::new_unique_key;

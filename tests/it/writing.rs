@@ -23,6 +23,7 @@ mod nowait;
 mod opening;
 mod own_writes;
 mod pool;
+mod prepared;
 mod refreshing;
 mod reopening;
 mod replaced_lock;

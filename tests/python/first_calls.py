@@ -66,6 +66,7 @@ APPENDS: dict[str, tuple[int, Call]] = {
     "append_producer_batch": (2, lambda store, _: store.append_producer_batch("t", PRODUCED)),
     "append_nowait": (1, lambda store, _: store.append_nowait("t", b"x").result(10)),
     "append_nowait durable": (1, lambda store, _: store.append_nowait("t", b"x", durable=True).result(10)),
+    "append by a TopicWriter": (1, lambda store, _: store.writer("t").append(b"x", ["k"])),
     "append to a new topic": (1, lambda store, _: store.append("another", b"x")),
     "import_from": (3, lambda store, work: store.import_from(f"{work}/rows.jsonl")),
     "aio append": (1, in_loop(lambda _, tasks: tasks.append("t", b"x"))),

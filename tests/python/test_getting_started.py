@@ -25,7 +25,7 @@ def test_each_block_prints_what_the_page_shows(
     text = PAGE.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
     # The others are the command that installs, and the tests, which test_testing.py runs.
-    assert len(blocks) == text.count("```sh") + text.count("```python") - 2 == 4
+    assert len(blocks) == text.count("```sh") + text.count("```python") - 2 == 5
     for block in blocks:
         if block["language"] == "sh":
             assert printed(block["program"], tmp_path) == block["output"], block["program"]

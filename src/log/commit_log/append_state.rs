@@ -1,6 +1,7 @@
 //! The state under the append lock: the end of the log, and the offsets and times of the next message.
 
 use std::collections::{BTreeMap, HashMap};
+use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -31,12 +32,42 @@ pub(crate) struct LogEnd {
     pub queue_offsets: QueueOffsets,
 }
 
-/// A topic, and the counts of what was appended to it since the open.
+/// The place of a queue in the state of its log. It stays valid until the store is closed.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueSlot(usize);
+
+/// A queue, and the counts of what was appended to it since the open.
 #[derive(Debug, Default)]
-struct TopicState {
-    /// The next offset of each queue with messages.
-    queues: BTreeMap<i32, i64>,
+struct QueueState {
+    /// Its next offset; `None` for a queue that has no messages yet.
+    next_offset: Option<i64>,
     puts: PutStats,
+}
+
+/// Messages that are appended one after the other, in one segment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch<'m, 'a> {
+    messages: &'m [EncodedMessage<'a>],
+    /// The slot of the queue of all messages; `None` to look up the queue of each.
+    slot: Option<QueueSlot>,
+}
+
+impl<'m, 'a> Batch<'m, 'a> {
+    pub(super) fn of(messages: &'m [EncodedMessage<'a>]) -> Self {
+        Self { messages, slot: None }
+    }
+
+    #[inline]
+    pub(super) fn of_one(message: &'m EncodedMessage<'a>, slot: Option<QueueSlot>) -> Self {
+        let messages = slice::from_ref(message);
+        Self { messages, slot }
+    }
+
+    /// Returns the size of the records.
+    #[inline]
+    pub(super) fn len(self) -> u64 {
+        self.messages.iter().map(|message| message.len() as u64).sum()
+    }
 }
 
 /// The offsets, size and time of an appended message.
@@ -81,7 +112,10 @@ pub(super) struct AppendState {
     pub(super) last_store_time: i64,
     /// The store time that every new message exceeds.
     pub(super) covered_time: i64,
-    topics: HashMap<String, TopicState, RandomState>,
+    /// The slot of each queue, by topic and queue id. A slot is never removed.
+    topics: HashMap<String, BTreeMap<i32, QueueSlot>, RandomState>,
+    /// The queues, by slot: the only home of their next offsets.
+    queues: Vec<QueueState>,
     /// The counts of segments since the open.
     pub(super) segments: SegmentStats,
     /// Set while an append waits for the next segment.
@@ -90,16 +124,21 @@ pub(super) struct AppendState {
     pub(super) stopped: Option<Error>,
 }
 
-impl TopicState {
-    fn named((name, queues): (String, BTreeMap<i32, i64>)) -> (String, Self) {
-        let puts = PutStats::default();
-        (name, Self { queues, puts })
-    }
-}
-
 impl AppendState {
     /// Starts at the end of the log, which lies in `current` unless the next segment has to be created.
     pub(super) fn new(end: LogEnd, current: Option<Arc<AppendFile>>) -> Self {
+        let mut topics = HashMap::<_, BTreeMap<_, _>, RandomState>::default();
+        let mut queues = Vec::new();
+        for (topic, next_offsets) in end.queue_offsets {
+            let slots = topics.entry(topic).or_default();
+            for (queue_id, next_offset) in next_offsets {
+                slots.insert(queue_id, QueueSlot(queues.len()));
+                queues.push(QueueState {
+                    next_offset: Some(next_offset),
+                    puts: PutStats::default(),
+                });
+            }
+        }
         Self {
             end: end.at as u64,
             current,
@@ -107,7 +146,8 @@ impl AppendState {
             is_next_requested: false,
             last_store_time: end.last_store_time,
             covered_time: end.covered_time,
-            topics: end.queue_offsets.into_iter().map(TopicState::named).collect(),
+            topics,
+            queues,
             segments: SegmentStats::default(),
             is_next_waited_for: false,
             stopped: None,
@@ -129,15 +169,16 @@ impl AppendState {
     pub(super) fn write(
         &mut self,
         now: i64,
-        messages: &[EncodedMessage<'_>],
+        batch: Batch<'_, '_>,
         passes_pool: bool,
         mut done: impl FnMut(Appended),
     ) -> Result<(), usize> {
         let store_time = now.max(self.last_store_time).max(self.covered_time + 1);
         self.last_store_time = store_time;
         let mut end = self.end;
-        for message in messages {
-            let queue_offset = self.next_queue_offset(message);
+        for message in batch.messages {
+            let slot = batch.slot.unwrap_or_else(|| self.slot(message.topic(), message.queue_id()));
+            let queue_offset = self.next_queue_offset(message, slot).ok_or(0_usize)?;
             let file = self.current.as_ref().ok_or(0_usize)?;
             let (at, physical_offset) = ((end - file.start()) as usize, end as i64);
             let is_written = message.write(queue_offset, physical_offset, store_time, |parts| {
@@ -215,34 +256,53 @@ impl AppendState {
         self.current.as_ref().map_or(self.end, |file| file.end())
     }
 
-    /// Counts the message, and takes the next queue offset of its queue; 0 for a message without a queue offset.
+    /// Returns the slot of a queue, which gets one if it has none.
     #[inline]
-    pub(super) fn next_queue_offset(&mut self, message: &EncodedMessage<'_>) -> i64 {
-        let topic = match self.topics.get_mut(message.topic()) {
-            Some(topic) => topic,
-            None => self.topics.entry(message.topic().to_owned()).or_default(),
+    pub(super) fn slot(&mut self, topic: &str, queue_id: i32) -> QueueSlot {
+        let slots = match self.topics.get_mut(topic) {
+            Some(slots) => slots,
+            None => self.topics.entry(topic.to_owned()).or_default(),
         };
-        topic.puts.times += 1;
-        topic.puts.size += message.len() as u64;
-        if !message.has_queue_offset() {
-            return 0;
-        }
-        let next = topic.queues.entry(message.queue_id()).or_default();
-        *next += 1;
-        *next - 1
+        *slots.entry(queue_id).or_insert_with(|| {
+            self.queues.push(QueueState::default());
+            QueueSlot(self.queues.len() - 1)
+        })
     }
 
-    /// Returns the highest id of the queues of each topic.
+    /// Counts the message, and takes the next queue offset of its queue; 0 for a message without a queue offset.
+    #[inline]
+    fn next_queue_offset(&mut self, message: &EncodedMessage<'_>, slot: QueueSlot) -> Option<i64> {
+        let queue = self.queues.get_mut(slot.0)?;
+        queue.puts.times += 1;
+        queue.puts.size += message.len() as u64;
+        if !message.has_queue_offset() {
+            return Some(0);
+        }
+        let next = queue.next_offset.get_or_insert(0);
+        *next += 1;
+        Some(*next - 1)
+    }
+
+    /// Returns the highest id of the queues with messages of each topic.
     pub(super) fn highest_queue_ids(&self) -> impl Iterator<Item = (String, i32)> {
-        let highest = |topic: &TopicState| topic.queues.last_key_value().map(|(id, _)| *id);
+        let has_messages = |slot: &QueueSlot| self.queues.get(slot.0).is_some_and(|queue| queue.next_offset.is_some());
+        let highest = move |slots: &BTreeMap<i32, QueueSlot>| {
+            let mut used = slots.iter().rev().filter(|(_, slot)| has_messages(slot));
+            used.next().map(|(id, _)| *id)
+        };
         self.topics
             .iter()
-            .filter_map(move |(name, topic)| Some((name.clone(), highest(topic)?)))
+            .filter_map(move |(name, slots)| Some((name.clone(), highest(slots)?)))
     }
 
     /// Returns the counts of each topic that was appended to since the open.
     pub(super) fn put_stats(&self) -> Vec<(String, PutStats)> {
-        let appended = self.topics.iter().filter(|(_, topic)| topic.puts.times > 0);
-        appended.map(|(name, topic)| (name.clone(), topic.puts)).collect()
+        let puts = |slots: &BTreeMap<i32, QueueSlot>| {
+            let queues = slots.values().filter_map(|slot| self.queues.get(slot.0));
+            queues.map(|queue| queue.puts).fold(PutStats::default(), PutStats::plus)
+        };
+        let topics = self.topics.iter().map(|(name, slots)| (name, puts(slots)));
+        let appended = topics.filter(|(_, puts)| puts.times > 0);
+        appended.map(|(name, puts)| (name.clone(), puts)).collect()
     }
 }

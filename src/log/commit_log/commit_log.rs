@@ -18,18 +18,18 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use std::{io, slice};
 
 use crate::config::{FlushDiskType, PAGE_SIZE, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::interrupt;
 use crate::log::commit_log::allocate::{CreateError, SegmentAllocator};
-use crate::log::commit_log::append_state::{AppendState, Appended, LogEnd, PoolWait};
+use crate::log::commit_log::append_state::{AppendState, Appended, Batch, LogEnd, PoolWait, QueueSlot};
 use crate::log::commit_log::commit::Committer;
 use crate::log::commit_log::flush::{GroupCommitDelay, UnsyncedSegments};
 use crate::log::commit_log::log_files::LogFiles;
@@ -168,34 +168,36 @@ impl CommitLog {
         self.watermarks.appended.advance(end);
     }
 
+    /// Returns the slot of a queue, for [`CommitLog::append`]. A queue without messages gets one, too.
+    pub fn queue_slot(&self, topic: &str, queue_id: i32) -> QueueSlot {
+        lock(&self.state).slot(topic, queue_id)
+    }
+
     /// Appends a message without waiting. Returns `None`, and does nothing, if it would have to wait for a segment, for a buffer,
     /// or for another thread.
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
-    pub fn try_append(&self, message: &EncodedMessage<'_>) -> Result<Option<Appended>> {
-        let mut done = None;
-        let wait = PoolWait::default();
+    pub fn try_append(&self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>) -> Result<Option<Appended>> {
+        let (mut done, wait, batch) = (None, PoolWait::default(), Batch::of_one(message, slot));
         if let Some(state) = try_lock(&self.state) {
             self.with_locked(state, |state, now| {
-                self.put(state, now, slice::from_ref(message), &wait, |appended| done = Some(appended))
+                self.put(state, now, batch, &wait, |appended| done = Some(appended))
             })?;
         }
         Ok(done)
     }
 
-    /// Appends a message.
+    /// Appends a message. `slot` is that of its queue; without one it is looked up.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be created now, or no buffer became free,
     /// and nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
     #[inline]
-    pub fn append(&self, message: &EncodedMessage<'_>) -> Result<Appended> {
-        let (mut done, mut wait) = (None, PoolWait::default());
+    pub fn append(&self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>) -> Result<Appended> {
+        let (mut done, mut wait, batch) = (None, PoolWait::default(), Batch::of_one(message, slot));
         loop {
-            let blocked = self.with_state(|state, now| {
-                self.put(state, now, slice::from_ref(message), &wait, |appended| done = Some(appended))
-            })?;
+            let blocked = self.with_state(|state, now| self.put(state, now, batch, &wait, |appended| done = Some(appended)))?;
             if let Some(appended) = done {
                 return Ok(appended);
             }
@@ -206,8 +208,7 @@ impl CommitLog {
     /// Appends messages in order, holding the lock for as many as fit into the segment. If they `are_dated`, each keeps its own
     /// store time, unless that is earlier than the last. Appended messages are added to `done`, also after an error.
     ///
-    /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the messages in `done` are stored, the others are not.
-    /// [`Error::Poisoned`], [`Error::Closed`].
+    /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: those in `done` are stored, the others not. [`Error::Poisoned`],
     /// [`Error::Closed`].
     pub fn append_all(&self, messages: &[EncodedMessage<'_>], are_dated: bool, done: &mut Vec<Appended>) -> Result<()> {
@@ -217,7 +218,8 @@ impl CommitLog {
             let blocked = self.with_state(|state, now| {
                 for message in waiting {
                     let time = if are_dated { message.stated_store_time() } else { now };
-                    let blocked = self.put(state, time, slice::from_ref(message), &wait, |appended| done.push(appended))?;
+                    let batch = Batch::of_one(message, None);
+                    let blocked = self.put(state, time, batch, &wait, |appended| done.push(appended))?;
                     if blocked.is_some() {
                         return Ok(blocked);
                     }
@@ -239,9 +241,9 @@ impl CommitLog {
     /// # Errors
     /// Those of [`CommitLog::append`].
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
-        let (mut done, mut wait) = (Vec::with_capacity(messages.len()), PoolWait::default());
+        let (mut done, mut wait, batch) = (Vec::with_capacity(messages.len()), PoolWait::default(), Batch::of(messages));
         while done.is_empty() && !messages.is_empty() {
-            let blocked = self.with_state(|state, now| self.put(state, now, messages, &wait, |appended| done.push(appended)))?;
+            let blocked = self.with_state(|state, now| self.put(state, now, batch, &wait, |appended| done.push(appended)))?;
             self.wait_for_blocked(blocked, &mut wait)?;
         }
         Ok(done)
@@ -299,14 +301,13 @@ impl CommitLog {
         &self,
         state: &mut AppendState,
         now: i64,
-        messages: &[EncodedMessage<'_>],
+        batch: Batch<'_, '_>,
         wait: &PoolWait,
         done: impl FnMut(Appended),
     ) -> Result<Option<Blocked>> {
-        let len = messages.iter().map(|message| message.len() as u64).sum();
-        match self.reserve(state, len, wait)? {
+        match self.reserve(state, batch.len(), wait)? {
             ControlFlow::Break(blocked) => Ok(Some(blocked)),
-            ControlFlow::Continue(reserved) => self.write(state, now, messages, &reserved, done).map(|()| None),
+            ControlFlow::Continue(reserved) => self.write(state, now, batch, &reserved, done).map(|()| None),
         }
     }
 
@@ -338,12 +339,12 @@ impl CommitLog {
         &self,
         state: &mut AppendState,
         now: i64,
-        messages: &[EncodedMessage<'_>],
+        batch: Batch<'_, '_>,
         reserved: &Reserved<'_>,
         done: impl FnMut(Appended),
     ) -> Result<()> {
         let passes_pool = reserved.is_some();
-        let written = state.write(now, messages, passes_pool, done);
+        let written = state.write(now, batch, passes_pool, done);
         written.map_err(|at| self.page_failed(state, at))?;
         if passes_pool {
             self.watermarks.appended.advance(state.end as i64);

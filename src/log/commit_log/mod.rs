@@ -28,7 +28,7 @@ mod commit;
 mod commit_log;
 
 pub(crate) use append_state::LogEnd;
-pub use append_state::{Appended, QueueOffsets};
+pub use append_state::{Appended, QueueOffsets, QueueSlot};
 pub use commit_log::CommitLog;
 pub(super) use damage::{ClaimedEnd, RecordSearch};
 pub use log_files::LogFiles;
