@@ -54,6 +54,7 @@ API = {
         [
             *("StoreStats", "TopicStats", "GroupStats", "RecoveryReport", "VerifyReport", "Finding", "RepairReport", "Change"),
             *("TrimReport", "NextRemoval", "ResendReport", "Trace", "TracedRecord"),
+            *("OpenTransactions", "OpenTransaction"),
         ],
     ),
     "errors": ("Errors", "The exceptions, and what helps.", ["errors"]),

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypedDict, final
 
 from mqstore._native import _check_options, _rocketmq_options
-from mqstore._reports import _Shown
+from mqstore._shown import Shown
 
 __all__ = ["Options", "RepairOptions", "StoreConfig", "merged"]
 
@@ -92,7 +92,7 @@ _LEAST_INDEX = {"max_hash_slot_num": 1, "max_index_num": 2}
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class StoreConfig(_Shown):
+class StoreConfig(Shown):
     """Options of a store, for `mqstore.open(path, config=...)`. They have RocketMQ's names in snake
     case where RocketMQ has the option, and RocketMQ's defaults unless the text states another one.
 

@@ -15,10 +15,9 @@ from mqstore._facts import file_queues
 from mqstore._fixes import BEFORE_ANYTHING, WITHOUT_WRITER, Fix, run, words
 from mqstore._groups import by_topic, lags_of, progress_of
 from mqstore._lost_queues import has_queue
-from mqstore._rows import date_order, rows_of
+from mqstore._rows import date_order, json_time, rows_of, time_of
 from mqstore._settings import missing_settings, why_missing
 from mqstore._timers import count_timers
-from mqstore._transactions import open_halves
 
 #: A finding with the names of `Finding.to_dict`.
 Row: TypeAlias = dict[str, Any]
@@ -305,10 +304,9 @@ def _of_dead(store: mqstore.Store) -> Iterator[Row]:
 
 
 def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
-    stored: list[str] = []
-    reads = _Reads()
+    reads, found = _Reads(), None
     try:
-        stored = [half["store_time"] for half in open_halves(store, reads)]
+        found = reads(store.broker.transactions())
     except (mqstore.CorruptError, mqstore.UnsupportedFormatError) as error:
         # The finding consumer.not_read has the reason and the fix of a damaged file.
         is_damaged = isinstance(error, mqstore.CorruptError)
@@ -320,11 +318,13 @@ def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]
             "half messages may wait for their producers",
             words(""),
         )
-    if stored:
+    if found is not None and found.halves:
+        oldest = json_time(time_of(min(half.store_time for half in found.halves)))
+        doubt = f"; {found.damaged_stretches} damaged stretches of the log may have ended some" if found.damaged_stretches else ""
         yield _finding(
             "transaction.open",
             "note",
-            f"{len(stored)} transactions are neither committed nor rolled back, the oldest since {min(stored)}",
+            f"{len(found.halves)} transactions are neither committed nor rolled back, the oldest since {oldest}{doubt}",
             "their messages are in no queue; a broker asks their producers while it runs",
             run(("transactions", store.path)),
         )

@@ -2,7 +2,7 @@ from collections.abc import Iterable
 from typing import Literal, final
 
 from mqstore._message import Message
-from mqstore._reports import NextRemoval, ResendReport, Trace
+from mqstore._reports import NextRemoval, OpenTransactions, ResendReport, Trace
 from mqstore._scan import RecordBatch
 from mqstore._topics import Topic
 from mqstore._types import _Errors, _Time
@@ -188,4 +188,14 @@ class BrokerState:
         any, all messages wait.
 
         Warns as `consumer_offsets`. Raises `CorruptError` and `UnsupportedFormatError` as it does.
+        """
+    def transactions(self) -> OpenTransactions:
+        """Returns the half messages whose transactions are open, the oldest first: an `OpenTransactions`.
+
+        In the process that writes the store these are as they are now. A reader finds them by the progress in
+        `config/consumerOffset.json`, by op messages, and by the committed messages in the log, which is read from the first
+        half message that may be open.
+
+        Warns as `consumer_offsets`. Raises `CorruptError` if the progress cannot be read, `UnsupportedFormatError` if the
+        queues are in RocksDB.
         """

@@ -9,6 +9,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NoReturn, final
 
+from mqstore._broker_reports import (
+    GroupStats,
+    NextRemoval,
+    OpenTransaction,
+    OpenTransactions,
+    ResendReport,
+    Trace,
+    TracedRecord,
+)
+from mqstore._shown import Shown
 from mqstore.errors import Remedy
 
 __all__ = [
@@ -16,6 +26,8 @@ __all__ = [
     "Finding",
     "GroupStats",
     "NextRemoval",
+    "OpenTransaction",
+    "OpenTransactions",
     "RecoveryReport",
     "RepairReport",
     "ResendReport",
@@ -26,18 +38,6 @@ __all__ = [
     "TrimReport",
     "VerifyReport",
 ]
-
-
-class _Shown:
-    """A result that notebooks show as a table. `help` and pickles name its class as one of `mqstore`."""
-
-    def __init_subclass__(cls) -> None:
-        cls.__module__ = "mqstore"
-
-    def _repr_html_(self) -> str:
-        from mqstore._html import shown
-
-        return shown(self)
 
 
 class _ReadOnlyDict(dict[str, Any]):
@@ -60,7 +60,7 @@ def _displayed(path: str) -> str:
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TopicStats(_Shown):
+class TopicStats(Shown):
     """Appends to one topic since the store was opened for writing.
 
     Attributes
@@ -84,7 +84,7 @@ class TopicStats(_Shown):
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class TrimReport(_Shown):
+class TrimReport(Shown):
     """The result of `trim` and `Writer.trim`.
 
     Attributes
@@ -139,196 +139,7 @@ class TrimReport(_Shown):
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NextRemoval(_Shown):
-    """The segment of the log that retention removes next: the result of `BrokerState.next_removal`.
-
-    Attributes
-    ----------
-    segment : tuple[int, int] | None
-        Its physical offsets (begin, end); None if only one segment is left, which stays.
-    time : datetime | None
-        The time from which its age lets it go, in one of the hours of `delete_when`; None without
-        `file_reserved_time`.
-    reason : str | None
-        The reason why it goes now: "age", "log_bytes" (`max_log_bytes`) or "disk"
-        (`disk_space_clean_forcibly_ratio`). None if it is not to go yet.
-    kept_for : tuple[tuple[str, str, int, int], ...]
-        What still needs messages of it, as in `TrimReport.kept_for`.
-    disk_percent : int | None
-        The used part of the disk; None without `disk_max_used_space_ratio`.
-    """
-
-    segment: tuple[int, int] | None
-    time: datetime | None
-    reason: str | None
-    kept_for: tuple[tuple[str, str, int, int], ...]
-    disk_percent: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict."""
-        return asdict(self)
-
-    def __repr__(self) -> str:
-        if self.segment is None:
-            return "<mqstore.NextRemoval nothing: one segment is left>"
-        begin, end = self.segment
-        when = f", {self.reason}" if self.reason else f", from {self.time.isoformat(timespec='seconds')}" if self.time else ""
-        kept = f", kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
-        return f"<mqstore.NextRemoval {begin} to {end}{when}{kept}>"
-
-
-@final
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ResendReport(_Shown):
-    """The result of `BrokerState.resend`.
-
-    Attributes
-    ----------
-    sent : int
-        Dead letters that were appended again.
-    skipped : tuple[tuple[int, int], ...]
-        Queue id and queue offset of each dead letter that is lost or damaged, or names no topic
-        (`errors="skip"`).
-    expired : int
-        Dead letters that expired before they were sent again.
-    """
-
-    sent: int
-    skipped: tuple[tuple[int, int], ...]
-    expired: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict."""
-        return asdict(self)
-
-    def __repr__(self) -> str:
-        return f"<mqstore.ResendReport {self.sent} sent, {len(self.skipped)} skipped, {self.expired} expired>"
-
-
-@final
-@dataclass(frozen=True, kw_only=True, repr=False)
-class GroupStats(_Shown):
-    """The backlog of a consumer group in a topic.
-
-    Attributes
-    ----------
-    group : str
-        The group.
-    topic : str
-        The topic.
-    queues : int
-        Queues of the topic.
-    lag : int
-        Messages that the group has not consumed.
-    unconsumed_since : datetime | None
-        The store time of the oldest of them; None without a lag, and where it is damaged or lost.
-    """
-
-    group: str
-    topic: str
-    queues: int
-    lag: int
-    unconsumed_since: datetime | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict."""
-        return asdict(self)
-
-    def __repr__(self) -> str:
-        since = "" if self.unconsumed_since is None else f" since {self.unconsumed_since.isoformat(timespec='milliseconds')}"
-        return f"<mqstore.GroupStats {self.group} of {self.topic}: lag {self.lag}{since}>"
-
-
-@final
-@dataclass(frozen=True, kw_only=True, repr=False)
-class TracedRecord(_Shown):
-    """A record of a message in the log: one of `Trace.records`.
-
-    Attributes
-    ----------
-    stage : str
-        "stored" for the record of a producer; "half" for a half message and "committed" or
-        "rolled_back" for the end of its transaction; "delayed" or "timer" for a message that waits
-        for its time and "delivered" for its copy; "retry" and "dead" for what a group has failed
-        on; "given_up" for a half message that the broker asks for no more.
-    state : str
-        In a queue that groups consume: "consumed" if each of them has passed it, "unconsumed" if
-        not or without groups, "unreachable" if no entry of the queue leads to it. For dead letters
-        "dead" or "sent_again". For delayed messages and timers "waiting", "delivered",
-        "stored_again" (a timer that is due much later), or "lost" if the delivery has passed it
-        and no copy is there. For half messages "open", "committed", "rolled_back", "given_up" or
-        "ended", as of `mqstore find`. "unknown" where settings or messages that say it were lost.
-    topic : str
-        The topic.
-    queue_id : int
-        The queue of the topic.
-    queue_offset : int
-        The place in the queue.
-    physical_offset : int
-        The place in the log, in bytes.
-    store_time : int
-        The time at which it was stored, in ms since 1970.
-    passed_by : tuple[str, ...]
-        The groups whose progress has passed it. A group also passes what it has sent back.
-    awaited_by : tuple[str, ...]
-        The groups that consume the topic and have not passed it.
-    """
-
-    stage: str
-    state: str
-    topic: str
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    store_time: int
-    passed_by: tuple[str, ...]
-    awaited_by: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict."""
-        return asdict(self)
-
-    def __repr__(self) -> str:
-        place = f"{self.topic}/{self.queue_id}@{self.queue_offset}"
-        return f"<mqstore.TracedRecord {self.stage} {self.state}, {place}>"
-
-
-@final
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Trace(_Shown):
-    """The result of `BrokerState.trace`.
-
-    Attributes
-    ----------
-    id : str
-        The id that was asked for.
-    records : tuple[TracedRecord, ...]
-        The records of the message, ascending by physical offset. Those whose segments have expired
-        are not there.
-    complete : bool
-        True if these are all records of the message in the log. False if a message that could be
-        one was skipped, because it was lost or is damaged.
-    unknown : tuple[str, ...]
-        The reasons why states are unknown or groups are missing; empty if nothing is.
-    """
-
-    id: str
-    records: tuple[TracedRecord, ...]
-    complete: bool
-    unknown: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict, with each record as one."""
-        return asdict(self)
-
-    def __repr__(self) -> str:
-        ways = ", ".join(f"{record.stage} {record.state}" for record in self.records)
-        return f"<mqstore.Trace {self.id}: {ways}{'' if self.complete else ', incomplete'}>"
-
-
-@final
-@dataclass(frozen=True, kw_only=True, repr=False)
-class StoreStats(_Shown):
+class StoreStats(Shown):
     """Counters of a store since it was opened for writing, at the time of the call; `Writer.stats`
     returns them. Names are those of RocketMQ's `StoreStatsService` where it counts the same.
 
@@ -478,7 +289,7 @@ _COUNTS = (
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RecoveryReport(_Shown):
+class RecoveryReport(Shown):
     """The findings of an open: the end of the log with its reason, and disagreements of queues and
     log. A read-only store corrects them in memory and changes no file; a writer corrects them
     on disk.
@@ -578,7 +389,7 @@ class RecoveryReport(_Shown):
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Finding(_Shown):
+class Finding(Shown):
     """An error, warning or note of `Store.verify` about a file, at one place or at several consecutive
     ones.
 
@@ -652,7 +463,7 @@ class Finding(_Shown):
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class VerifyReport(_Shown):
+class VerifyReport(Shown):
     """The result of `Store.verify`: the findings, and the extent of the comparison.
 
     Attributes
@@ -696,7 +507,7 @@ class VerifyReport(_Shown):
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Change(_Shown):
+class Change(Shown):
     """One change that a repair has made, or would make.
 
     Attributes
@@ -725,7 +536,7 @@ class Change(_Shown):
 
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RepairReport(_Shown):
+class RepairReport(Shown):
     """The result of `repair` or `rebuild`: the changes, made or proposed.
 
     Attributes

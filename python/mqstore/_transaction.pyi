@@ -103,9 +103,10 @@ class Transactions:
             As `append`: nothing was stored, and the transaction is open, unless `stored` is 1.
         """
     def open(self) -> list[Half]:
-        """Returns the half messages whose transactions are open, in the order in which they were stored: a list of `Half`.
-        Half messages that are lost or damaged are left out, with a `RuntimeWarning` that counts them. Another one counts op
-        messages that are lost or damaged: transactions that these rolled back are listed.
+        """Returns the half messages whose transactions are open, the oldest first: a list of `Half`. A `RuntimeWarning` counts
+        those that are left out because they are lost or damaged, and another one what may have ended transactions that are
+        listed: op messages, and stretches of the log, that are lost or damaged. `BrokerState.transactions` has the same as
+        plain data.
         """
     def check(
         self,
@@ -167,6 +168,9 @@ class Half:
     @property
     def store_time(self) -> datetime:
         """When it was stored, in UTC, to the ms: its age counts from there."""
+    @property
+    def age(self) -> timedelta:
+        """The time since it was stored: a `timedelta`, never negative."""
     @property
     def message(self) -> Message:
         """Its message, as it is stored among the half messages: a `Message`. Reads it."""

@@ -1,16 +1,14 @@
-"""Transactions of brokers: the half messages that are open, and the fate of a message that belongs to a transaction."""
+"""The fate of a message that belongs to a transaction."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import mqstore
-from mqstore._broker_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, TRANSACTION_GROUP
-from mqstore._lost_queues import lost_queues
-from mqstore._rows import each_row, rows_of, visible
+from mqstore._broker_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC
+from mqstore._rows import each_row, visible
 
 #: The bits of `sys_flag` with the type of a transaction message, and two of the types.
 TYPE, COMMIT, ROLLBACK = 0xC, 0x8, 0xC
@@ -27,43 +25,6 @@ class Fate:
 
     state: _State
     text: str
-
-
-#: Columns that identify a half message, its transaction and its producer group.
-_COLUMNS = ("topic", "queue_offset", "physical_offset", "store_time", "born_time", "unique_key", "tags", "keys", "properties")
-
-
-def open_halves(store: mqstore.Store, counting: Counting) -> Iterator[dict[str, Any]]:
-    """Yields the half messages whose transactions are open, as JSON has them: those of files first, in the order in which they
-    were stored.
-
-    Damaged half and op messages are skipped, also in a store that was opened with `errors="raise"`. Each read is passed to
-    `counting`.
-    """
-    yield from _open_in_files(store, counting)
-    if ROCKSDB_HALF_TOPIC in store.topics:
-        ended, _ = _ended(store, ROCKSDB_HALF_TOPIC, None, counting)
-        for batch in counting(store.topics[ROCKSDB_HALF_TOPIC].batches(_COLUMNS, errors="skip")):
-            yield from (half for half in each_row(batch) if half["physical_offset"] not in ended)
-
-
-def _open_in_files(store: mqstore.Store, counting: Counting) -> Iterator[dict[str, Any]]:
-    if HALF_TOPIC not in store.topics:
-        return
-    begins = _progress(store)
-    for queue_id in store.topics[HALF_TOPIC].queue_ids:
-        queue = store.topics[HALF_TOPIC].queues[queue_id]
-        begin = max(begins.get(queue_id, 0), queue.min_offset)
-        listed, _ = _ended(store, HALF_TOPIC, queue_id, counting)
-        ended = {offset for offset in listed if offset >= begin}
-        # At each check the broker stores the half message again. The last copy counts.
-        latest: dict[str | int, dict[str, Any]] = {}
-        for batch in counting(queue[begin:].batches(_COLUMNS, errors="skip")):
-            for half in each_row(batch):
-                name = half["unique_key"] or half["queue_offset"]
-                latest.pop(name, None)
-                latest[name] = half
-        yield from (half for half in latest.values() if half["queue_offset"] not in ended)
 
 
 def fate_of(store: mqstore.Store, message: mqstore.Message, counting: Counting) -> Fate | None:
@@ -92,27 +53,23 @@ _LOST = "the committed message, if there was one, is lost"
 _UNKNOWN = "a half message, and how its transaction ended is not known"
 
 
-def _progress(store: mqstore.Store) -> dict[int, int]:
-    """Returns by queue id the offset of the first half message that the broker still has to process."""
-    # Without the progress, every half message that no op message lists counts as open.
-    with suppress(mqstore.NotFoundError, mqstore.UnsupportedFormatError):
-        rows = rows_of(store.broker.consumer_offsets())
-        return {row["queue_id"]: row["offset"] for row in rows if (row["group"], row["topic"]) == (TRANSACTION_GROUP, HALF_TOPIC)}
-    return {}
+def _place_in_ops(half: mqstore.Message) -> int:
+    """Returns the place by which op messages list a half message: its queue offset in files, its physical offset in RocksDB."""
+    return half.queue_offset if half.topic == HALF_TOPIC else half.physical_offset
 
 
-def _ended(store: mqstore.Store, half_topic: str, queue_id: int | None, counting: Counting) -> tuple[set[int], bool]:
-    """Returns the places of ended half messages, which op messages list, and whether all op messages could be read.
-
-    An op message of files has the queue id of its half messages. With None the op messages of all queues are read.
-    """
-    topic = _OPS[half_topic]
-    if topic not in store.topics or (queue_id is not None and queue_id not in store.topics[topic].queue_ids):
-        return set(), not lost_queues(store, lambda name: name == topic)
-    ops = store.topics[topic] if queue_id is None else store.topics[topic].queues[queue_id]
-    batches = counting(ops.batches(["properties" if topic == ROCKSDB_OP_TOPIC else "body"], errors="skip"))
-    ended = {place for batch in batches for op in batch for place in _listed(topic, op)}
-    return ended, store.recovery.complete and not batches.skipped
+def _listed_by_ops(store: mqstore.Store, half: mqstore.Message) -> set[int]:
+    """Returns the places that the op messages list. An op message of files has the queue id of its half messages."""
+    topic = _OPS[half.topic]
+    if topic not in store.topics:
+        return set()
+    queues = store.topics[topic]
+    if topic == OP_TOPIC and half.queue_id not in queues.queue_ids:
+        return set()
+    ops = queues.queues[half.queue_id] if topic == OP_TOPIC else queues
+    # The search for open transactions has counted what is damaged.
+    batches = ops.batches(["properties" if topic == ROCKSDB_OP_TOPIC else "body"], errors="skip")
+    return {place for batch in batches for op in batch for place in _listed(topic, op)}
 
 
 def _listed(topic: str, op: Any) -> Iterator[int]:
@@ -139,22 +96,29 @@ def _fate_of_half(store: mqstore.Store, half: mqstore.Message, counting: Countin
     if commit is not None:
         return _committed(commit)
     last = copies[-1]
-    is_in_files = half.topic == HALF_TOPIC
-    ended, has_all_ops = _ended(store, half.topic, last.queue_id if is_in_files else None, counting)
-    if (last.queue_offset if is_in_files else last.physical_offset) in ended:
+    try:
+        found = counting(store.broker.transactions())
+    except mqstore.CorruptError as error:
+        return Fate("unknown", f"{_UNKNOWN}: the progress of the broker cannot be read: {error.reason}")
+    if all(half.physical_offset != last.physical_offset for half in found.halves):
+        return _fate_of_ended(store, half, last, is_complete, counting)
+    ops = _OPS[half.topic]
+    if found.lost_ops or ops in found.lost_queues or not store.recovery.complete:
+        return Fate("unknown", f"{_UNKNOWN}: messages of {ops} were lost or are damaged, and one of them may list it")
+    topic = visible(half.properties.get("REAL_TOPIC", "-"))
+    return Fate("open", f"a half message whose transaction is open: consumers of {topic} do not get it until it is committed")
+
+
+def _fate_of_ended(
+    store: mqstore.Store, half: mqstore.Message, last: mqstore.Message, is_complete: bool, counting: Counting
+) -> Fate:
+    """Returns the fate of a half message that is not open and has no committed message. An op message lists its last copy, or the
+    progress of the broker has passed it.
+    """
+    if _place_in_ops(last) in _listed_by_ops(store, last):
         if is_complete:
             return Fate("rolled_back", "a half message whose transaction was rolled back: consumers do not get it")
         return Fate("ended", f"a half message whose transaction has ended: {_LOST}")
-    if not has_all_ops:
-        ops = _OPS[half.topic]
-        return Fate("unknown", f"{_UNKNOWN}: messages of {ops} were lost or are damaged, and one of them may list it")
-    begins: dict[int, int] = {}
-    with suppress(mqstore.CorruptError):
-        # Only half messages in files have this progress.
-        begins = _progress(store) if is_in_files else {}
-    if last.queue_offset >= begins.get(last.queue_id, 0):
-        topic = visible(half.properties.get("REAL_TOPIC", "-"))
-        return Fate("open", f"a half message whose transaction is open: consumers of {topic} do not get it until it is committed")
     if half.unique_key and GIVEN_UP_TOPIC in store.topics and counting(store.query(GIVEN_UP_TOPIC, half.unique_key)):
         return Fate("given_up", f"{_GIVEN_UP}: consumers do not get it")
     committed = "no committed message of it is in the log" if is_complete else _LOST

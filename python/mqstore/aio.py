@@ -265,6 +265,7 @@ class BrokerState:
     group_configs = _in_a_thread(mqstore.BrokerState.group_configs)
     delay_offsets = _in_a_thread(mqstore.BrokerState.delay_offsets)
     delay_backlog = _in_a_thread(mqstore.BrokerState.delay_backlog)
+    transactions = _in_a_thread(mqstore.BrokerState.transactions)
 
 
 class Transactions:

@@ -41,6 +41,11 @@ impl BrokerState {
         Self { handle, store }
     }
 
+    /// Returns the open store.
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
     /// Answers a question about the broker's settings, and warns if the answer may be out of date.
     fn settings<T>(
         &self,

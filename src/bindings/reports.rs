@@ -8,9 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDateTime, PyDict, PyTuple};
 
 use super::imports;
-use super::time::to_datetime;
-use crate::broker::{CleanStats, DelayStats, NextRemoval};
+use super::time::{age_of, to_datetime};
+use crate::broker::{CleanStats, DelayStats, NextRemoval, OpenHalf, OpenHalves};
 use crate::check::Fix;
+use crate::format::property;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
 use crate::services::CleanReason;
@@ -208,6 +209,46 @@ pub(super) fn next_removal<'py>(py: Python<'py>, removal: &NextRemoval) -> Repor
             }),
             kept_for: holds(py, &removal.holds)?,
             disk_percent: removal.disk_percent,
+        }
+    )
+}
+
+/// Returns the `OpenTransactions`.
+pub(super) fn open_transactions<'py>(py: Python<'py>, open: &OpenHalves) -> Report<'py> {
+    let halves = open.halves.iter().map(|half| open_transaction(py, half));
+    report!(
+        py,
+        OpenTransactions {
+            halves: PyTuple::new(py, halves.collect::<PyResult<Vec<_>>>()?)?,
+            passed_over: open.passed_over,
+            lost_ops: open.unread.ops,
+            damaged_stretches: open.unread.stretches,
+            lost_queues: PyTuple::new(py, open.unread.queues.iter().copied())?,
+            complete: open.is_complete(),
+        }
+    )
+}
+
+fn open_transaction<'py>(py: Python<'py>, half: &OpenHalf) -> Report<'py> {
+    let view = half.message.view();
+    let properties = view.properties();
+    report!(
+        py,
+        OpenTransaction {
+            id: view.message_id().to_string(),
+            group: properties.get(property::PGROUP),
+            topic: properties.get(property::REAL_TOPIC),
+            queue_id: properties.get(property::REAL_QID).and_then(|id| id.parse::<i32>().ok()),
+            half_topic: view.topic(),
+            queue_offset: view.queue_offset(),
+            physical_offset: view.physical_offset(),
+            born_time: view.born_time(),
+            store_time: view.store_time(),
+            age: age_of(py, view.store_time())?,
+            checks: half.checks,
+            tags: view.tags(),
+            keys: PyTuple::new(py, view.keys())?,
+            unique_key: view.unique_key(),
         }
     )
 }

@@ -57,6 +57,15 @@ pub(super) fn to_datetime(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyDateT
     datetime_of(py, &utc, 0)
 }
 
+/// Returns the time since a moment in ms; zero for one in the future.
+pub(super) fn age_of(py: Python<'_>, since_ms: i64) -> PyResult<Bound<'_, PyDelta>> {
+    const DAY_MS: i64 = 86_400_000;
+    // The longest `timedelta`.
+    let age = now_ms().saturating_sub(since_ms).clamp(0, 999_999_999 * DAY_MS);
+    let (days, in_day) = ((age / DAY_MS) as i32, (age % DAY_MS) as i32);
+    PyDelta::new(py, days, in_day / 1000, in_day % 1000 * 1000, false)
+}
+
 /// A `datetime` in UTC; outside the years 1 to 9999 the number of ms, an `int`, so that one damaged time does not hide the rest of a
 /// table.
 ///

@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDateTime;
+use pyo3::types::{PyDateTime, PyDelta};
 
 use super::append::choose_queue;
 use super::append_result::AppendResult;
 use super::arguments::{self, named, one_of, repr_of};
+use super::broker::BrokerState;
 use super::errors::of_append;
 use super::fields::{self, MessageArguments, PropertyArguments};
-use super::handle::Handle;
+use super::handle::{Freshness, Handle};
 use super::imports;
 use super::message::Message;
-use super::time::{now_ms, to_datetime, to_wait};
+use super::reports;
+use super::time::{age_of, now_ms, to_datetime, to_wait};
 use super::warnings::warn;
 use super::writer::Writer;
-use crate::broker::{self, CheckRules, OpenHalf, TransactionChecker, TransactionEnd};
+use crate::broker::{self, BrokerController, CheckRules, OpenHalf, TransactionChecker, TransactionEnd, open_transactions};
 use crate::error::Result;
 use crate::format::{self, MessageId, property};
 use crate::storage::RealEnv;
@@ -124,6 +126,12 @@ impl Half {
     #[getter]
     fn store_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDateTime>> {
         to_datetime(py, self.store_time)
+    }
+
+    /// The time since it was stored: a `timedelta`, never negative.
+    #[getter]
+    fn age<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDelta>> {
+        age_of(py, self.store_time)
     }
 
     /// Its message, as it is stored among the half messages: a `Message`. Reads it.
@@ -350,22 +358,14 @@ impl Transactions {
         Ok(self.call(py, |own| own.end(place, how, durable))?.map(AppendResult))
     }
 
-    /// Returns the half messages whose transactions are open, in the order in which they were stored: a
-    /// list of `Half`. Half messages that are lost or damaged are left out, with a `RuntimeWarning` that
-    /// counts them. Another one counts op messages that are lost or damaged: transactions that these
-    /// rolled back are listed.
+    /// Returns the half messages whose transactions are open, the oldest first: a list of `Half`. A
+    /// `RuntimeWarning` counts those that are left out because they are lost or damaged, and another one
+    /// what may have ended transactions that are listed: op messages, and stretches of the log, that are
+    /// lost or damaged. `BrokerState.transactions` has the same as plain data.
     fn open(&self, py: Python<'_>) -> PyResult<Vec<Half>> {
         let open = self.call(py, broker::Transactions::open)?;
-        let path = self.0.path().display();
-        if open.passed_over > 0 {
-            let passed_over = open.passed_over;
-            let text = format!("{path}: {passed_over} half messages are lost or damaged, and their transactions may be open");
-            warn(py, &text)?;
-        }
-        if open.lost_ops > 0 {
-            let lost = open.lost_ops;
-            let text = format!("{path}: {lost} op messages are lost or damaged, and may have ended transactions that are listed");
-            warn(py, &text)?;
+        for doubt in open.doubts() {
+            warn(py, &format!("{}: {doubt}", self.0.path().display()))?;
         }
         Ok(open.halves.iter().map(|half| Half::of_open(&self.0, half)).collect())
     }
@@ -427,6 +427,31 @@ impl Transactions {
 
     fn __repr__(&self) -> String {
         format!("<mqstore.Transactions of \"{}\">", self.0.path().display())
+    }
+}
+
+#[pymethods]
+impl BrokerState {
+    /// Returns the half messages whose transactions are open, the oldest first: an `OpenTransactions`.
+    ///
+    /// In the process that writes the store these are as they are now. A reader finds them by the progress
+    /// in `config/consumerOffset.json`, by op messages, and by the committed messages in the log, which is
+    /// read from the first half message that may be open.
+    ///
+    /// Warns as `consumer_offsets`. Raises `CorruptError` if the progress cannot be read,
+    /// `UnsupportedFormatError` if the queues are in RocksDB.
+    fn transactions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let handle = self.handle();
+        let reader = handle.reader(py, Freshness::Queues)?;
+        let broker = handle.own_broker()?;
+        let open = handle.detach(py, || {
+            let own = broker.as_deref().map(BrokerController::transactions).transpose()?;
+            open_transactions(&reader, own.map(Arc::as_ref))
+        })?;
+        for doubt in open.doubts {
+            warn(py, &doubt)?;
+        }
+        reports::open_transactions(py, &open.content)
     }
 }
 

@@ -36,8 +36,12 @@ mod timer;
 mod transaction_record;
 /// The transactions that have ended, and the progress in half and op messages.
 mod transaction_state;
+/// The search for open transactions.
+mod transaction_search;
 /// Transactions: half messages and their ends.
 mod transaction;
+/// The open transactions of a store, for readers and for its writer.
+mod open_transactions;
 /// The questions about open transactions.
 mod transaction_check;
 /// The positions of a consumer that reads the store of another process, in a file of its user.
@@ -75,9 +79,12 @@ pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
 pub use delay_offset::DelayStats;
 pub use next_removal::{NextRemoval, next_removal};
+pub use open_transactions::open_transactions;
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use retry::Resent;
 pub use topic_config::TopicSettings;
-pub use transaction::{OpenHalf, OpenHalves, TransactionEnd, Transactions};
+pub use transaction::{TransactionEnd, Transactions};
 pub use transaction_check::{CheckRules, TransactionChecker};
+pub use transaction_search::{OpenHalf, OpenHalves};
+pub use transaction_state::UnreadEnds;
 pub use trim_closed::{TrimRequest, trim_closed};

@@ -5,21 +5,17 @@
 //! The copy names the half message. So after a crash between the two the log shows the commit, and only the op message is appended again.
 //! Progress moves once both are in the log, and a persist makes the log durable first.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::Range;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::consumer_offset::ConsumerOffsets;
-use super::copies::real_place;
-use super::transaction_record::{TRANSACTION_GROUP, committed, given_up, half, is_half, listed, op, prepared};
+use super::transaction_record::{TRANSACTION_GROUP, committed, given_up, half, is_half, op, prepared};
+use super::transaction_search::{Bounds, OpenHalf, OpenHalves, StoredProgress, find_ended, list_open};
 use super::transaction_state::TransactionState;
-use crate::config::Errors;
 use crate::error::{Error, Result, TransactionOutcome};
-use crate::format::{Check, GIVEN_UP_TOPIC, HALF_TOPIC, Message, MessageView, OP_TOPIC, Transaction, property};
+use crate::format::{HALF_TOPIC, Message, OP_TOPIC, property};
 use crate::log::StoredMessage;
-use crate::read::{OnDamage, QueueScan, Walked};
 use crate::store::{AppendResult, Incoming, MessageStore};
 use crate::sync::{Mutex, lock};
 use crate::watermark::Watermark;
@@ -36,33 +32,13 @@ pub enum TransactionEnd {
     Rollback,
 }
 
-/// A half message whose transaction is open.
-#[derive(Debug, Clone)]
-pub struct OpenHalf {
-    /// The half message.
-    pub message: StoredMessage,
-    /// The number of times that its producers were asked.
-    pub checks: u32,
-}
-
-/// The half messages whose transactions are open.
-#[derive(Debug, Clone, Default)]
-pub struct OpenHalves {
-    /// In the order in which they were stored.
-    pub halves: Vec<OpenHalf>,
-    /// Half messages that cannot be read.
-    pub passed_over: u64,
-    /// Op messages that could not be read at the open: some of the half messages may have been rolled back.
-    pub lost_ops: u64,
-}
-
 /// The transactions of a store that is open for writing.
 #[derive(Debug)]
 pub struct Transactions {
     store: Arc<MessageStore>,
     offsets: Arc<ConsumerOffsets>,
     /// The half and op messages and the log that the open found.
-    found: Result<Found>,
+    found: Result<Bounds>,
     /// `None` until a call needs it. Held while the end of a transaction is appended.
     state: Mutex<Option<TransactionState>>,
     /// The end of the log at the last request to persist the mark.
@@ -73,28 +49,14 @@ pub struct Transactions {
     checks: Watermark,
 }
 
-#[derive(Debug)]
-struct Found {
-    halves: Range<i64>,
-    ops: Range<i64>,
-    log_end: i64,
-}
-
 impl Transactions {
     /// Notes what a store that was just opened has.
     pub(super) fn new(store: &Arc<MessageStore>, offsets: Arc<ConsumerOffsets>) -> Self {
         let reader = store.reader();
-        let found = || {
-            Ok(Found {
-                halves: reader.queue_bounds(HALF_TOPIC, 0)?,
-                ops: reader.queue_bounds(OP_TOPIC, 0)?,
-                log_end: reader.physical_bounds().end,
-            })
-        };
         Self {
             store: store.clone(),
             offsets,
-            found: found(),
+            found: Bounds::of(reader),
             state: Mutex::default(),
             marked: Mutex::new(reader.physical_bounds().end),
             next_check: AtomicI64::new(1),
@@ -182,30 +144,15 @@ impl Transactions {
 
     /// Returns the half messages from a queue offset on whose transactions are open.
     pub(super) fn open_from(&self, from: i64) -> Result<OpenHalves> {
-        let (start, ended, checks, lost_ops) = {
+        let (start, ended, checks, unread) = {
             let mut state = lock(&self.state);
             let state = self.loaded(&mut state)?;
             let mut checks = BTreeMap::new();
             self.offsets.change_mark(|mark| checks.clone_from(&mark.checks));
-            (state.half().max(from), state.ended(), checks, state.lost_ops())
+            (state.half().max(from), state.ended(), checks, state.unread.clone())
         };
         self.store.catch_up(MessageStore::PATIENCE)?;
-        let on_damage = OnDamage::new(Errors::Skip);
-        let scan = QueueScan::new(self.store.reader().clone(), HALF_TOPIC.to_owned(), 0, start..i64::MAX)?;
-        let mut open = OpenHalves {
-            lost_ops,
-            ..OpenHalves::default()
-        };
-        for message in scan.on_damage(on_damage.clone()) {
-            let message = message?;
-            let offset = message.view().queue_offset();
-            if !ended.contains(&offset) {
-                let checks = checks_of(&message.view()).saturating_add(checks.get(&offset).copied().unwrap_or(0));
-                open.halves.push(OpenHalf { message, checks });
-            }
-        }
-        open.passed_over = on_damage.skipped();
-        Ok(open)
+        list_open(self.store.reader(), start..i64::MAX, &ended, &checks, unread)
     }
 
     /// Returns true if the transaction of the half message with this queue offset is open.
@@ -367,137 +314,21 @@ impl Transactions {
 
     /// Finds the transactions that have ended before the open, and appends the op messages that a crash has prevented.
     fn load(&self) -> Result<TransactionState> {
-        let found = self.found.as_ref().map_err(Error::clone)?;
-        let stored = |topic: &str, bounds: &Range<i64>| {
+        let bounds = self.found.as_ref().map_err(Error::clone)?;
+        let stored = |topic: &str| {
             let progress = self.offsets.of_queue(TRANSACTION_GROUP, topic, 0)?.get();
-            Ok::<_, Error>(progress.unwrap_or(0).min(bounds.end).max(bounds.start))
+            Ok::<_, Error>(progress.unwrap_or(0))
         };
-        let mut state = TransactionState::new(stored(HALF_TOPIC, &found.halves)?, stored(OP_TOPIC, &found.ops)?);
-        let ops = state.op()..found.ops.end;
-        self.load_ops(&mut state, ops)?;
         let mark = self.offsets.stored_mark()?;
-        // A broker that has started since has ended transactions, too. Its ops may be lost, and it keeps no mark.
-        let is_own = |settled_end: i64| self.store.was_own_from().is_some_and(|from| from <= settled_end);
-        let mark = mark.filter(|mark| is_own(mark.settled_end) && state.lost_ops() == 0);
-        if mark.is_none() {
-            self.load_stored_again(&mut state, found.halves.end)?;
-        }
-        let open = self.open_places(&state, found.halves.end)?;
-        let from = mark.as_ref().map(|mark| mark.settled_end);
-        let from = from.or_else(|| open.keys().min().copied()).unwrap_or(found.log_end);
-        if !open.is_empty() {
-            self.load_copies(&mut state, &open, from..found.log_end)?;
-        }
-        self.offsets.change_mark(|known| {
-            known.settled_end = from;
-            known.checks = mark.map(|mark| mark.checks).unwrap_or_default();
-        });
+        let stored = StoredProgress {
+            half: stored(HALF_TOPIC)?,
+            op: stored(OP_TOPIC)?,
+            mark: mark.filter(|mark| mark.is_valid(self.store.was_own_from())),
+        };
+        let (mut state, mark) = find_ended(self.store.reader(), bounds, stored)?;
+        self.offsets.change_mark(|known| *known = mark);
         let _ = self.list_unlisted(&mut state);
         self.publish(&state);
         Ok(state)
     }
-
-    /// Reads op messages, and counts those that are lost or damaged.
-    fn load_ops(&self, state: &mut TransactionState, offsets: Range<i64>) -> Result<()> {
-        let on_damage = OnDamage::new(Errors::Skip);
-        let scan = QueueScan::new(self.store.reader().clone(), OP_TOPIC.to_owned(), 0, offsets)?;
-        for op in scan.on_damage(on_damage.clone()) {
-            let op = op?;
-            let halves = listed(&op.view());
-            let start = state.half();
-            for half in halves.iter().filter(|half| **half >= start) {
-                state.end(*half, TransactionOutcome::Ended, false);
-            }
-            state.note_op(op.view().queue_offset(), halves.iter().max().copied());
-        }
-        state.note_lost_ops(on_damage.skipped());
-        Ok(())
-    }
-
-    /// Returns the queue offsets of the open half messages by their physical offsets.
-    fn open_places(&self, state: &TransactionState, end: i64) -> Result<HashMap<i64, i64>> {
-        let scan = QueueScan::new(self.store.reader().clone(), HALF_TOPIC.to_owned(), 0, state.half()..end)?;
-        let mut scan = scan.on_damage(OnDamage::new(Errors::Skip));
-        let mut open = HashMap::new();
-        while let Some((offset, unit)) = scan.next_entry(false)? {
-            if state.outcome(offset).is_none() {
-                open.insert(unit.physical_offset, offset);
-            }
-        }
-        Ok(open)
-    }
-
-    /// Searches a stretch of the log for the copies of open half messages.
-    fn load_copies(&self, state: &mut TransactionState, open: &HashMap<i64, i64>, stretch: Range<i64>) -> Result<()> {
-        let reader = self.store.reader();
-        let start = stretch.start.max(reader.physical_bounds().start);
-        if start >= stretch.end {
-            return Ok(());
-        }
-        // Other messages name physical offset 0, too, such as those that a broker gives up.
-        let first = open.get(&0).and_then(|_| reader.message_at(0).ok());
-        let is_named = |view: &MessageView<'_>| {
-            view.prepared_transaction_offset() != 0 || first.as_ref().is_some_and(|first| is_copy(view, &first.view()))
-        };
-        let mut walk = reader.log_walk(start..stretch.end, Check::Structure);
-        while let Some(walked) = walk.advance()? {
-            if walked == Walked::Stop {
-                walk.pass_damage()?;
-                continue;
-            }
-            let view = walk.view().filter(is_named);
-            let end = view.and_then(|view| outcome_by(&view, open));
-            walk.check_intact()?;
-            if let Some((half, outcome)) = end {
-                state.end(half, outcome, true);
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds half messages that a broker has stored again for a question, and whose progress it did not write any more: the copy
-    /// has all fields of the first one, and a higher number of questions.
-    fn load_stored_again(&self, state: &mut TransactionState, end: i64) -> Result<()> {
-        let scan = QueueScan::new(self.store.reader().clone(), HALF_TOPIC.to_owned(), 0, state.half()..end)?;
-        let mut known: HashMap<_, VecDeque<(i64, u32)>> = HashMap::new();
-        let mut again = BTreeSet::new();
-        for message in scan.on_damage(OnDamage::new(Errors::Skip)) {
-            let message = message?;
-            let view = message.view();
-            let Some(unique_key) = view.unique_key() else { continue };
-            let key = (unique_key.into_owned(), view.born_time(), view.body_crc(), real_place(&view));
-            let (offset, checks) = (view.queue_offset(), checks_of(&view));
-            let copies = known.entry(key).or_default();
-            if let Some(first) = copies.iter().position(|(_, before)| *before < checks) {
-                again.extend(copies.remove(first).map(|(offset, _)| offset));
-            }
-            copies.push_back((offset, checks));
-        }
-        for offset in again {
-            state.end(offset, TransactionOutcome::StoredAgain, false);
-        }
-        Ok(())
-    }
-}
-
-/// Returns true if a message has the fields that a half message and its copies share.
-fn is_copy(view: &MessageView<'_>, half: &MessageView<'_>) -> bool {
-    let shared = |view: &MessageView<'_>| (view.born_time(), view.body_crc(), view.unique_key().map(Cow::into_owned));
-    shared(view) == shared(half)
-}
-
-/// Returns the half message that a copy in the log ends, and how.
-fn outcome_by(view: &MessageView<'_>, open: &HashMap<i64, i64>) -> Option<(i64, TransactionOutcome)> {
-    let half = *open.get(&view.prepared_transaction_offset())?;
-    if view.transaction() == Transaction::Commit {
-        Some((half, TransactionOutcome::Committed(view.physical_offset())))
-    } else {
-        view.has_topic(GIVEN_UP_TOPIC).then_some((half, TransactionOutcome::GivenUp))
-    }
-}
-
-/// Returns the number of questions that a half message states.
-fn checks_of(view: &MessageView<'_>) -> u32 {
-    let stated = view.properties().get(property::TRANSACTION_CHECK_TIMES);
-    stated.and_then(|stated| stated.parse().ok()).unwrap_or(0)
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::transaction::{OpenHalf, Transactions};
+use super::transaction::Transactions;
+use super::transaction_search::OpenHalf;
 use crate::error::Result;
 use crate::format::property;
 use crate::watermark::Wait;

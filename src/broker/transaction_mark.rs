@@ -34,6 +34,12 @@ impl TransactionMark {
         })
     }
 
+    /// Returns true if every record from the mark on was of this crate: no broker has ended transactions since. `own_from` is the physical
+    /// offset from which on that is so, if there is one.
+    pub(super) fn is_valid(&self, own_from: Option<i64>) -> bool {
+        own_from.is_some_and(|from| from <= self.settled_end)
+    }
+
     /// Writes the mark into the field of this crate.
     pub(super) fn write(&self, own: &mut Fields) {
         own.insert(SETTLED_END.to_owned(), Value::from(self.settled_end));

@@ -23,8 +23,21 @@ pub(super) struct TransactionState {
     ops: BTreeMap<i64, i64>,
     /// The half messages whose end is in the log, and their op message not yet.
     unlisted: BTreeSet<i64>,
-    /// The number of op messages that could not be read.
-    lost_ops: u64,
+    /// The places that could not be read.
+    pub(super) unread: UnreadEnds,
+}
+
+/// Places that could not be read, and that may hold half messages or the ends of some.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UnreadEnds {
+    /// Op messages.
+    pub ops: u64,
+    /// Damaged stretches of the log after the first half message that may be open.
+    pub stretches: u64,
+    /// The topics of half and op messages whose queue is lost.
+    pub queues: Vec<&'static str>,
+    /// True if the open has found that messages of the log are missing.
+    pub is_log_partial: bool,
 }
 
 impl TransactionState {
@@ -36,7 +49,7 @@ impl TransactionState {
             outcomes: BTreeMap::new(),
             ops: BTreeMap::new(),
             unlisted: BTreeSet::new(),
-            lost_ops: 0,
+            unread: UnreadEnds::default(),
         }
     }
 
@@ -74,16 +87,6 @@ impl TransactionState {
     pub(super) fn note_op(&mut self, op: i64, last: Option<i64>) {
         self.ops.insert(op, last.unwrap_or(-1));
         self.advance();
-    }
-
-    /// Returns the number of op messages that could not be read.
-    pub(super) fn lost_ops(&self) -> u64 {
-        self.lost_ops
-    }
-
-    /// Notes op messages that could not be read.
-    pub(super) fn note_lost_ops(&mut self, count: u64) {
-        self.lost_ops += count;
     }
 
     /// Returns a half message whose end has no op message.

@@ -134,7 +134,8 @@ pub use sys_flag::{
 pub use timer::{TIMER_ADDED_SIZE, TIMER_TOPIC, TimerRequest, timer_due, timer_out_ms};
 pub use timer_check::{TIMER_CHECK_SIZE, TimerCheck, TimerProgress};
 pub use topic_name::{
-    GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, is_system_topic, validate_broker_group, validate_broker_topic, validate_topic,
+    GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, is_system_topic, validate_broker_group,
+    validate_broker_topic, validate_topic,
 };
 pub use torn_record::{MAX_NUL_RUN, has_lost_bytes, longest_nul_run};
 pub use unique_key::{UniqueKey, ms_of_month};

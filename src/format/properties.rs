@@ -33,6 +33,8 @@ pub mod property {
     pub const TRANSACTION_CHECK_TIMES: &str = "TRANSACTION_CHECK_TIMES";
     /// The age in seconds from which on the producers of a half message are asked.
     pub const CHECK_IMMUNITY_TIME_IN_SECONDS: &str = "CHECK_IMMUNITY_TIME_IN_SECONDS";
+    /// The physical offset of the half message that an op message names, in decimal: of a broker that keeps its transactions in `RocksDB`.
+    pub const TRANS_OFFSET: &str = "TRANS_OFFSET";
     /// The sharding key: messages with one key are in one queue, in their order.
     pub const SHARDING_KEY: &str = "__SHARDINGKEY";
     /// The time at which a timer message is delivered, in ms.

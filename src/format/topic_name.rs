@@ -6,6 +6,12 @@ use super::record_layout::Version;
 pub const HALF_TOPIC: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 /// The topic of op messages: each lists half messages whose transactions have ended.
 pub const OP_TOPIC: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+/// The topic of half messages of a broker that keeps its transactions in `RocksDB`.
+pub const ROCKSDB_HALF_TOPIC: &str = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC";
+/// The topic of its op messages: each names a half message by its physical offset, in the property [`property::TRANS_OFFSET`].
+///
+/// [`property::TRANS_OFFSET`]: super::property::TRANS_OFFSET
+pub const ROCKSDB_OP_TOPIC: &str = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC";
 /// The topic of half messages whose producers never answered.
 pub const GIVEN_UP_TOPIC: &str = "TRANS_CHECK_MAX_TIME_TOPIC";
 /// The limit of a broker for a V2 record, and of a directory name.

@@ -15,7 +15,7 @@ use crate::storage::{Access, Env};
 const MAX_LEN: u64 = 1 << 30;
 
 /// The contents of a settings file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BrokerSettings<T> {
     /// The decoded contents.
     pub content: T,

@@ -45,4 +45,4 @@ pub(crate) use store_files::{expect_store, measure};
 pub use store_state::{Exit, Families, Intent, LastShutdown, Opener, StoreState, WriterRecords};
 pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};
 pub use write_plan::{DirectoryPlan, Facts, LogPlan, QueuesPlan, RecordsPlan, WritePlan};
-pub(crate) use writer_state::{WriterState, flushed_mark, mark_of_log};
+pub(crate) use writer_state::{WriterState, flushed_mark, load_own_from, mark_of_log};

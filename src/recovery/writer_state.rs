@@ -120,7 +120,7 @@ pub(crate) fn mark_of_log(env: &dyn Env, path: &Path) -> Result<Option<i64>> {
 ///
 /// # Errors
 /// [`Error::Io`] when the file is there and cannot be read.
-pub(super) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
+pub(crate) fn load_own_from(env: &dyn Env, root: &Path) -> Result<Option<i64>> {
     let path = root.join(LOCK_FILE);
     // One byte more than our lock file has: a longer file is not ours.
     match read_file(env, &path, LOCK_FILE_SIZE + 1) {

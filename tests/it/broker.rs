@@ -9,12 +9,14 @@ pub(crate) mod delayed_log;
 mod positions;
 mod groups;
 mod histories;
+mod open_transactions;
 mod progress;
 mod retention;
 mod subscription_groups;
 mod timers;
 mod topics;
 mod transaction_histories;
+pub(crate) mod transaction_log;
 mod transactions;
 
 use std::fs;

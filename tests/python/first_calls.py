@@ -98,6 +98,7 @@ READS: dict[str, Call] = {
     "dead_letters": lambda store, _: len(store.broker.dead_letters("group")),
     "delay_offsets": lambda store, _: len(store.broker.delay_offsets()),
     "delay_backlog": lambda store, _: len(store.broker.delay_backlog()),
+    "open transactions": lambda store, _: store.broker.transactions().halves,
     "next_removal": lambda store, _: store.broker.next_removal(),
     "dump": lambda store, _: len(store.inspect.dump(0)),
     "dump_entry": lambda store, _: len(store.inspect.dump_entry("t", 0, 0)),

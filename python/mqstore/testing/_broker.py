@@ -84,6 +84,8 @@ class Broker:
         self._consumed: defaultdict[str, dict[int, int]] = defaultdict(dict)
         #: The half messages, by queue offset, whose transactions are open.
         self._open: set[int] = set()
+        #: The half message that each op message lists, in the order of the op messages.
+        self._ended: list[int] = []
 
     @property
     def path(self) -> str:
@@ -158,6 +160,7 @@ class Broker:
             sent = self._move(half, sys_flag=half.sys_flag | COMMIT, prepared_transaction_offset=half.physical_offset)
         self._open.remove(half.queue_offset)
         self.topics.setdefault(OP_TOPIC, 1)
+        self._ended.append(half.queue_offset)
         noted_by = {"born_host": self._hosts["store_host"]}
         self._put(OP_TOPIC, 0, b"%d," % half.queue_offset, {"WAIT": "true", "TAGS": "d"}, **noted_by)
         return sent
@@ -186,10 +189,12 @@ class Broker:
     def persist(self) -> None:
         """Writes `topics.json`, `consumerOffset.json` and `delayOffset.json` in `config`, as a broker does every few seconds."""
         if HALF_TOPIC in self.topics:
-            half = self._queue_of(HALF_TOPIC, 0).max_offset
-            self.commit_offset(TRANSACTION_GROUP, HALF_TOPIC, 0, min(self._open, default=half))
+            done = min(self._open, default=self._queue_of(HALF_TOPIC, 0).max_offset)
+            self.commit_offset(TRANSACTION_GROUP, HALF_TOPIC, 0, done)
             if OP_TOPIC in self.topics:
-                self.commit_offset(TRANSACTION_GROUP, OP_TOPIC, 0, self._queue_of(OP_TOPIC, 0).max_offset)
+                # An op message is needed until the progress has passed its half message.
+                needed = (op for op, half in enumerate(self._ended) if half >= done)
+                self.commit_offset(TRANSACTION_GROUP, OP_TOPIC, 0, next(needed, len(self._ended)))
         self._write_settings()
 
     def _write_settings(self) -> None:

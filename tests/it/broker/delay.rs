@@ -17,7 +17,7 @@ use super::delayed_log::every_message;
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
 use crate::writing::{message, with};
 
-const STORE: &str = "/data/store";
+pub(super) const STORE: &str = "/data/store";
 const DELAY_OFFSET: &str = "/data/store/config/delayOffset.json";
 pub(super) const SEGMENT: u64 = 16 * 1024;
 /// More than the interval at which progress is persisted.

@@ -8,7 +8,7 @@ use mqstore::store::Incoming;
 
 use super::delay::{Stepped, config, delay_file, delayed};
 use super::delayed_log::DelayedLog;
-use super::histories::{End, Model, Operation, carry_out_each, is_noticed};
+use super::histories::{Model, carry_out_each, is_noticed};
 use super::timers::{after, check_file};
 use crate::simulated_env::{Random, SimulatedEnv};
 
@@ -32,24 +32,15 @@ struct Delays;
 impl Model for Delays {
     type Own = Own;
 
-    const LIKELY: &'static [Operation<Own>] = &[
-        Operation::Own(Own::Append),
-        Operation::Own(Own::Append),
-        Operation::Own(Own::Append),
-        Operation::Own(Own::AppendTimers),
-        Operation::Own(Own::AppendTimers),
-        Operation::Plain,
-        Operation::Pass,
-        Operation::Pass,
-        Operation::Dispatch,
-        Operation::Commit,
-        Operation::Flush,
-        Operation::Own(Own::Deliver),
-        Operation::Own(Own::Deliver),
-        Operation::Own(Own::Persist),
-        Operation::End(End::Close),
-        Operation::End(End::Kill),
-        Operation::End(End::PowerCut),
+    const LIKELY: &'static [Own] = &[
+        Own::Append,
+        Own::Append,
+        Own::Append,
+        Own::AppendTimers,
+        Own::AppendTimers,
+        Own::Deliver,
+        Own::Deliver,
+        Own::Persist,
     ];
     const LONGEST_PASS: u64 = 3000;
 

@@ -15,16 +15,15 @@ const IMAGE_ONE_IN: u64 = 25;
 
 /// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+enum End {
     Close,
     Kill,
     PowerCut,
 }
 
-/// A call of a history: of its model, or of all models.
+/// A call that each model has.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Operation<O> {
-    Own(O),
+enum Shared {
     Plain,
     Pass,
     Dispatch,
@@ -33,11 +32,31 @@ pub(super) enum Operation<O> {
     End(End),
 }
 
+/// The calls that each model has, each as often as it is drawn.
+const SHARED: [Shared; 9] = [
+    Shared::Plain,
+    Shared::Pass,
+    Shared::Pass,
+    Shared::Dispatch,
+    Shared::Commit,
+    Shared::Flush,
+    Shared::End(End::Close),
+    Shared::End(End::Kill),
+    Shared::End(End::PowerCut),
+];
+
+/// A call of a history: of its model, or of all models.
+#[derive(Debug, Clone, Copy)]
+enum Operation<O> {
+    Own(O),
+    Shared(Shared),
+}
+
 /// The results of the calls so far, and the judge of the log.
 pub(super) trait Model: Clone {
     type Own: Debug + Copy + 'static;
-    /// The likely calls, each as often as it is drawn.
-    const LIKELY: &'static [Operation<Self::Own>];
+    /// The calls of the model, each as often as it is drawn. Those of [`SHARED`] are drawn beside them.
+    const LIKELY: &'static [Self::Own];
     /// The longest time in ms that passes at once.
     const LONGEST_PASS: u64;
 
@@ -78,20 +97,20 @@ pub(super) fn carry_out<M: Model>(seed: u64, config: &StoreConfig, without: Opti
     open.env.leave_out(without);
     set_camera(&open.env, &mut random);
     for _ in 0..OPERATIONS {
-        let operation = random.pick(M::LIKELY);
+        let operation = draw::<M>(&mut random);
         let before = model.clone();
         match operation {
             Operation::Own(own) => model.carry_out(&mut open, own, &mut random),
-            Operation::Plain => append_plain(&open, &mut random),
-            Operation::Pass => open.pass(random.below(M::LONGEST_PASS) as i64),
-            Operation::Dispatch => open.dispatch(),
-            Operation::Commit if !model.is_full() => open.store.commit().unwrap(),
-            Operation::Flush if !model.is_full() => {
+            Operation::Shared(Shared::Plain) => append_plain(&open, &mut random),
+            Operation::Shared(Shared::Pass) => open.pass(random.below(M::LONGEST_PASS) as i64),
+            Operation::Shared(Shared::Dispatch) => open.dispatch(),
+            Operation::Shared(Shared::Commit) if !model.is_full() => open.store.commit().unwrap(),
+            Operation::Shared(Shared::Flush) if !model.is_full() => {
                 open.store.flush().unwrap();
                 model.note_flushed();
             }
-            Operation::Commit | Operation::Flush => {}
-            Operation::End(how) => {
+            Operation::Shared(Shared::Commit | Shared::Flush) => {}
+            Operation::Shared(Shared::End(how)) => {
                 model.before_end(&open);
                 open = end(open, how, &mut random, config, &mut model)?;
                 open.env.leave_out(without);
@@ -109,6 +128,12 @@ pub(super) fn carry_out<M: Model>(seed: u64, config: &StoreConfig, without: Opti
     }
     model.before_end(&open);
     model.finish(&mut open)
+}
+
+fn draw<M: Model>(random: &mut Random) -> Operation<M::Own> {
+    let number = random.index(M::LIKELY.len() + SHARED.len());
+    let own = M::LIKELY.get(number).map(|own| Operation::Own(*own));
+    own.unwrap_or_else(|| Operation::Shared(SHARED[number - M::LIKELY.len()]))
 }
 
 /// Carries out many histories in each write mode, which are the given settings with another one.

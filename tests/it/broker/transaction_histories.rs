@@ -1,18 +1,20 @@
 //! Random histories of transactions with power cuts, kills and failing calls: each ends once, as it was asked for, or stays open.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mqstore::broker::{CheckRules, TransactionChecker, TransactionEnd};
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
-use mqstore::format::{GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, Transaction};
+use mqstore::read::MessageReader;
 use mqstore::storage::Step;
 
-use super::delay::{Stepped, config};
-use super::histories::{self, Model, Operation, carry_out_each, is_noticed};
-use super::transactions::{open_by_the_log, paid, progress_file};
+use super::delay::{STORE, Stepped, config};
+use super::histories::{Model, carry_out_each, is_noticed};
+use super::transaction_log::{End, TransactionLog, check_reader, open_places};
+use super::transactions::{paid, progress_file};
 use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
 
 /// Histories of each write mode, unless `MQSTORE_TRANSACTION_HISTORIES` states another number. They are few, because a read of a store
@@ -36,15 +38,6 @@ enum Own {
     Full,
 }
 
-/// The end of a half message, as the log shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Committed,
-    GivenUp,
-    /// An op message lists it, and nothing else names it.
-    RolledBack,
-}
-
 /// The ends that calls have returned, by physical offset of the half message, each with true if it is durable.
 #[derive(Debug, Clone, Default)]
 struct Ends {
@@ -57,27 +50,18 @@ struct Ends {
 impl Model for Ends {
     type Own = Own;
 
-    const LIKELY: &'static [Operation<Own>] = &[
-        Operation::Own(Own::Send),
-        Operation::Own(Own::Send),
-        Operation::Own(Own::Send),
-        Operation::Own(Own::End),
-        Operation::Own(Own::End),
-        Operation::Own(Own::End),
-        Operation::Own(Own::EndAgain),
-        Operation::Own(Own::Check),
-        Operation::Own(Own::Check),
-        Operation::Plain,
-        Operation::Pass,
-        Operation::Pass,
-        Operation::Dispatch,
-        Operation::Commit,
-        Operation::Flush,
-        Operation::Own(Own::Persist),
-        Operation::Own(Own::Full),
-        Operation::End(histories::End::Close),
-        Operation::End(histories::End::Kill),
-        Operation::End(histories::End::PowerCut),
+    const LIKELY: &'static [Own] = &[
+        Own::Send,
+        Own::Send,
+        Own::Send,
+        Own::End,
+        Own::End,
+        Own::End,
+        Own::EndAgain,
+        Own::Check,
+        Own::Check,
+        Own::Persist,
+        Own::Full,
     ];
     const LONGEST_PASS: u64 = 60_000;
 
@@ -130,8 +114,9 @@ impl Model for Ends {
     }
 
     fn check(&mut self, open: &Stepped, after_crash: bool) -> Result<(), String> {
-        let found = ends(open)?;
-        for (half, end) in &found {
+        let log = TransactionLog::of(&open.log())?;
+        let found = log.ends();
+        for (half, end) in found {
             match self.ended.get(half) {
                 Some((expected, _)) if expected != end => {
                     return Err(format!(
@@ -167,28 +152,14 @@ impl Model for Ends {
     /// Compares the open transactions with the log, and commits each.
     fn examine(mut self, env: SimulatedEnv, config: StoreConfig) -> Result<(), String> {
         let file = progress_file(&env);
+        let reader = MessageReader::open(&env.copy().shared(), Path::new(STORE), config.clone());
         let open = Stepped::open(env, config).map_err(|error| format!("the store does not open: {error}"))?;
         self.check(&open, true)?;
-        let progress = |topic: &str| {
-            let name = format!("{topic}@CID_RMQ_SYS_TRANS");
-            file.as_ref()
-                .and_then(|file| file["offsetTable"][name]["0"].as_i64())
-                .unwrap_or(0)
-        };
-        let places: BTreeMap<i64, i64> = open
-            .log()
-            .iter()
-            .map(|message| message.view())
-            .filter(|view| view.has_topic(HALF_TOPIC))
-            .map(|view| (view.queue_offset(), view.physical_offset()))
-            .collect();
-        for passed in 0..progress(HALF_TOPIC) {
-            if !places.get(&passed).is_some_and(|half| self.ended.contains_key(half)) {
-                return Err(format!(
-                    "the progress passes half message {passed}, and it has no end in the log"
-                ));
-            }
+        let log = TransactionLog::of(&open.log())?;
+        if let Some(file) = file {
+            log.check_progress(&file)?;
         }
+        check_reader(&Arc::new(reader.map_err(|error| error.to_string())?), &log)?;
         commit_all(&open)
     }
 
@@ -239,43 +210,10 @@ impl Ends {
     }
 }
 
-/// Returns the ends that the log shows, by physical offset of the half message.
-fn ends(open: &Stepped) -> Result<BTreeMap<i64, End>, String> {
-    let log = open.log();
-    let (mut ends, mut places, mut listed) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-    for message in &log {
-        let view = message.view();
-        let half = view.prepared_transaction_offset();
-        let end = match view.transaction() {
-            Transaction::Commit => End::Committed,
-            _ if view.has_topic(GIVEN_UP_TOPIC) => End::GivenUp,
-            _ if view.has_topic(HALF_TOPIC) => {
-                places.insert(view.queue_offset(), view.physical_offset());
-                continue;
-            }
-            _ if view.has_topic(OP_TOPIC) => {
-                listed.insert(String::from_utf8_lossy(view.body()).parse::<i64>().unwrap());
-                continue;
-            }
-            _ => continue,
-        };
-        if let Some(before) = ends.insert(half, end) {
-            return Err(format!("the half message at {half} has two ends: {before:?} and {end:?}"));
-        }
-    }
-    for offset in listed {
-        let half = places
-            .get(&offset)
-            .ok_or_else(|| format!("an op message lists {offset}, and no half message is there"))?;
-        ends.entry(*half).or_insert(End::RolledBack);
-    }
-    Ok(ends)
-}
-
 fn commit_all(open: &Stepped) -> Result<(), String> {
     open.store.flush().unwrap();
     open.dispatch();
-    let expected = open_by_the_log(open);
+    let expected = TransactionLog::of(&open.log())?.open();
     let found = open_halves(open)?;
     if found != expected {
         return Err(format!("{found:?} are open, and by the log {expected:?}"));
@@ -285,17 +223,16 @@ fn commit_all(open: &Stepped) -> Result<(), String> {
         ended.map_err(|error| format!("the half message at {half} is open, and its commit fails: {error}"))?;
     }
     open.store.flush().unwrap();
-    let left = open_by_the_log(open);
+    let left = TransactionLog::of(&open.log())?.open();
     if !left.is_empty() {
         return Err(format!("{left:?} are open after their commits"));
     }
-    ends(open).map(drop)
+    Ok(())
 }
 
 fn open_halves(open: &Stepped) -> Result<BTreeSet<i64>, String> {
     let open = open.transactions().open().map_err(|error| error.to_string())?;
-    let halves = open.halves.iter().map(|half| half.message.view().physical_offset());
-    Ok(halves.collect())
+    Ok(open_places(&open))
 }
 
 fn histories() -> u64 {

@@ -1,6 +1,5 @@
 //! Transactions: ended once, checked, and handed over to a broker and back.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
@@ -11,7 +10,7 @@ use mqstore::broker::{CheckRules, NeededBy, OpenHalves, TransactionChecker, Tran
 use mqstore::error::{Error, TransactionOutcome};
 use mqstore::format::{COMMIT, GIVEN_UP_TOPIC, HALF_TOPIC, Message, MessageType, OP_TOPIC, property};
 use mqstore::read::StoredMessage;
-use mqstore::store::{Incoming, TrimTo};
+use mqstore::store::TrimTo;
 use serde_json::{Value, json};
 
 use super::delay::{SEGMENT, Stepped, config};
@@ -19,7 +18,7 @@ use super::{Settings, directory};
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
 use crate::writing::with;
 
-const CONSUMER_OFFSET: &str = "/data/store/config/consumerOffset.json";
+pub(super) const CONSUMER_OFFSET: &str = "/data/store/config/consumerOffset.json";
 const HALF_PROGRESS: &str = "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS";
 const OP_PROGRESS: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS";
 
@@ -48,7 +47,7 @@ impl Stepped {
         Ok(ended.unwrap().appended.physical_offset)
     }
 
-    fn roll_back(&self, half: i64) -> Result<(), Error> {
+    pub(super) fn roll_back(&self, half: i64) -> Result<(), Error> {
         self.transactions().end(half, TransactionEnd::Rollback, Some(false)).map(drop)
     }
 
@@ -68,13 +67,13 @@ impl Stepped {
         Self::open(killed, config()).unwrap()
     }
 
-    fn open_bodies(&self) -> Vec<String> {
+    pub(super) fn open_bodies(&self) -> Vec<String> {
         self.dispatch();
         bodies_of(&self.transactions().open().unwrap())
     }
 }
 
-fn bodies_of(open: &OpenHalves) -> Vec<String> {
+pub(super) fn bodies_of(open: &OpenHalves) -> Vec<String> {
     let body = |message: &StoredMessage| String::from_utf8_lossy(message.view().body()).into_owned();
     open.halves.iter().map(|half| body(&half.message)).collect()
 }
@@ -102,7 +101,7 @@ fn refused_as(half: i64, result: Result<i64, Error>) -> TransactionOutcome {
 }
 
 /// Flips bits in a part of the only segment of the log.
-fn damage(env: &SimulatedEnv, bytes: Range<i64>) {
+pub(super) fn damage(env: &SimulatedEnv, bytes: Range<i64>) {
     let log = Path::new("/data/store/commitlog/00000000000000000000");
     let (_, mut segment) = env
         .files(log.parent().unwrap())
@@ -132,12 +131,12 @@ fn body_of(open: &Stepped, topic: &str, number: usize) -> Range<i64> {
     start..start + len
 }
 
-fn checker(open: &Stepped) -> TransactionChecker {
+pub(super) fn checker(open: &Stepped) -> TransactionChecker {
     TransactionChecker::new(open.transactions().clone(), CheckRules::default())
 }
 
 /// Asks at the time of the machine, and returns the bodies of the half messages that are asked about.
-fn ask(open: &Stepped, checker: &mut TransactionChecker) -> Vec<String> {
+pub(super) fn ask(open: &Stepped, checker: &mut TransactionChecker) -> Vec<String> {
     open.dispatch();
     let (halves, _) = checker.take_due(open.env.now()).unwrap();
     bodies_of(&OpenHalves {
@@ -353,18 +352,7 @@ fn a_commit_whose_op_message_failed_is_settled_once() {
 fn a_commit_without_its_op_message_is_found_after_a_crash() {
     let open = Stepped::new();
     let halves = [open.half("a"), open.half("b")];
-    let log = open.log();
-    let copy = Message {
-        topic: "orders".into(),
-        queue_id: 2,
-        sys_flag: COMMIT,
-        prepared_transaction_offset: halves[1],
-        ..log[1].view().to_message()
-    };
-    open.store
-        .appender(None)
-        .append_all(vec![Incoming::Copied(copy)], &mut Vec::new())
-        .unwrap();
+    commit_of_a_broker(&open, halves[1]);
     let open = open.killed();
     assert_eq!(open.open_bodies(), ["a"]);
     assert!(matches!(
@@ -453,15 +441,7 @@ fn a_mark_from_before_the_session_of_a_broker_is_not_used() {
     assert!(marked["mqstore"]["transactionsSettledEnd"].as_i64().unwrap() > halves[1]);
     // The broker asks about one and commits the other. It is killed before it lists the commit, and persists nothing.
     let again = half_of_a_broker(&open, "a", "1");
-    let log = open.log();
-    let committed = Message {
-        topic: "orders".into(),
-        queue_id: 2,
-        sys_flag: COMMIT,
-        prepared_transaction_offset: halves[1],
-        ..log[1].view().to_message()
-    };
-    open.store.append(committed).unwrap();
+    commit_of_a_broker(&open, halves[1]);
     open.store.flush().unwrap();
     let open = open.killed_after_a_broker();
     assert_eq!(progress_file(&open.env).unwrap(), marked);
@@ -503,7 +483,10 @@ fn a_commit_whose_op_message_is_damaged_is_not_repeated() {
     open = Stepped::open(open.env.clone(), config()).unwrap();
     let found = open.transactions().open().unwrap();
     // Nothing else shows the rollback, and the answer says so.
-    assert_eq!((bodies_of(&found), found.lost_ops), (vec!["a".to_owned(), "c".to_owned()], 2));
+    assert_eq!(
+        (bodies_of(&found), found.unread.ops),
+        (vec!["a".to_owned(), "c".to_owned()], 2)
+    );
     assert_eq!(
         refused_as(halves[1], open.commit(halves[1])),
         TransactionOutcome::Committed(committed)
@@ -544,6 +527,53 @@ fn a_half_message_that_a_broker_has_stored_again_counts_once() {
     assert_eq!(refused_as(copies[0], open.commit(copies[0])), TransactionOutcome::StoredAgain);
     open.commit(copies[2]).unwrap();
     assert_eq!(open.open_bodies(), Vec::<String>::new());
+}
+
+/// Appends the message that commits a half message, as a broker that is killed before it lists the commit.
+pub(super) fn commit_of_a_broker(open: &Stepped, half: i64) {
+    let log = open.log();
+    let half = log
+        .iter()
+        .map(StoredMessage::view)
+        .find(|view| view.physical_offset() == half);
+    let committed = Message {
+        topic: "orders".into(),
+        queue_id: 2,
+        sys_flag: COMMIT,
+        prepared_transaction_offset: half.unwrap().physical_offset(),
+        ..half.unwrap().to_message()
+    };
+    open.store.append(committed).unwrap();
+}
+
+#[test]
+fn a_half_message_stored_again_stays_so_beside_an_older_open_one() {
+    let mut open = Stepped::new();
+    half_of_a_broker(&open, "a", "");
+    for checks in ["", "1"] {
+        half_of_a_broker(&open, "u", checks);
+    }
+    open.store.flush().unwrap();
+    open = open.killed();
+    for _ in 0..2 {
+        assert_eq!(open.open_bodies(), ["a", "u"]);
+        open.roll_back(open.half("c")).unwrap();
+        open = open.reopened(config());
+    }
+    assert!(progress_file(&open.env).unwrap()["mqstore"]["transactionsSettledEnd"].is_i64());
+}
+
+#[test]
+fn a_commit_of_an_older_copy_of_a_half_message_ends_the_last_one() {
+    let open = Stepped::new();
+    let copies = ["", "1"].map(|checks| half_of_a_broker(&open, "u", checks));
+    commit_of_a_broker(&open, copies[0]);
+    open.store.flush().unwrap();
+    let open = open.killed();
+    assert_eq!(open.open_bodies(), Vec::<String>::new());
+    let outcome = refused_as(copies[1], open.commit(copies[1]));
+    assert!(matches!(outcome, TransactionOutcome::Committed(_)), "{outcome:?}");
+    assert_eq!(open.bodies("orders"), ["u"]);
 }
 
 #[test]
@@ -657,21 +687,21 @@ fn a_damaged_progress_file_refuses_ends_and_stays_as_it_is() {
     assert_eq!(std::fs::read(place.file("consumerOffset.json")).unwrap(), b"{");
 }
 
-/// The half messages that the log shows as open, by physical offset.
-pub(super) fn open_by_the_log(open: &Stepped) -> BTreeSet<i64> {
+#[test]
+fn a_retry_of_another_transaction_does_not_commit_the_first_half_message() {
+    let open = Stepped::new();
+    let halves = ["a", "a"].map(|body| open.half(body));
+    open.commit(halves[1]).unwrap();
     let log = open.log();
-    let views = || log.iter().map(StoredMessage::view);
-    let ended: BTreeSet<i64> = views()
-        .filter(|view| view.has_topic(OP_TOPIC))
-        .filter_map(|op| String::from_utf8_lossy(op.body()).parse().ok())
-        .collect();
-    let named: BTreeSet<i64> = views()
-        .filter(|view| view.sys_flag() & COMMIT != 0 || view.has_topic(GIVEN_UP_TOPIC))
-        .map(|view| view.prepared_transaction_offset())
-        .collect();
-    let halves = views().filter(|view| view.has_topic(HALF_TOPIC));
-    halves
-        .filter(|half| !ended.contains(&half.queue_offset()) && !named.contains(&half.physical_offset()))
-        .map(|half| half.physical_offset())
-        .collect()
+    let copy = log.iter().map(StoredMessage::view).find(|view| view.has_topic("orders"));
+    let retry = Message {
+        topic: "%RETRY%billing".into(),
+        queue_id: 0,
+        reconsume_times: 1,
+        prepared_transaction_offset: 0,
+        ..copy.unwrap().to_message()
+    };
+    open.store.append(retry).unwrap();
+    open.store.flush().unwrap();
+    assert_eq!((halves[0], open.killed().open_bodies()), (0, vec!["a".to_owned()]));
 }

@@ -41,6 +41,9 @@ pub(super) struct Counts {
     pub(super) again: AtomicU64,
     /// Copies of delayed messages and retries.
     pub(super) delivered: AtomicU64,
+    /// Ends of transactions, and ends that were refused because there was one.
+    pub(super) ended: AtomicU64,
+    pub(super) refused: AtomicU64,
 }
 
 impl Counts {

@@ -1,8 +1,10 @@
-//! Consumer groups under crashes and failing calls: what they are given, what they acknowledge, and what their progress says.
+//! Consumer groups and transactions under crashes and failing calls: what groups are given and acknowledge, what their progress says,
+//! and how transactions end.
 
 mod history;
 mod judge;
 mod run;
+mod transactions;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,15 +36,27 @@ fn groups_get_every_message_and_repeat_none_that_is_settled() {
     };
     let test = "groups_get_every_message_and_repeat_none_that_is_settled";
     let counts = assert_none_fails::<Operation>(test, seeds(3_000_000, 2000), plan);
-    let counts = [&counts.images, &counts.given, &counts.again, &counts.delivered];
-    let [images, given, again, delivered] = counts.map(|count| count.load(Ordering::Relaxed));
+    let counts = [
+        &counts.images,
+        &counts.given,
+        &counts.again,
+        &counts.delivered,
+        &counts.ended,
+        &counts.refused,
+    ];
+    let [images, given, again, delivered, ended, refused] = counts.map(|count| count.load(Ordering::Relaxed));
     println!("crash images: {images}; messages given: {given}, of these again: {again}; delayed and delivered: {delivered}");
+    println!("transactions ended: {ended}, and ends refused: {refused}");
     assert!(images >= at_least(10_000), "{images} images");
     assert!(
-        given >= at_least(20_000) && again >= at_least(60),
+        given >= at_least(20_000) && again >= at_least(40),
         "{given} given, {again} again"
     );
     assert!(delivered >= at_least(10_000), "{delivered} delivered");
+    assert!(
+        ended >= at_least(1000) && refused >= at_least(100),
+        "{ended} ended, {refused} refused"
+    );
 }
 
 /// A machine with a store of some messages, and a consumer that was given all of them.

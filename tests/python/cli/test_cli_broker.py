@@ -213,7 +213,12 @@ def test_an_answer_without_a_lost_queue_ends_with_1_and_its_remedy(
     find, rebuild = (shlex.split(command) for command in re.findall(r"mqstore ((?:find|rebuild) .*?)(?: shows them|$)", last))
     assert len(run(*find, "--json").rows) == number
     assert run(*rebuild).code == 0
-    assert run(words[0], path, *words[1:], "--json") == run(words[0], broker, *words[1:], "--json")
+    again, whole = (run(words[0], store, *words[1:], "--json") for store in (path, broker))
+    assert (again.code, again.err, without_age(again.rows)) == (whole.code, whole.err, without_age(whole.rows))
+
+
+def without_age(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "age"} for row in rows]
 
 
 def test_lag_in_a_lost_queue_is_null_and_not_0(broker: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
@@ -306,7 +311,9 @@ def test_timers_in_a_lost_queue_are_not_left_out_silently(mqstore_broker: Broker
 
 
 def test_a_half_messages_state_is_unknown_without_the_op_queue(mqstore_broker: Broker, run: Callable[..., Any]) -> None:
-    _, ended = (mqstore_broker.send_half("payments", b"x", group="tellers") for _ in range(2))
+    # The progress in op messages shows that there was one.
+    first, _, ended = (mqstore_broker.send_half("payments", b"x", group="tellers") for _ in range(3))
+    mqstore_broker.end_transaction(first, "rollback")
     mqstore_broker.end_transaction(ended, "rollback")
     mqstore_broker.send("orders", b"x")
     mqstore_broker.close()

@@ -57,11 +57,12 @@ def test_damaged_half_and_op_messages_of_a_database_are_counted(
     lost = [halves["k202"], op_of["k201"], op_of["k200"]]
     path = damaged(unpacked("551_trans_rocksdb"), [each.physical_offset for each in lost if each], tmp_path / "store")
     ran = run("transactions", path, "--json")
-    assert (ran.code, [row["keys"][0] for row in ran.objects]) == (1, ["k200", "k201", "k204"])
+    # The log shows that k200 was committed.
+    assert (ran.code, [row["keys"][0] for row in ran.objects]) == (1, ["k201", "k204"])
     assert "3 messages were skipped: they were lost or damaged" in ran.err
     with mqstore.open(path, errors=errors) as store:
         findings = {finding["id"]: finding["message"] for finding in report(store).findings}
-    expected = "3 transactions are neither committed nor rolled back, the oldest since "
+    expected = "2 transactions are neither committed nor rolled back, the oldest since "
     assert findings["transaction.open"].startswith(expected)
     assert findings["transaction.not_read"] == "3 half or op messages were lost or are damaged"
     states = {key: run("find", path, "--id", halves[key].message_id, "--json") for key in ("k200", "k201", "k203", "k204")}

@@ -35,6 +35,8 @@ MORE: dict[str, tuple[object, ...]] = {
 #: Exit codes where the first message of each queue is damaged. Other commands read none of these, and end with 0.
 READING = ["find", "trace", "cat", "get", "tail", "du", "delayed", "transactions", "dead", "export", "copy", "diff", "report"]
 OF_DAMAGED = dict.fromkeys([*READING, "consume", "resend", "doctor", "verify", "repair"], 1) | {"rebuild": 3}
+# The damaged half and op message are before the progress of the transactions.
+OF_DAMAGED["transactions"] = 0
 #: What reading says in the words of Python.
 PYTHON = re.compile(r'errors=|recovery=|mode "|INCOMPLETE')
 

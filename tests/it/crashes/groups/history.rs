@@ -1,6 +1,6 @@
 //! The operations of consumers, producers and a failing machine, drawn from one seed.
 
-use mqstore::broker::{Start, Subscription};
+use mqstore::broker::{Start, Subscription, TransactionEnd};
 use mqstore::read::OnMissing;
 
 use crate::simulated_env::{Failure, Fault, Random};
@@ -122,6 +122,24 @@ pub(in super::super) enum Operation {
         body: usize,
         count: u64,
     },
+    /// Sends the half message of a transaction.
+    Half {
+        topic: &'static str,
+        queue_id: i32,
+        tag: &'static str,
+        body: usize,
+    },
+    /// Ends a transaction that `number` chooses.
+    End {
+        number: u64,
+        how: TransactionEnd,
+        durable: Option<bool>,
+    },
+    /// Asks about the open transactions, with the clock advanced by this many ms.
+    Check {
+        ms: u64,
+        answers: u64,
+    },
     Flush,
     /// Steps a service of the store, with the clock advanced by this many ms.
     Dispatch(u64),
@@ -213,7 +231,7 @@ fn fault(random: &mut Random) -> Fault {
 fn operation(random: &mut Random) -> Operation {
     let member = random.index(12);
     let number = random.next() >> 40;
-    match random.below(72) {
+    match random.below(84) {
         0..11 => Operation::Produce {
             topic: random.pick(&TOPICS),
             queue_id: random.below(QUEUES) as i32,
@@ -260,6 +278,21 @@ fn operation(random: &mut Random) -> Operation {
         61 => Operation::Reopen,
         62..68 => Operation::Deliver(random.pick(&[0, 1000, 5000, 30_000])),
         68..70 => Operation::PersistDelays(random.pick(&[0, 10_000])),
-        _ => Operation::PowerCut(random.next()),
+        70..73 => Operation::PowerCut(random.next()),
+        73..77 => Operation::Half {
+            topic: random.pick(&TOPICS),
+            queue_id: random.below(QUEUES) as i32,
+            tag: random.pick(&TAGS),
+            body: random.pick(&[0, 20, 100, 900]),
+        },
+        77..81 => Operation::End {
+            number,
+            how: random.pick(&[TransactionEnd::Commit, TransactionEnd::Commit, TransactionEnd::Rollback]),
+            durable: random.pick(&[None, Some(false), Some(true)]),
+        },
+        _ => Operation::Check {
+            ms: random.pick(&[0, 6000, 61_000]),
+            answers: number,
+        },
     }
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::super::files::Files;
 use super::super::model::{Checked, Violation, ensure, works};
 use super::history::{CONSUME_TIMEOUT, GROUPS, Group};
+use super::transactions::Transactions;
 use crate::broker::delayed_log::{DelayedLog, level_of_copy};
 
 /// The time for which a queue of an ordered topic waits for a message that failed.
@@ -99,12 +100,13 @@ pub(super) struct Judge {
     pub(super) progress: Progress,
     /// The values that the file may have after a power cut. Without an entry: no value.
     durable: BTreeMap<(usize, QueueName), BTreeSet<Option<i64>>>,
+    pub(super) transactions: Transactions,
     /// Numbers of messages that were given, and of those that were given before.
     pub(super) given: (u64, u64),
 }
 
-fn number_of(view: &MessageView<'_>) -> Option<u64> {
-    let body = view.body();
+/// Returns the number in the body of a message.
+pub(super) fn number_of(body: &[u8]) -> Option<u64> {
     let digits = body.split(|byte| *byte == b':').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -143,6 +145,14 @@ impl Judge {
         self.produced.insert(id, Produced { queue, stored });
     }
 
+    /// A half message was committed. `copy` is the place in its queue, and the end of its record.
+    pub(super) fn committed(&mut self, half: i64, copy: (i64, i64)) {
+        let id = self.transactions.id(half);
+        if let Some(produced) = id.and_then(|id| self.produced.get_mut(&id)) {
+            produced.stored = Some(copy);
+        }
+    }
+
     /// A group without progress in a topic begins at the end of its queues.
     pub(super) fn starts_at_the_end(&mut self, group: usize, reader: &MessageReader) -> Checked {
         for topic in GROUPS[group].all_topics().filter(|topic| GROUPS[group].subscribes(topic)) {
@@ -162,7 +172,7 @@ impl Judge {
     fn excuse(&mut self, group: usize, queue: &QueueName, offsets: std::ops::Range<i64>, reader: &MessageReader) -> Checked {
         for offset in offsets {
             let stored = works("a message is read", reader.message_in_queue(&queue.0, queue.1, offset))?;
-            let id = number_of(&stored.view());
+            let id = number_of(stored.view().body());
             self.settled.extend(id.map(|id| (group, queue.clone(), offset, id)));
         }
         Ok(())
@@ -247,7 +257,10 @@ impl Judge {
 
     /// Returns the number of a message, if it was produced at this place, or is the copy of a delayed one or a retry.
     fn identify(&mut self, view: &MessageView<'_>, queue: &QueueName) -> Option<u64> {
-        let id = number_of(view)?;
+        let id = number_of(view.body())?;
+        if self.transactions.has(id) && !self.transactions.may_be_committed(id) {
+            return None;
+        }
         let produced = self.produced.get_mut(&id)?;
         if level_of_copy(view).is_some() {
             let is_delayed = produced.queue.0 == SCHEDULE_TOPIC || queue.0.starts_with("%RETRY%");
@@ -448,9 +461,17 @@ impl Judge {
         let is_there = |id: u64, produced: &Produced| {
             let Some((offset, _)) = produced.stored else { return true };
             let stored = reader.message_in_queue(&produced.queue.0, produced.queue.1, offset);
-            stored.is_ok_and(|stored| number_of(&stored.view()) == Some(id))
+            stored.is_ok_and(|stored| number_of(stored.view().body()) == Some(id))
         };
-        self.produced.retain(|id, produced| is_there(*id, produced));
+        let transactions = &self.transactions;
+        self.produced.retain(|id, produced| {
+            let is_there = is_there(*id, produced);
+            if !is_there && transactions.has(*id) {
+                // The commit is lost, and the transaction is open again.
+                produced.stored = None;
+            }
+            is_there || transactions.has(*id)
+        });
     }
 
     /// Checks what a crash left: every message before `flushed`, and progress that is durable and passes no message.
@@ -460,7 +481,7 @@ impl Judge {
                 continue;
             };
             let stored = reader.message_in_queue(&produced.queue.0, produced.queue.1, offset);
-            let found = stored.is_ok_and(|stored| number_of(&stored.view()) == Some(*id));
+            let found = stored.is_ok_and(|stored| number_of(stored.view().body()) == Some(*id));
             ensure(found, "no durable message is lost", || {
                 format!("{id}: {produced:?}, end {end}")
             })?;
@@ -490,7 +511,7 @@ impl Judge {
             let stored = works("a message is read", reader.message_in_queue(&queue.0, queue.1, offset))?;
             let view = stored.view();
             let tag = view.properties().get(property::TAGS).unwrap_or_default();
-            let id = number_of(&view);
+            let id = number_of(view.body());
             let is_settled = id.is_some_and(|id| self.settled.contains(&(group, queue.clone(), offset, id)));
             if is_settled || !GROUPS[group].wants(&queue.0, &tag) {
                 continue;
@@ -563,7 +584,7 @@ fn sent_back(log: &[StoredMessage]) -> SentBack {
         } else {
             view.topic().strip_prefix("%DLQ%").and_then(Group::number)
         };
-        if let Some((group, id)) = group.zip(number_of(&view)) {
+        if let Some((group, id)) = group.zip(number_of(view.body())) {
             *found.entry((group, id, view.reconsume_times() - 1)).or_default() += 1;
         }
     }

@@ -1,11 +1,13 @@
 //! Carries out a history of consumers on one thread, and lets the judge see every answer and every image.
 
+mod transactions;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use mqstore::broker::{BrokerController, BrokerService, Consumer, Start};
+use mqstore::broker::{BrokerController, BrokerService, Consumer, Start, TransactionChecker};
 use mqstore::error::Error;
 use mqstore::format::{DelayLevels, Message, SCHEDULE_TOPIC, encode_properties, property};
 use mqstore::read::{MessageReader, StoredMessage};
@@ -52,6 +54,8 @@ struct Run<'a> {
     open: Option<Open>,
     members: Vec<Member>,
     judge: Judge,
+    /// The check of open transactions that runs.
+    checker: Option<TransactionChecker>,
     now: Instant,
     /// Numbers of the next message and consumer.
     next: (u64, u64),
@@ -83,6 +87,7 @@ impl Drawn for Operation {
             open: None,
             members: Vec::new(),
             judge: Judge::default(),
+            checker: None,
             now: Instant::now() + AHEAD,
             next: (0, 0),
             flushed: 0,
@@ -107,6 +112,9 @@ impl Run<'_> {
         let (given, again) = self.judge.given;
         self.examiner.counts.given.fetch_add(given, Ordering::Relaxed);
         self.examiner.counts.again.fetch_add(again, Ordering::Relaxed);
+        let (ended, refused) = self.judge.transactions.ended;
+        self.examiner.counts.ended.fetch_add(ended, Ordering::Relaxed);
+        self.examiner.counts.refused.fetch_add(refused, Ordering::Relaxed);
         Ok(())
     }
 
@@ -131,6 +139,14 @@ impl Run<'_> {
                 let queue = ((*topic).to_owned(), *queue_id);
                 (0..*count).try_for_each(|_| self.produce(&queue, tag, *delay_level, *body))
             }
+            Operation::Half {
+                topic,
+                queue_id,
+                tag,
+                body,
+            } => self.send_half(&((*topic).to_owned(), *queue_id), tag, *body),
+            Operation::End { number, how, durable } => self.end_chosen(*number, *how, *durable),
+            Operation::Check { ms, answers } => self.check(*ms, *answers),
             Operation::Flush => {
                 let flushed = self.store().flush();
                 self.outcome("flush", flushed).map(drop)
@@ -515,11 +531,13 @@ impl Run<'_> {
     /// Continues with what a crash or a close left.
     fn continue_on(&mut self, env: SimulatedEnv, is_cut: bool) -> Checked {
         self.members.clear();
+        self.checker = None;
         self.open = None;
         self.env = env;
         self.watch();
         let progress = written(&Files::of(&self.env, root()))?;
         self.start(true)?;
+        self.restart_transactions()?;
         let store = self.store().clone();
         self.judge.restart(progress, is_cut, store.reader());
         Ok(())
@@ -570,6 +588,7 @@ impl Run<'_> {
         let log = self.log(&reader)?;
         let files = Files::of(env, root());
         self.judge.examine(&reader, &log, &files, self.flushed)?;
+        self.examine_transactions(&Arc::new(reader), &log, &files)?;
         if Random::new(seed).one_in(self.examiner.care.one_in) {
             self.deliver_all(env)?;
         }
@@ -612,6 +631,9 @@ impl Run<'_> {
             }
         }
         // An append that failed may still be in the pool.
+        works("flush", self.store().flush())?;
+        self.settle()?;
+        self.end_all()?;
         works("flush", self.store().flush())?;
         self.settle()?;
         for member in &mut self.members {
