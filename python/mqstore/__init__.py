@@ -93,17 +93,15 @@ from mqstore.errors import (
 
 if TYPE_CHECKING:
     from mqstore._config import StoreConfig
+    from mqstore._replicas import RefusedSlave, Replicas, Slave
     from mqstore._reports import (
         Change,
         Finding,
         GroupStats,
         NextRemoval,
         RecoveryReport,
-        RefusedSlave,
         RepairReport,
-        Replicas,
         ResendReport,
-        Slave,
         StoreStats,
         TopicStats,
         Trace,
@@ -192,9 +190,10 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         """Imports `StoreConfig` and the classes of reports at their first use."""
         if name in __all__:
-            from mqstore import _config, _reports
+            from mqstore import _config, _replicas, _reports
 
-            return getattr(_config if name == "StoreConfig" else _reports, name)
+            modules = (_config, _replicas, _reports)
+            return next(getattr(module, name) for module in modules if name in module.__all__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any, Literal, final, overload
 from typing_extensions import Buffer, CapsuleType
 
 from mqstore._consumer import Consumer
-from mqstore._reports import Replicas, StoreStats, TrimReport
+from mqstore._replicas import Replicas
+from mqstore._reports import StoreStats, TrimReport
 from mqstore._scan import Batches
 from mqstore._store import Store
 from mqstore._transaction import Transactions

@@ -208,7 +208,7 @@ fn stored(py: Python<'_>, handle: &Handle, outcome: PyResult<()>, done: &[store:
                 }
             };
             let rows = done.len();
-            let text = format!("all {rows} rows are stored, and {what}; `offsets` of this exception tells where they are");
+            let text = format!("all {rows} rows are stored, and {what}; they are at the `offsets` of this exception");
             let error = WaitTimeoutError::new_err(text);
             error.value(py).setattr("status", last.status.name())?;
             error

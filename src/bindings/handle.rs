@@ -107,7 +107,7 @@ struct OpenStore {
     writer: Option<Arc<MessageStore>>,
     /// The broker's work on the store of `writer`.
     broker: Option<Arc<BrokerController>>,
-    /// Where it listens for slaves.
+    /// The listener for slaves, if an option asks for one.
     master: Option<Arc<Master>>,
 }
 

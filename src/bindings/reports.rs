@@ -19,12 +19,15 @@ use crate::{broker, check, recovery, store};
 
 type Report<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// Makes an object of a class of `mqstore._reports` from its fields.
+/// Makes an object of a class of `mqstore._reports`, or of another module of data, from its fields.
 macro_rules! report {
-    ($py:ident, $class:ident { $($field:ident: $value:expr),* $(,)? }) => {{
+    ($py:ident, $class:ident $fields:tt) => {
+        report!($py, "mqstore._reports", $class $fields)
+    };
+    ($py:ident, $module:literal, $class:ident { $($field:ident: $value:expr),* $(,)? }) => {{
         let fields = PyDict::new($py);
         $(fields.set_item(intern!($py, stringify!($field)), $value)?;)*
-        imports::call($py, "mqstore._reports", stringify!($class), (), Some(&fields))
+        imports::call($py, $module, stringify!($class), (), Some(&fields))
     }};
 }
 
@@ -33,6 +36,7 @@ pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address
     let slave = |slave: store::Slave| {
         report!(
             py,
+            "mqstore._replicas",
             Slave {
                 address: slave.address.to_string(),
                 connected_at: to_datetime(py, slave.connected_at)?,
@@ -44,6 +48,7 @@ pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address
     let refused = |slave: store::RefusedSlave| {
         report!(
             py,
+            "mqstore._replicas",
             RefusedSlave {
                 address: slave.address.to_string(),
                 refused_at: to_datetime(py, slave.refused_at)?,
@@ -55,6 +60,7 @@ pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address
     let refused = replicas.refused().into_iter().map(refused).collect::<PyResult<Vec<_>>>()?;
     report!(
         py,
+        "mqstore._replicas",
         Replicas {
             address: address.map(|address| address.to_string()),
             replicated_offset: replicas.replicated(),

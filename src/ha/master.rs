@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::wire::{FRAME_HEAD_LEN, HEARTBEAT, MAX_FRAME, REPORT_LEN, SILENCE, frame_head, last_report};
+use super::wire::{HEARTBEAT, MAX_FRAME, SILENCE, SlaveReport, TransferHeader};
 use crate::error::{Error, Result};
+use crate::storage::{ClosedInChild, Generation};
 use crate::store::{MessageStore, Replicas};
 use crate::sync::{Mutex, lock};
 use crate::watermark::Wait;
@@ -28,6 +29,7 @@ pub struct Master {
     shared: Arc<Shared>,
     address: SocketAddr,
     acceptor: Mutex<Option<JoinHandle<()>>>,
+    opened_in: Generation,
 }
 
 #[derive(Debug)]
@@ -41,7 +43,7 @@ struct Shared {
 /// A connection, and the thread that serves it.
 #[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    stream: Arc<ClosedInChild<TcpStream>>,
     thread: JoinHandle<()>,
 }
 
@@ -59,7 +61,8 @@ impl Master {
             what: format!("ha_listen_host is {:?}: expected an IP address", config.ha_listen_host),
         })?;
         let address = SocketAddr::new(host, port);
-        let listening = TcpListener::bind(address).and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let listening = ClosedInChild::open(|| TcpListener::bind(address));
+        let listening = listening.and_then(|listener| Ok((listener.of_process()?.local_addr()?, listener)));
         let (address, listener) = listening.map_err(|error| Error::io("listen for slaves at", address.to_string(), error))?;
         let shared = Arc::new(Shared {
             store: store.clone(),
@@ -72,6 +75,7 @@ impl Master {
             shared,
             address,
             acceptor: Mutex::new(Some(acceptor)),
+            opened_in: Generation::current(),
         }))
     }
 
@@ -82,6 +86,10 @@ impl Master {
 
     /// Ends all connections, after slaves had time to take what was committed. The store was closed before. A second call does nothing.
     pub fn close(&self) {
+        // A child of fork has neither the threads nor the sockets.
+        if self.opened_in != Generation::current() {
+            return;
+        }
         let Some(acceptor) = lock(&self.acceptor).take() else { return };
         self.shared.is_closing.store(true, Ordering::SeqCst);
         // Ends the wait of the acceptor.
@@ -92,7 +100,7 @@ impl Master {
             while !thread.is_finished() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(1));
             }
-            let _ = stream.shutdown(Shutdown::Both);
+            hang_up(&stream);
             let _ = thread.join();
         }
     }
@@ -119,6 +127,11 @@ impl From<io::Error> for Ended {
     }
 }
 
+/// Ends the reads and writes of a connection.
+fn hang_up(stream: &ClosedInChild<TcpStream>) {
+    let _ = stream.of_process().and_then(|stream| stream.shutdown(Shutdown::Both));
+}
+
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let spawned = thread::Builder::new().name(format!("mqstore-{name}")).spawn(run);
     spawned.map_err(|error| Error::io("start a thread for", name, error))
@@ -129,14 +142,18 @@ impl Shared {
         self.store.replicas()
     }
 
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+    fn accept(self: &Arc<Self>, listener: &ClosedInChild<TcpListener>) {
         loop {
-            let accepted = listener.accept();
+            let accepted = listener.of_process().and_then(TcpListener::accept);
             if self.is_closing.load(Ordering::SeqCst) {
                 return;
             }
             match accepted {
-                Ok((stream, address)) => self.begin(stream, address),
+                // A child that forks between the two keeps the connection open: the slave notices by its own timeout.
+                Ok((stream, address)) => match ClosedInChild::open(|| Ok(stream)) {
+                    Ok(stream) => self.begin(Arc::new(stream), address),
+                    Err(error) => self.refuse(address, error.to_string()),
+                },
                 // Too many open files, for example: the slave stays in the queue of the listener.
                 Err(_) => thread::sleep(Duration::from_millis(100)),
             }
@@ -144,21 +161,17 @@ impl Shared {
     }
 
     /// Starts the thread of a new connection.
-    fn begin(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) {
+    fn begin(self: &Arc<Self>, stream: Arc<ClosedInChild<TcpStream>>, address: SocketAddr) {
         let mut connections = lock(&self.connections);
         connections.retain(|connection| !connection.thread.is_finished());
         if connections.len() >= MAX_SLAVES {
             self.refuse(address, format!("{MAX_SLAVES} slaves are connected"));
             return;
         }
-        let shared = self.clone();
-        let started = stream.try_clone().map_err(|error| error.to_string()).and_then(|own| {
-            let serve = move || shared.serve(&own, address);
-            spawn("ha-sender", serve).map_err(|error| error.to_string())
-        });
-        match started {
+        let (shared, served) = (self.clone(), stream.clone());
+        match spawn("ha-sender", move || shared.serve(&served, address)) {
             Ok(thread) => connections.push(Connection { stream, thread }),
-            Err(reason) => self.refuse(address, reason),
+            Err(error) => self.refuse(address, error.to_string()),
         }
     }
 
@@ -167,21 +180,26 @@ impl Shared {
     }
 
     /// Serves a slave until it or the store closes.
-    fn serve(&self, stream: &TcpStream, address: SocketAddr) {
+    fn serve(&self, stream: &ClosedInChild<TcpStream>, address: SocketAddr) {
+        let ended = stream
+            .of_process()
+            .map_err(Ended::from)
+            .and_then(|stream| self.feed(stream, address));
         // The end of a connection is no event; what a slave did wrong is.
-        if let Err(Ended::Refused(reason)) = self.feed(stream, address) {
+        if let Err(Ended::Refused(reason)) = ended {
             self.refuse(address, reason);
         }
-        let _ = stream.shutdown(Shutdown::Both);
+        hang_up(stream);
     }
 
+    /// Sends the log to a slave, and takes its reports.
     fn feed(&self, stream: &TcpStream, address: SocketAddr) -> std::result::Result<(), Ended> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;
-        let mut report = [0; REPORT_LEN];
+        let mut report = [0; SlaveReport::LEN];
         (&*stream).read_exact(&mut report)?;
-        let from = self.start_of(i64::from_be_bytes(report))?;
+        let from = self.start_of(SlaveReport::decode(report).max_physical_offset)?;
         let connection = self.replicas().connect(address, from, self.store.now_ms());
         let sent = AtomicI64::new(from);
         let ended = thread::scope(|scope| {
@@ -235,10 +253,14 @@ impl Shared {
             if size == 0 && matches!(wait, Wait::Poisoned(_)) {
                 return Ok(());
             }
+            let header = TransferHeader {
+                physical_offset: next,
+                size: size as i32,
+            };
             frame.clear();
-            frame.extend(frame_head(next, size as u32));
-            frame.resize(FRAME_HEAD_LEN + size, 0);
-            let bytes = frame.get_mut(FRAME_HEAD_LEN..).unwrap_or_default();
+            frame.extend(header.encode());
+            frame.resize(TransferHeader::LEN + size, 0);
+            let bytes = frame.get_mut(TransferHeader::LEN..).unwrap_or_default();
             log.fill(next, bytes).map_err(|error| Ended::Refused(error.to_string()))?;
             // Before the send, so that no acknowledgement comes first.
             sent.store(end, Ordering::SeqCst);
@@ -256,9 +278,10 @@ impl Shared {
                 return Err(Ended::Gone);
             }
             kept += read;
-            let Some((end, taken)) = last_report(buffer.get(..kept).unwrap_or_default()) else {
+            let Some((report, taken)) = SlaveReport::last_of(buffer.get(..kept).unwrap_or_default()) else {
                 continue;
             };
+            let end = report.max_physical_offset;
             buffer.copy_within(taken..kept, 0);
             kept -= taken;
             let known = sent.load(Ordering::SeqCst);

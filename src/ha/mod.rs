@@ -7,3 +7,4 @@ mod wire;
 mod master;
 
 pub use master::Master;
+pub use wire::{SlaveReport, TransferHeader};

@@ -287,9 +287,7 @@ impl<'s> Appender<'s> {
             status = match store.log.wait_flushed(last.end(), deadline).map_err(not_durable)? {
                 Wait::Reached => PutStatus::PutOk,
                 Wait::TimedOut => PutStatus::FlushDiskTimeout,
-                Wait::Poisoned(cause) => {
-                    return Err(Error::not_durable(last.physical_offset, cause, store.flushed_offset()));
-                }
+                Wait::Poisoned(cause) => return Err(Error::not_durable(last.physical_offset, cause, store.flushed_offset())),
             };
         }
         if waits.slaves {
@@ -299,7 +297,7 @@ impl<'s> Appender<'s> {
     }
 }
 
-/// What an append waits for.
+/// The copies for which an append waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Waits {
     /// The sync of the log.

@@ -10,7 +10,7 @@ use mqstore::config::{BrokerRole, FlushDiskType, StoreConfig};
 use mqstore::format::{Message, encode_properties};
 use mqstore::ha::Master;
 use mqstore::storage::{Env, RealEnv};
-use mqstore::store::{AppendResult, MessageStore, OpenMode, PutStatus};
+use mqstore::store::{AppendResult, MessageStore, OpenMode, PutStatus, TrimTo};
 use tempfile::{TempDir, tempdir};
 
 const SEGMENT: i64 = 16384;
@@ -353,7 +353,7 @@ fn a_first_report_acknowledges_nothing() {
 }
 
 #[test]
-fn a_slave_that_asks_for_other_bytes_than_there_are_is_refused_and_reported() {
+fn a_slave_that_asks_for_other_bytes_than_there_are_is_refused() {
     let node = Node::open(asynchronous());
     node.append(b"x");
     let end = node.store.appended_offset();
@@ -374,7 +374,7 @@ fn a_slave_that_asks_for_other_bytes_than_there_are_is_refused_and_reported() {
         });
     }
     assert!(node.refusal().contains("begins at 0"));
-    // One that acknowledges more than it was sent gets nothing more.
+    // A slave that acknowledges more than it was sent gets nothing more.
     let mut slave = node.slave(end);
     node.wait_for_slaves(1);
     slave.report(end + 1);
@@ -441,6 +441,30 @@ fn an_idle_master_sends_heartbeats_with_the_next_offset() {
     let end = node.store.appended_offset();
     let mut slave = node.slave(end);
     assert_eq!(slave.frame().unwrap(), (end, Vec::new()));
+}
+
+#[test]
+fn a_trim_keeps_what_a_connected_slave_has_not_acknowledged() {
+    let node = Node::open(asynchronous());
+    for n in 0..100 {
+        node.append(&vec![n; 700]);
+    }
+    assert!(node.store.catch_up(LONG).unwrap());
+    let mut slave = node.slave(SEGMENT + 5);
+    node.wait_for_slaves(1);
+    let trimmed = || {
+        let to = TrimTo::Offset(i64::MAX);
+        let segments = node.store.trim(to, i64::MAX).unwrap().segments;
+        segments.last().map_or(0, |segment| segment.end)
+    };
+    assert_eq!(trimmed(), SEGMENT);
+    let end = node.store.appended_offset();
+    slave.take_until(end);
+    wait_until(|| node.store.replicas().connected()[0].acknowledged == end);
+    assert_eq!(trimmed(), end / SEGMENT * SEGMENT);
+    // A slave that asks for what was removed is refused.
+    assert!(node.slave(SEGMENT).frame().is_none());
+    assert!(node.refusal().contains("which was removed"));
 }
 
 #[test]
