@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     #: None for futures that threads wait for.
     _Loop: TypeAlias = asyncio.AbstractEventLoop | None
     _AnyFuture: TypeAlias = Future[Any] | asyncio.Future[Any]
-    #: A message's physical offset, deadline, loop, future and result, a function for the result after the deadline, and a wait for
-    #: slaves that takes the rest of the time and returns the result; None without one.
+    #: A message's physical offset, deadline, loop, future and result, a function for the result after the deadline, and a wait
+    #: for slaves that takes the rest of the time and returns the result; None without one.
     _InFlight: TypeAlias = tuple[int, float, _Loop, _AnyFuture, object, Callable[[], object], Callable[[float], object] | None]
     #: Futures with their results or exceptions.
     _Outcomes: TypeAlias = list[tuple[_AnyFuture, object]]
