@@ -87,6 +87,20 @@ impl Errors {
     pub const NAMES: [(&'static str, Self); 2] = [("raise", Self::Raise), ("skip", Self::Skip)];
 }
 
+/// The role of a writer among replicas of its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokerRole {
+    /// A master whose appends do not wait for slaves.
+    AsyncMaster,
+    /// A master whose appends wait for slaves, unless the caller or the message disables the wait.
+    SyncMaster,
+}
+
+impl BrokerRole {
+    /// The values by their names.
+    pub const NAMES: [(&'static str, Self); 2] = [("ASYNC_MASTER", Self::AsyncMaster), ("SYNC_MASTER", Self::SyncMaster)];
+}
+
 /// The complete file sizes of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
@@ -165,6 +179,8 @@ pub enum OptionField<'a> {
     Recovery(&'a mut Recovery),
     /// The treatment of damage in a read.
     Errors(&'a mut Errors),
+    /// The role among replicas.
+    BrokerRole(&'a mut BrokerRole),
 }
 
 impl OptionField<'_> {
@@ -226,6 +242,7 @@ option_types! {
     Geometry => Geometry, "\"broker\" or None", |value| if *value == Geometry::Broker { "\"broker\"" } else { "None" }.to_owned();
     Recovery => Recovery, "\"heal\" or \"salvage\"", |value| name_of(&Recovery::NAMES, *value);
     Errors => Errors, "\"raise\" or \"skip\"", |value| name_of(&Errors::NAMES, *value);
+    BrokerRole => BrokerRole, "\"ASYNC_MASTER\" or \"SYNC_MASTER\"", |value| name_of(&BrokerRole::NAMES, *value);
 }
 
 fn name_of<T: Copy + PartialEq>(names: &[(&str, T)], value: T) -> String {
@@ -423,6 +440,25 @@ options! {
     clean_resource_interval: u64 = 10_000, "cleanResourceInterval", "ms", "1 or more (ms)" if |interval| *interval > 0;
     /// The pause after the removal of a segment.
     delete_commit_log_files_interval: u64 = 100, "deleteCommitLogFilesInterval", "ms";
+    /// The port at which a writer listens for slaves; 0 for any that is free. None: it does not listen. RocketMQ's `haListenPort`, which
+    /// `StoreConfig.from_broker_conf` leaves out.
+    ha_listen_port: Option<u64> = None, "", "",
+        "0 to 65535, or None"
+        if |port| port.is_none_or(|port| port <= 65_535);
+    /// The IP address at which it listens. The protocol knows neither passwords nor encryption: whoever reaches the port reads the log.
+    ha_listen_host: String = "127.0.0.1".to_owned(), "", "";
+    /// `SYNC_MASTER`: an append also waits until slaves hold its message. RocketMQ's `brokerRole`, which `StoreConfig.from_broker_conf`
+    /// leaves out.
+    broker_role: BrokerRole = BrokerRole::AsyncMaster, "", "";
+    /// The copies that an append of a `SYNC_MASTER` waits for, that of the master included; connections of one host count as one. None: 2
+    /// (RocketMQ's default: 1). 1 waits for nobody.
+    in_sync_replicas: Option<u64> = None, "inSyncReplicas", "replicas",
+        "1 or more, or None"
+        if |replicas| replicas.is_none_or(|replicas| replicas > 0);
+    /// The longest wait of an append of a `SYNC_MASTER` for slaves.
+    slave_timeout: u64 = 3000, "slaveTimeout", "ms";
+    /// A slave that is behind by this much or more is not waited for.
+    ha_max_gap_not_in_sync: u64 = 268_435_456, "haMaxGapNotInSync", "bytes", "1 or more (bytes)" if |gap| *gap > 0;
     /// The longest wait of a writer for another one to release the lock. 0: it fails at once.
     lock_timeout: Duration = Duration::ZERO, "", "seconds";
     /// The treatment of damage inside the log at an open. "heal": a writer refuses damage of messages that were on disk, and cuts a

@@ -37,6 +37,8 @@ pub mod store;
 pub mod check;
 /// A broker's work on a store, without a network: topics, consumer groups, retries, delayed messages.
 pub mod broker;
+/// Replication of the log to slaves.
+pub mod ha;
 /// Batches of messages in and out through Arrow. Independent of Python.
 #[cfg(feature = "arrow")]
 mod arrow;

@@ -53,8 +53,8 @@ API = {
         "Results that are plain data: statistics, recovery, findings and repairs.",
         [
             *("StoreStats", "TopicStats", "GroupStats", "RecoveryReport", "VerifyReport", "Finding", "RepairReport", "Change"),
-            *("TrimReport", "NextRemoval", "ResendReport", "Trace", "TracedRecord"),
             *("OpenTransactions", "OpenTransaction"),
+            *("TrimReport", "NextRemoval", "ResendReport", "Trace", "TracedRecord", "Replicas", "Slave", "RefusedSlave"),
         ],
     ),
     "errors": ("Errors", "The exceptions, and what helps.", ["errors"]),

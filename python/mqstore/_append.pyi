@@ -9,7 +9,7 @@ from typing import Any, Literal, final, overload
 from typing_extensions import Buffer, CapsuleType
 
 from mqstore._consumer import Consumer
-from mqstore._reports import StoreStats, TrimReport
+from mqstore._reports import Replicas, StoreStats, TrimReport
 from mqstore._scan import Batches
 from mqstore._store import Store
 from mqstore._transaction import Transactions
@@ -323,6 +323,11 @@ class Writer(Store):
     def flushed_offset(self) -> int:
         """Physical offset below which the log survives a power failure."""
     @property
+    def replicas(self) -> Replicas:
+        """The slaves of this store: who is connected, since when and how far, and who was refused and why. They connect where
+        the option `ha_listen_port` says so.
+        """
+    @property
     def committed_offset(self) -> int:
         """Physical offset below which the log survives the death of the process: what is appended after it waits in the
         transient store pool, which a store with `SYNC_FLUSH` always has.
@@ -480,7 +485,9 @@ class AppendResult:
     @property
     def status(self) -> Literal["PUT_OK", "FLUSH_DISK_TIMEOUT"]:
         """RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable yet when
-        `sync_flush_timeout` was over. What is not stored raises instead.
+        `sync_flush_timeout` was over. Of a `SYNC_MASTER` also `FLUSH_SLAVE_TIMEOUT`: too few slaves had it when
+        `slave_timeout` was over; and `SLAVE_NOT_AVAILABLE`: too few are connected, or they are far behind, and it was not
+        waited for. What is not stored raises instead.
         """
     @property
     def physical_offset(self) -> int:
@@ -519,6 +526,7 @@ class Offsets(Sequence[int]):
 @final
 class _Flushed:
     def wait(self, physical_offset: int, timeout: float) -> int: ...
+    def copied(self, result: AppendResult, timeout: float, disk: bool) -> AppendResult: ...
 
 def _append_result(
     status: str, physical_offset: int, queue_offset: int, wrote_bytes: int, store_time: int, message_id: str

@@ -18,7 +18,7 @@ __all__ = ["Options", "RepairOptions", "StoreConfig", "merged"]
 
 
 class RepairOptions(TypedDict, total=False):
-    """The options of `repair` and `rebuild`, which choose `recovery` themselves and run no `services`."""
+    """The options of `repair` and `rebuild`, which choose `recovery` themselves, run no `services` and have no slaves."""
 
     mapped_file_size_commit_log: int | None
     mapped_file_size_consume_queue: int | None
@@ -74,6 +74,12 @@ class Options(RepairOptions, total=False):
 
     recovery: Literal["heal", "salvage"]
     services: bool | None
+    ha_listen_port: int | None
+    ha_listen_host: str
+    broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER"]
+    in_sync_replicas: int | None
+    slave_timeout: int | timedelta
+    ha_max_gap_not_in_sync: int
 
 
 #: The index of a broker that states one of its sizes and not the other.
@@ -239,6 +245,25 @@ class StoreConfig(Shown):
     delete_commit_log_files_interval : int | timedelta, default 100
         The pause after the removal of a segment. In ms. RocketMQ:
         `deleteCommitLogFilesInterval`.
+    ha_listen_port : int | None, default None
+        The port at which a writer listens for slaves; 0 for any that is free. None: it does not
+        listen. RocketMQ's `haListenPort`, which `StoreConfig.from_broker_conf` leaves out.
+    ha_listen_host : str, default "127.0.0.1"
+        The IP address at which it listens. The protocol knows neither passwords nor encryption:
+        whoever reaches the port reads the log.
+    broker_role : Literal["ASYNC_MASTER", "SYNC_MASTER"], default "ASYNC_MASTER"
+        `SYNC_MASTER`: an append also waits until slaves hold its message. RocketMQ's
+        `brokerRole`, which `StoreConfig.from_broker_conf` leaves out.
+    in_sync_replicas : int | None, default None
+        The copies that an append of a `SYNC_MASTER` waits for, that of the master included;
+        connections of one host count as one. None: 2 (RocketMQ's default: 1). 1 waits for
+        nobody. In replicas. RocketMQ: `inSyncReplicas`.
+    slave_timeout : int | timedelta, default 3000
+        The longest wait of an append of a `SYNC_MASTER` for slaves. In ms. RocketMQ:
+        `slaveTimeout`.
+    ha_max_gap_not_in_sync : int, default 268435456
+        A slave that is behind by this much or more is not waited for. In bytes. RocketMQ:
+        `haMaxGapNotInSync`.
     lock_timeout : float | timedelta | None, default 0
         The longest wait of a writer for another one to release the lock. 0: it fails at once.
         In seconds.
@@ -300,6 +325,12 @@ class StoreConfig(Shown):
     retain_unconsumed: bool = True
     clean_resource_interval: int | timedelta = 10000
     delete_commit_log_files_interval: int | timedelta = 100
+    ha_listen_port: int | None = None
+    ha_listen_host: str = "127.0.0.1"
+    broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER"] = "ASYNC_MASTER"
+    in_sync_replicas: int | None = None
+    slave_timeout: int | timedelta = 3000
+    ha_max_gap_not_in_sync: int = 268435456
     lock_timeout: float | timedelta | None = 0
     recovery: Literal["heal", "salvage"] = "heal"
     errors: Literal["raise", "skip"] = "raise"

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     #: None for futures that threads wait for.
     _Loop: TypeAlias = asyncio.AbstractEventLoop | None
     _AnyFuture: TypeAlias = Future[Any] | asyncio.Future[Any]
-    #: A message's physical offset, deadline, loop, future and result, and a function for the result after the deadline.
-    _InFlight: TypeAlias = tuple[int, float, _Loop, _AnyFuture, object, Callable[[], object]]
+    #: A message's physical offset, deadline, loop, future and result, a function for the result after the deadline, and a wait
+    #: for slaves that takes the rest of the time and returns the result; None without one.
+    _InFlight: TypeAlias = tuple[int, float, _Loop, _AnyFuture, object, Callable[[], object], Callable[[float], object] | None]
     #: Futures with their results or exceptions.
     _Outcomes: TypeAlias = list[tuple[_AnyFuture, object]]
 
@@ -58,15 +59,23 @@ class Completer:
             self.end()
             raise
 
-    def append(self, physical_offset: int, result: AppendResult, loop: _Loop) -> _AnyFuture:
-        """Returns a future of this result, for the time when the message is durable."""
-        return self._promise(physical_offset, loop, result, result._late)
+    def append(self, physical_offset: int, result: AppendResult, loop: _Loop, disk: bool, slaves: bool) -> _AnyFuture:
+        """Returns a future of this result, for the time when the message is durable (`disk`), and slaves have it (`slaves`)."""
+        wait = (lambda left: self._flushed.copied(result, left, disk)) if slaves else None
+        return self._promise(physical_offset, loop, result, result._late, wait)
 
     def durable(self, physical_offset: int, loop: _Loop) -> _AnyFuture:
         """Returns a future of True if the message at this physical offset is durable before its deadline, else of False."""
-        return self._promise(physical_offset, loop, True, lambda: False)
+        return self._promise(physical_offset, loop, True, lambda: False, None)
 
-    def _promise(self, physical_offset: int, loop: _Loop, on_time: object, late: Callable[[], object]) -> _AnyFuture:
+    def _promise(
+        self,
+        physical_offset: int,
+        loop: _Loop,
+        on_time: object,
+        late: Callable[[], object],
+        for_slaves: Callable[[float], object] | None,
+    ) -> _AnyFuture:
         future: _AnyFuture
         if loop is None:
             future = Future()
@@ -74,7 +83,7 @@ class Completer:
             future.set_running_or_notify_cancel()
         else:
             future = loop.create_future()
-        self._in_flight.put((physical_offset, time.monotonic() + self._timeout, loop, future, on_time, late))
+        self._in_flight.put((physical_offset, time.monotonic() + self._timeout, loop, future, on_time, late, for_slaves))
         # Checked after the put: the thread empties the queue again after it has set this, so one of the two finds the future.
         if self._has_ended:
             self._complete(self._taken())
@@ -108,13 +117,18 @@ class Completer:
         """Completes these futures, and returns False if the thread must end."""
         flushed = 0
         outcomes: defaultdict[_Loop, _Outcomes] = defaultdict(list)
-        for physical_offset, deadline, loop, future, on_time, late in filter(None, taken):
+        for physical_offset, deadline, loop, future, on_time, late, for_slaves in filter(None, taken):
             outcome: object
             try:
-                if flushed <= physical_offset:
+                left = max(0.0, deadline - time.monotonic())
+                if for_slaves is not None:
                     _hand_over(outcomes)
-                    flushed = self._flushed.wait(physical_offset, max(0.0, deadline - time.monotonic()))
-                outcome = on_time if flushed > physical_offset else late()
+                    outcome = for_slaves(left)
+                else:
+                    if flushed <= physical_offset:
+                        _hand_over(outcomes)
+                        flushed = self._flushed.wait(physical_offset, left)
+                    outcome = on_time if flushed > physical_offset else late()
             except Exception as error:
                 # Its traceback refers to this frame, and so to the future: a reference cycle.
                 outcome = error.with_traceback(None)

@@ -18,6 +18,7 @@ from mqstore._broker_reports import (
     Trace,
     TracedRecord,
 )
+from mqstore._replicas import RefusedSlave, Replicas, Slave
 from mqstore._shown import Shown
 from mqstore.errors import Remedy
 
@@ -29,8 +30,11 @@ __all__ = [
     "OpenTransaction",
     "OpenTransactions",
     "RecoveryReport",
+    "RefusedSlave",
     "RepairReport",
+    "Replicas",
     "ResendReport",
+    "Slave",
     "StoreStats",
     "TopicStats",
     "Trace",

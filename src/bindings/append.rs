@@ -116,7 +116,8 @@ pub(super) fn nowait<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     // Before the append, so that nothing is stored where no thread can be started, no loop runs, or the interpreter ends.
     let running = running_loop.map(|running_loop| running_loop.call0(py)).transpose()?;
-    let completer = if handle.writer()?.appender(durable).waits_for([&message]) {
+    let waits = handle.writer()?.appender(durable).waits_for([&message]);
+    let completer = if waits.any() {
         Some(handle.completer(py)?)
     } else {
         nowait::expect_module(py)?;
@@ -129,7 +130,7 @@ pub(super) fn nowait<'py>(
     let offset = result.appended.physical_offset;
     let result = append_result::AppendResult(result);
     match (completer, running) {
-        (Some(completer), running) => completer.call_method1("append", (offset, result, running)),
+        (Some(completer), running) => completer.call_method1("append", (offset, result, running, waits.disk, waits.slaves)),
         (None, None) => nowait::done(py, result),
         (None, Some(_)) => Ok(Bound::new(py, result)?.into_any()),
     }
@@ -216,11 +217,15 @@ fn stored(py: Python<'_>, handle: &Handle, outcome: PyResult<()>, done: &[store:
     let error = match (outcome, late) {
         (Ok(()), None) => return Ok(Offsets::new(done)),
         (Ok(()), Some(last)) => {
-            let text = format!(
-                "all {} rows are stored, and were not durable when sync_flush_timeout was over: wait_durable() waits on, `offsets` of this \
-                 exception tells where they are",
-                done.len()
-            );
+            let what = match last.status {
+                PutStatus::SlaveNotAvailable => "too few slaves are connected, or they are far behind",
+                PutStatus::FlushSlaveTimeout => "too few slaves had them when slave_timeout was over",
+                PutStatus::FlushDiskTimeout | PutStatus::PutOk => {
+                    "they were not durable when sync_flush_timeout was over: wait_durable() waits on"
+                }
+            };
+            let rows = done.len();
+            let text = format!("all {rows} rows are stored, and {what}; they are at the `offsets` of this exception");
             let error = WaitTimeoutError::new_err(text);
             error.value(py).setattr("status", last.status.name())?;
             error

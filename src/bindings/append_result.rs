@@ -28,7 +28,9 @@ pub(super) fn offset_or_none(value: &Bound<'_, PyAny>) -> PyResult<Option<i64>> 
 #[pymethods]
 impl AppendResult {
     /// RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable
-    /// yet when `sync_flush_timeout` was over. What is not stored raises instead.
+    /// yet when `sync_flush_timeout` was over. Of a `SYNC_MASTER` also `FLUSH_SLAVE_TIMEOUT`: too few
+    /// slaves had it when `slave_timeout` was over; and `SLAVE_NOT_AVAILABLE`: too few are connected, or
+    /// they are far behind, and it was not waited for. What is not stored raises instead.
     #[getter]
     fn status(&self) -> &'static str {
         self.0.status.name()
@@ -129,11 +131,7 @@ pub(super) fn unpickle_append_result(
         store_time,
     };
     Ok(AppendResult(store::AppendResult {
-        status: if status == PutStatus::FlushDiskTimeout.name() {
-            PutStatus::FlushDiskTimeout
-        } else {
-            PutStatus::PutOk
-        },
+        status: PutStatus::of_name(status).unwrap_or(PutStatus::PutOk),
         appended,
         message_id,
     }))

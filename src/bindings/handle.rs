@@ -18,6 +18,7 @@ use crate::broker::{BrokerController, CleanWarnings};
 use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::DelayOffset;
+use crate::ha::Master;
 use crate::interrupt::interruptible;
 use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
@@ -106,20 +107,23 @@ struct OpenStore {
     writer: Option<Arc<MessageStore>>,
     /// The broker's work on the store of `writer`.
     broker: Option<Arc<BrokerController>>,
+    /// The listener for slaves, if an option asks for one.
+    master: Option<Arc<Master>>,
 }
 
 impl Handle {
     /// Opens the store; call it detached.
     pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode, recipe: Py<Recipe>) -> Result<Self> {
         let process = Generation::current();
-        let (reader, writer, broker) = match mode {
-            Mode::Read => (open_reader(&path, &config)?, None, None),
+        let (reader, writer, broker, master) = match mode {
+            Mode::Read => (open_reader(&path, &config)?, None, None, None),
             Mode::Write(how) => {
                 let env: Arc<dyn Env> = Arc::new(RealEnv::new());
                 let store = Arc::new(MessageStore::open(&env, &path, config.clone(), how)?);
                 let broker = Arc::new(BrokerController::new(&store));
                 broker.start()?;
-                (store.reader().clone(), Some(store), Some(broker))
+                let master = Master::start(&store)?.map(Arc::new);
+                (store.reader().clone(), Some(store), Some(broker), master)
             }
         };
         let warnings = broker.as_ref().map(|broker| broker.clean_warnings().clone());
@@ -134,6 +138,7 @@ impl Handle {
                 reader: Some(reader),
                 writer,
                 broker,
+                master,
             }),
             completer: Completer::default(),
             serves_delayed: AtomicBool::new(false),
@@ -401,6 +406,11 @@ impl Handle {
         opened.broker.clone().ok_or_else(|| self.closed_error())
     }
 
+    /// Returns the listener for slaves of the store of [`writer`](Self::writer), if there is one.
+    pub(super) fn master(&self) -> Option<Arc<Master>> {
+        self.opened().master.clone()
+    }
+
     /// Returns the progress of the delivery of delayed messages, if this process delivers them.
     ///
     /// # Errors
@@ -486,20 +496,21 @@ impl Handle {
     /// What a writer could not do any more.
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.store(true, Ordering::Release);
-        let (writer, broker) = {
+        let (writer, broker, master) = {
             let opened = self.opened();
             let is_own = self.expect_own(&opened).is_ok();
             (
                 opened.writer.clone().filter(|_| is_own),
                 opened.broker.clone().filter(|_| is_own),
+                opened.master.clone().filter(|_| is_own),
             )
         };
         let is_own = writer.is_some();
-        let closed = py.detach(|| close_writer(broker.as_deref(), writer.as_deref()));
+        let closed = py.detach(|| close_writer(broker.as_deref(), writer.as_deref(), master.as_deref()));
         if !closed.as_ref().is_err_and(Error::is_shortage) || writer.as_ref().is_none_or(|writer| writer.is_committed()) {
             // Only now, so that whoever closes it at the same time waits until it is closed.
             let opened = self.take();
-            py.detach(|| drop((writer, broker, opened)));
+            py.detach(|| drop((writer, broker, master, opened)));
         }
         // A fork has no thread that could end.
         let completed = if is_own { self.completer.join(py) } else { Ok(()) };
@@ -510,22 +521,24 @@ impl Handle {
     fn take(&self) -> OpenStore {
         let mut opened = self.opened();
         let (process, writer, broker) = (opened.process, opened.writer.take(), opened.broker.take());
-        let reader = opened.reader.take();
+        let (reader, master) = (opened.reader.take(), opened.master.take());
         if process == Generation::current() {
             return OpenStore {
                 process,
                 reader,
                 writer,
                 broker,
+                master,
             };
         }
         // The parent's threads and lock are not this process's: closing the store here would mark it as whole for the next writer.
-        std::mem::forget((writer, broker));
+        std::mem::forget((writer, broker, master));
         OpenStore {
             process,
             reader,
             writer: None,
             broker: None,
+            master: None,
         }
     }
 
@@ -540,13 +553,14 @@ impl Drop for Handle {
             reader,
             writer: Some(writer),
             broker,
+            master,
             ..
         } = self.take()
         else {
             return;
         };
         drop(reader);
-        let close = || close_writer(broker.as_deref(), Some(&writer));
+        let close = || close_writer(broker.as_deref(), Some(&writer), master.as_deref());
         let attached = Python::try_attach(|py| {
             let closed = py.detach(close);
             self.completer.end_quietly(py);
@@ -558,13 +572,17 @@ impl Drop for Handle {
     }
 }
 
-/// Closes a writer: the broker's work first, which persists progress and needs the store for that.
+/// Closes a writer: the broker's work first, which persists progress and needs the store for that. Slaves then have time to take the rest
+/// of the log.
 ///
 /// # Errors
 /// What could not be done any more.
-fn close_writer(broker: Option<&BrokerController>, writer: Option<&MessageStore>) -> Result<()> {
+fn close_writer(broker: Option<&BrokerController>, writer: Option<&MessageStore>, master: Option<&Master>) -> Result<()> {
     let persisted = broker.map_or(Ok(()), BrokerController::close);
     let closed = writer.map_or(Ok(()), MessageStore::close);
+    if let Some(master) = master {
+        master.close();
+    }
     closed.and(persisted)
 }
 

@@ -35,6 +35,18 @@ impl Flushed {
             Err(error) => Err(of_append(py, error)),
         }
     }
+
+    /// Waits as `Writer.append` of a `SYNC_MASTER` does, for slaves and, if `disk`, until the message is
+    /// durable, for that many seconds from the time that `sync_flush_timeout` has left. Returns the
+    /// result with its status.
+    fn copied(&self, py: Python<'_>, result: &AppendResult, timeout: f64, disk: bool) -> PyResult<AppendResult> {
+        hang_at_exit();
+        let left = Duration::try_from_secs_f64(timeout).unwrap_or_default();
+        match py.detach(|| self.0.wait_for_copies(result.0, Instant::now() + left, disk)) {
+            Ok(result) => Ok(AppendResult(result)),
+            Err(error) => Err(of_append(py, error)),
+        }
+    }
 }
 
 /// The completer of a store's futures: `mqstore._nowait.Completer`, once there was a future to complete.

@@ -21,7 +21,7 @@ use super::store::Store;
 use super::time::{delta_ms, to_wait};
 use super::warnings::warn;
 use super::writer::Writer;
-use crate::config::{Errors, FlushDiskType, Geometry, OptionField, OptionType, Recovery, StoreConfig};
+use crate::config::{BrokerRole, Errors, FlushDiskType, Geometry, OptionField, OptionType, Recovery, StoreConfig};
 use crate::error::Error;
 
 /// Opens the message store in the directory `path`.
@@ -258,6 +258,7 @@ fn set_option(config: &mut StoreConfig, name: &str, value: &Bound<'_, PyAny>) ->
         OptionField::FlushDiskType(field) => one_of(value, FlushDiskType::NAMES).map(|named| *field = named),
         OptionField::Recovery(field) => one_of(value, Recovery::NAMES).map(|named| *field = named),
         OptionField::Errors(field) => one_of(value, Errors::NAMES).map(|named| *field = named),
+        OptionField::BrokerRole(field) => one_of(value, BrokerRole::NAMES).map(|named| *field = named),
         OptionField::Geometry(field) => geometry(value).map(|named| *field = named),
     };
     set.map_err(|error| arguments::named(value.py(), &format!("option {name}"), error))

@@ -1,5 +1,6 @@
 //! Conversion of the crate's reports and counters into the frozen dataclasses of `mqstore._reports`.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 
@@ -26,6 +27,42 @@ macro_rules! report {
         $(fields.set_item(intern!($py, stringify!($field)), $value)?;)*
         imports::call($py, "mqstore._reports", stringify!($class), (), Some(&fields))
     }};
+}
+
+/// Returns the `Replicas` of a store that listens for slaves at this address.
+pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address: Option<SocketAddr>) -> Report<'py> {
+    let slave = |slave: store::Slave| {
+        report!(
+            py,
+            Slave {
+                address: slave.address.to_string(),
+                connected_at: to_datetime(py, slave.connected_at)?,
+                from_offset: slave.from,
+                acknowledged_offset: slave.acknowledged,
+            }
+        )
+    };
+    let refused = |slave: store::RefusedSlave| {
+        report!(
+            py,
+            RefusedSlave {
+                address: slave.address.to_string(),
+                refused_at: to_datetime(py, slave.refused_at)?,
+                reason: slave.reason,
+            }
+        )
+    };
+    let slaves = replicas.connected().into_iter().map(slave).collect::<PyResult<Vec<_>>>()?;
+    let refused = replicas.refused().into_iter().map(refused).collect::<PyResult<Vec<_>>>()?;
+    report!(
+        py,
+        Replicas {
+            address: address.map(|address| address.to_string()),
+            replicated_offset: replicas.replicated(),
+            slaves: PyTuple::new(py, slaves)?,
+            refused: PyTuple::new(py, refused)?,
+        }
+    )
 }
 
 /// Returns the `StoreStats`.

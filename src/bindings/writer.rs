@@ -438,6 +438,15 @@ impl Writer {
         Ok(self.handle.writer()?.committed_offset())
     }
 
+    /// The slaves of this store: who is connected, since when and how far, and who was refused and why.
+    /// They connect where the option `ha_listen_port` says so.
+    #[getter]
+    fn replicas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let writer = self.handle.writer()?;
+        let address = self.handle.master().map(|master| master.address());
+        reports::replicas(py, writer.replicas(), address)
+    }
+
     /// Physical offset below which messages are in their queues and in the index.
     #[getter]
     fn dispatched_offset(&self) -> PyResult<i64> {

@@ -2,10 +2,11 @@
 //!
 //! An open-file-description lock is held while any process has the description open. A child inherits it, so a lock would outlive a
 //! killed parent. The child therefore closes the descriptor first of all, by close alone: releasing the lock in the child would
-//! release the parent's. A child of vfork or posix_spawn runs no handler; its exec closes the descriptor.
+//! release the parent's. The same goes for sockets: a peer of a killed parent would not notice its end. A child of vfork or posix_spawn
+//! runs no handler; its exec closes the descriptor.
 
 use std::cell::UnsafeCell;
-use std::fs::File;
+use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
@@ -82,7 +83,7 @@ extern "C" fn after_fork() {
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     // SAFETY: this thread, the only one of the child, took the mutex in `before_fork`. Clearing a vector of numbers frees nothing,
-    // and close is allowed after fork. The child does not close these descriptors again: `PrivateFile` compares the generation.
+    // and close is allowed after fork. The child does not close these descriptors again: `ClosedInChild` compares the generation.
     unsafe {
         for descriptor in (*PRIVATE.descriptors.get()).drain(..) {
             libc::close(descriptor);
@@ -91,43 +92,60 @@ extern "C" fn in_child() {
     }
 }
 
-/// An open file whose descriptor is closed in a child of fork.
-pub(super) struct PrivateFile {
-    file: ManuallyDrop<File>,
+/// An open file or socket whose descriptor is closed in a child of fork.
+pub(crate) struct ClosedInChild<T: AsRawFd> {
+    opened: ManuallyDrop<T>,
     opened_in: Generation,
 }
 
-impl PrivateFile {
-    /// Opens the file. No fork comes between opening it and listing its descriptor.
-    pub(super) fn open(open: impl FnOnce() -> io::Result<File>) -> io::Result<Self> {
+impl<T: AsRawFd> ClosedInChild<T> {
+    /// Opens it. No fork comes between opening it and listing its descriptor, so `open` must not wait.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub(crate) fn open(open: impl FnOnce() -> io::Result<T>) -> io::Result<Self> {
         let opened_in = Generation::current();
-        let file = PRIVATE.with(|descriptors| {
-            let file = open()?;
-            descriptors.push(file.as_raw_fd());
-            Ok::<_, io::Error>(file)
+        let opened = PRIVATE.with(|descriptors| {
+            let opened = open()?;
+            descriptors.push(opened.as_raw_fd());
+            Ok::<_, io::Error>(opened)
         })?;
         Ok(Self {
-            file: ManuallyDrop::new(file),
+            opened: ManuallyDrop::new(opened),
             opened_in,
         })
     }
 
-    /// Returns the file; `None` in a child of the process that opened it, where it is closed.
-    pub(super) fn file(&self) -> Option<&File> {
-        (Generation::current() == self.opened_in).then_some(&*self.file)
+    /// Returns what was opened; `None` in a child of the process that opened it, where it is closed.
+    pub(crate) fn get(&self) -> Option<&T> {
+        (Generation::current() == self.opened_in).then_some(&*self.opened)
+    }
+
+    /// Returns what was opened.
+    ///
+    /// # Errors
+    /// In a child of the process that opened it.
+    pub(crate) fn of_process(&self) -> io::Result<&T> {
+        self.get().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
-impl Drop for PrivateFile {
+impl<T: AsRawFd + fmt::Debug> fmt::Debug for ClosedInChild<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl<T: AsRawFd> Drop for ClosedInChild<T> {
     fn drop(&mut self) {
-        if self.file().is_none() {
+        if self.get().is_none() {
             return;
         }
         PRIVATE.with(|descriptors| {
-            let descriptor = self.file.as_raw_fd();
+            let descriptor = self.opened.as_raw_fd();
             descriptors.retain(|noted| *noted != descriptor);
-            // SAFETY: the file is not used again: this is its drop.
-            unsafe { ManuallyDrop::drop(&mut self.file) };
+            // SAFETY: it is not used again: this is its drop.
+            unsafe { ManuallyDrop::drop(&mut self.opened) };
         });
     }
 }

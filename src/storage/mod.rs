@@ -42,6 +42,7 @@ pub use append_file::{AppendFile, WarmUp};
 pub(crate) use directory::Fitted;
 pub use directory::usual_len;
 pub use env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
+pub(crate) use fork::ClosedInChild;
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
 pub use locked_env::LockedEnv;

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
-use super::fork::PrivateFile;
+use super::fork::ClosedInChild;
 use super::guard;
 use super::region::Region;
 use crate::error::is_short;
@@ -408,8 +408,8 @@ fn is_dangling(error: &io::Error) -> bool {
 /// A locked lock file, and its directory with a lock of its own, which holds when the file is removed or replaced.
 struct Locked {
     path: PathBuf,
-    file: PrivateFile,
-    dir: PrivateFile,
+    file: ClosedInChild<fs::File>,
+    dir: ClosedInChild<fs::File>,
 }
 
 impl Locked {
@@ -417,16 +417,16 @@ impl Locked {
     fn take(path: &Path) -> io::Result<Self> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let dir = PrivateFile::open(|| open_directory(parent_of(path)))?;
+        let dir = ClosedInChild::open(|| open_directory(parent_of(path)))?;
         // Checked before the file is created: its new name would look like that of another holder to this one.
-        dir.file().map_or(Ok(()), expect_unlocked_directory)?;
-        let file = PrivateFile::open(|| open_regular(&options, path))?;
+        dir.get().map_or(Ok(()), expect_unlocked_directory)?;
+        let file = ClosedInChild::open(|| open_regular(&options, path))?;
         let locked = Self {
             path: path.to_owned(),
             file,
             dir,
         };
-        if let (Some(file), Some(dir)) = (locked.file.file(), locked.dir.file()) {
+        if let (Some(file), Some(dir)) = (locked.file.get(), locked.dir.get()) {
             set_lock(file, libc::F_WRLCK as libc::c_short)?;
             // A directory is never open for writing, so this lock does not exclude others by itself: it is looked for.
             match set_lock(dir, libc::F_RDLCK as libc::c_short) {
@@ -440,7 +440,7 @@ impl Locked {
 
     /// Returns true if the path leads to another file or into another directory. Nobody has taken the place of a file that was removed.
     fn is_replaced(&self) -> io::Result<bool> {
-        let (Some(file), Some(dir)) = (self.file.file(), self.dir.file()) else {
+        let (Some(file), Some(dir)) = (self.file.get(), self.dir.get()) else {
             return Ok(false);
         };
         Ok(!is_named(dir, parent_of(&self.path))?.unwrap_or(false) || !is_named(file, &self.path)?.unwrap_or(true))
@@ -450,7 +450,7 @@ impl Locked {
 impl Drop for Locked {
     /// Releases the locks. Closing the files does not while a child that is about to exec has them open.
     fn drop(&mut self) {
-        for file in [&self.dir, &self.file].into_iter().filter_map(PrivateFile::file) {
+        for file in [&self.dir, &self.file].into_iter().filter_map(ClosedInChild::get) {
             // If the release fails, the lock ends with the last process that has the file open.
             let _ = set_lock(file, libc::F_UNLCK as libc::c_short);
         }

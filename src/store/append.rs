@@ -7,42 +7,13 @@ use crate::error::{Error, Result};
 use crate::format::{EncodedMessage, Host, Malformed, Message, MessageId, Properties, property};
 use crate::interrupt;
 use crate::log::{Appended, QueueSlot};
+use crate::store::append_result::{AppendResult, PutStatus};
 use crate::store::message_checker::Incoming;
 use crate::store::message_store::MessageStore;
 use crate::watermark::Wait;
 
 /// Bytes that one hold of the append lock writes at most, but for a single larger message.
 const MAX_STRETCH_BYTES: usize = 256 * 1024;
-
-/// `RocketMQ`'s `PutMessageStatus` of a message that is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum PutStatus {
-    /// Durable as requested.
-    PutOk,
-    /// Not durable yet when `sync_flush_timeout` was over. It may become durable a moment later.
-    FlushDiskTimeout,
-}
-
-impl PutStatus {
-    /// `RocketMQ`'s word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PutOk => "PUT_OK",
-            Self::FlushDiskTimeout => "FLUSH_DISK_TIMEOUT",
-        }
-    }
-}
-
-/// The outcome of a message that was stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct AppendResult {
-    /// Its durability.
-    pub status: PutStatus,
-    /// Its location.
-    pub appended: Appended,
-    /// Its offset message id.
-    pub message_id: MessageId,
-}
 
 /// Appends to a store, and says what is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -237,12 +208,20 @@ impl<'s> Appender<'s> {
         }
     }
 
-    /// Returns true if the call waits until these messages are durable.
+    /// Returns what an append of these messages waits for.
     #[inline]
-    pub fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> bool {
-        let waits_for_sync = self.store.config().flush_disk_type.waits_for_sync();
-        self.durable
-            .unwrap_or_else(|| waits_for_sync && messages.into_iter().any(|message| waits(&message.properties)))
+    pub fn waits_for<'m, 'a: 'm>(self, messages: impl IntoIterator<Item = &'m Message<'a>>) -> Waits {
+        let disk = self.store.config().flush_disk_type.waits_for_sync();
+        let slaves = self.store.replicas().is_waited_for();
+        let are_waited_for = || messages.into_iter().any(|message| waits(&message.properties));
+        match self.durable {
+            Some(durable) => Waits {
+                disk: durable,
+                slaves: durable && slaves,
+            },
+            None if (disk || slaves) && are_waited_for() => Waits { disk, slaves },
+            None => Waits::default(),
+        }
     }
 
     /// Waits for messages that an appender [`without_waiting`](Self::without_waiting) has appended, of which this is the last, as far as
@@ -260,7 +239,7 @@ impl<'s> Appender<'s> {
     /// # Errors
     /// Those of [`Checked::append`].
     #[inline]
-    pub(super) fn put(self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>, waits: bool) -> Result<AppendResult> {
+    pub(super) fn put(self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>, waits: Waits) -> Result<AppendResult> {
         self.store.expect_not_busy()?;
         let appended = self.store.log.append(message, slot)?;
         let status = self.acknowledge(appended, waits)?;
@@ -277,7 +256,7 @@ impl<'s> Appender<'s> {
         self,
         message: &EncodedMessage<'_>,
         slot: Option<QueueSlot>,
-        waits: bool,
+        waits: Waits,
     ) -> Result<Option<AppendResult>> {
         self.store.expect_not_busy()?;
         let Some(appended) = self.store.log.try_append(message, slot)? else {
@@ -287,7 +266,7 @@ impl<'s> Appender<'s> {
         Ok(Some(result(message.store_host(), appended, status)))
     }
 
-    fn acknowledge_all(self, done: &mut [AppendResult], waits: bool) -> Result<()> {
+    fn acknowledge_all(self, done: &mut [AppendResult], waits: Waits) -> Result<()> {
         if let Some(last) = done.last() {
             let status = self.acknowledge(last.appended, waits)?;
             for result in done {
@@ -297,22 +276,14 @@ impl<'s> Appender<'s> {
         Ok(())
     }
 
-    /// Acknowledges an append: waits until the log is durable, or requests that where nobody waits, or leaves it to the flusher.
+    /// Acknowledges an append: waits until the log is durable and slaves hold it, or requests that where nobody waits, or leaves it to the
+    /// flusher. Both waits begin now.
     #[inline]
-    fn acknowledge(self, last: Appended, waits: bool) -> Result<PutStatus> {
+    fn acknowledge(self, last: Appended, waits: Waits) -> Result<PutStatus> {
         let Self { store, .. } = self;
-        let (config, end) = (store.config(), last.end());
-        if waits && !self.only_asks {
-            let deadline = Instant::now() + Duration::from_millis(config.sync_flush_timeout);
-            let not_synced = |cause| Error::NotDurable {
-                physical_offset: last.physical_offset,
-                cause: Box::new(cause),
-            };
-            return match store.log.wait_flushed(end, deadline).map_err(not_synced)? {
-                Wait::Reached => Ok(PutStatus::PutOk),
-                Wait::TimedOut => Ok(PutStatus::FlushDiskTimeout),
-                Wait::Poisoned(cause) => Err(Error::not_durable(last.physical_offset, cause, store.flushed_offset())),
-            };
+        let config = store.config();
+        if waits.any() && !self.only_asks {
+            return self.wait_for_copies(last, waits);
         }
         let is_asked_for = match config.flush_disk_type {
             FlushDiskType::Sync => true,
@@ -320,10 +291,58 @@ impl<'s> Appender<'s> {
                 !config.flush_commit_log_timed && store.log.unflushed_pages() >= config.flush_commit_log_least_pages
             }
         };
-        if waits || is_asked_for {
-            store.flush_wanted.advance(end);
+        if waits.disk || is_asked_for {
+            store.flush_wanted.advance(last.end());
+        }
+        if waits.slaves {
+            // A failure is one of the log, which the caller learns by the wait for the message.
+            let _ = store.log.ask_commit();
+            return Ok(store.replicas().available(last));
         }
         Ok(PutStatus::PutOk)
+    }
+
+    fn wait_for_copies(self, last: Appended, waits: Waits) -> Result<PutStatus> {
+        let Self { store, .. } = self;
+        let begun = Instant::now();
+        let not_durable = |cause| Error::NotDurable {
+            physical_offset: last.physical_offset,
+            cause: Box::new(cause),
+        };
+        if waits.slaves {
+            // Slaves get only what is in files.
+            store.log.ask_commit().map_err(not_durable)?;
+        }
+        let mut status = PutStatus::PutOk;
+        if waits.disk {
+            let deadline = begun + Duration::from_millis(store.config().sync_flush_timeout);
+            status = match store.log.wait_flushed(last.end(), deadline).map_err(not_durable)? {
+                Wait::Reached => PutStatus::PutOk,
+                Wait::TimedOut => PutStatus::FlushDiskTimeout,
+                Wait::Poisoned(cause) => return Err(Error::not_durable(last.physical_offset, cause, store.flushed_offset())),
+            };
+        }
+        if waits.slaves {
+            status = status.with_slaves(store.replicas().wait(last, begun).map_err(not_durable)?);
+        }
+        Ok(status)
+    }
+}
+
+/// The copies for which an append waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// The sync of the log.
+    pub disk: bool,
+    /// The acknowledgements of slaves.
+    pub slaves: bool,
+}
+
+impl Waits {
+    /// Returns true if it waits for something.
+    #[inline]
+    pub fn any(self) -> bool {
+        self.disk || self.slaves
     }
 }
 
@@ -332,8 +351,7 @@ impl<'s> Appender<'s> {
 pub struct Checked<'s, 'm, 'a> {
     appender: Appender<'s>,
     message: &'m Message<'a>,
-    /// True if the append waits until the message is durable.
-    waits: bool,
+    waits: Waits,
 }
 
 impl Checked<'_, '_, '_> {
@@ -353,7 +371,7 @@ impl Checked<'_, '_, '_> {
     /// # Errors
     /// As [`Checked::append`].
     pub fn try_append(self) -> Result<Option<AppendResult>> {
-        if self.waits && !self.appender.only_asks {
+        if self.waits.any() && !self.appender.only_asks {
             return Ok(None);
         }
         let prepared = self.message.prepare();

@@ -18,8 +18,10 @@ use crate::recovery::{Writable, remove_abort};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
 use crate::storage::{Env, Generation, Lock, LockedEnv, TransientStorePool, guard_faults};
+use crate::store::append_result::{AppendResult, PutStatus};
 use crate::store::message_checker::MessageChecker;
 use crate::store::opening::find;
+use crate::store::replicas::Replicas;
 use crate::store::store_directory::{OpenMode, enter};
 use crate::store::topic_table::TopicTable;
 use crate::watermark::{Wait, Watermark};
@@ -34,6 +36,7 @@ pub struct MessageStore {
     pub(super) log: Arc<CommitLog>,
     dispatched: Arc<Watermark>,
     scheduled: Arc<Watermark>,
+    replicas: Arc<Replicas>,
     was_own_from: Option<i64>,
     barrier: Arc<ReadBarrier>,
     /// The physical offset up to which a durable log is requested.
@@ -145,6 +148,7 @@ impl MessageStore {
             barrier,
             flush_wanted,
             scheduled,
+            replicas: Arc::new(Replicas::new(&config, log.watermarks.appended.get())),
             was_own_from: writable.was_own_from,
             services: Services::new(dispatcher, flusher, &log, &config),
             running: Mutex::new(Some(Running {
@@ -212,6 +216,22 @@ impl MessageStore {
     /// Returns the end of the log in its files.
     pub fn committed_offset(&self) -> i64 {
         self.log.watermarks.committed.get()
+    }
+
+    /// Returns the watermark of [`committed_offset`](Self::committed_offset). Poisoned once the store is closed.
+    pub(crate) fn committed(&self) -> &Watermark {
+        &self.log.watermarks.committed
+    }
+
+    /// Returns the slaves of the store.
+    #[inline]
+    pub fn replicas(&self) -> &Arc<Replicas> {
+        &self.replicas
+    }
+
+    /// Returns the time of the clock, in ms.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.env.now_ms()
     }
 
     /// Returns true if no commit would make more of what was appended readable: with `ASYNC_FLUSH` everything is committed; with
@@ -428,12 +448,13 @@ impl MessageStore {
             Err(cause) if !cause.is_shortage() => cause.clone(),
             _ => Error::Closed,
         };
-        for watermark in [&self.log.watermarks.flushed, &self.dispatched] {
+        for watermark in [&self.log.watermarks.committed, &self.log.watermarks.flushed, &self.dispatched] {
             watermark.poison(cause.clone());
         }
         if !outcome.as_ref().is_err_and(Error::is_shortage) {
             *running = None;
         }
+        self.replicas.close();
         outcome
     }
 
@@ -471,7 +492,11 @@ impl MessageStore {
 
     /// Returns a handle to its durable end, which outlives the store.
     pub fn flushed(&self) -> Flushed {
-        Flushed(self.log.watermarks.flushed.clone())
+        Flushed {
+            end: self.log.watermarks.flushed.clone(),
+            replicas: self.replicas.clone(),
+            timeout: Duration::from_millis(self.config().sync_flush_timeout),
+        }
     }
 
     /// Takes the times for which slow appends held the append lock (more than 500 ms) since the last call. Costs two loads if no append was
@@ -494,12 +519,17 @@ impl MessageStore {
 
 /// The durable end of the log of a store. It does not keep the store open, and can be asked after the close.
 #[derive(Debug, Clone)]
-pub struct Flushed(Arc<Watermark>);
+pub struct Flushed {
+    end: Arc<Watermark>,
+    replicas: Arc<Replicas>,
+    /// `sync_flush_timeout`.
+    timeout: Duration,
+}
 
 impl Flushed {
     /// The physical offset below which the log is durable.
     pub fn offset(&self) -> i64 {
-        self.0.get()
+        self.end.get()
     }
 
     /// Waits until the message at this physical offset, which was appended, is durable, or until the deadline. Returns the durable end of
@@ -508,10 +538,26 @@ impl Flushed {
     /// # Errors
     /// [`Error::NotDurable`].
     pub fn wait(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<i64> {
-        match self.0.wait(physical_offset.saturating_add(1), deadline) {
+        match self.end.wait(physical_offset.saturating_add(1), deadline) {
             Wait::Reached | Wait::TimedOut => Ok(self.offset()),
             Wait::Poisoned(cause) => Err(Error::not_durable(physical_offset, cause, self.offset())),
         }
+    }
+
+    /// Waits for slaves, and with `disk` until the message is durable, as an append does that waits itself. Returns the result of the
+    /// append with its status. `deadline` is that of the disk.
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`]; those of [`interrupt::check`].
+    pub fn wait_for_copies(&self, mut result: AppendResult, deadline: Instant, disk: bool) -> Result<AppendResult> {
+        let offset = result.appended.physical_offset;
+        if disk && self.wait(offset, Some(deadline))? <= offset {
+            result.status = PutStatus::FlushDiskTimeout;
+        }
+        // The append began that long before.
+        let begun = deadline.checked_sub(self.timeout).unwrap_or(deadline);
+        result.status = result.status.with_slaves(self.replicas.wait(result.appended, begun)?);
+        Ok(result)
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::format::{EncodedMessage, Message, MessageTemplate, PropertyList, encode_keys};
 use crate::log::QueueSlot;
-use crate::store::append::{AppendResult, expect_legal};
+use crate::store::append::{Waits, expect_legal};
+use crate::store::append_result::AppendResult;
 use crate::store::message_checker::check_properties_len;
 use crate::store::message_store::MessageStore;
 
@@ -18,8 +19,8 @@ pub struct TopicWriter {
     /// The shared fields. Its properties are those before the keys.
     template: MessageTemplate,
     slot: QueueSlot,
-    /// True if each append waits until its message is durable.
-    waits: bool,
+    /// The copies for which each append waits.
+    waits: Waits,
 }
 
 impl MessageStore {
@@ -83,11 +84,11 @@ impl TopicWriter {
     /// Those of [`append`](Self::append).
     #[inline]
     pub fn try_append<K: AsRef<str>>(&self, body: &[u8], keys: &[K]) -> Result<Option<AppendResult>> {
-        if self.waits {
+        if self.waits.any() {
             return Ok(None);
         }
         let appender = self.store.appender(None);
-        self.encoded(body, keys, |message| appender.try_put(message, Some(self.slot), false))
+        self.encoded(body, keys, |message| appender.try_put(message, Some(self.slot), Waits::default()))
     }
 
     /// Checks and encodes a message, and passes it to `put`.

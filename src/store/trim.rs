@@ -53,7 +53,7 @@ impl Trimmed {
 }
 
 impl MessageStore {
-    /// Returns the segments that [`MessageStore::trim`] would remove, oldest first.
+    /// Returns the segments that [`MessageStore::trim`] would remove, oldest first. What a connected slave has not acknowledged stays.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -63,7 +63,7 @@ impl MessageStore {
             self.reader(),
             to,
             self.appended_offset(),
-            floor.min(self.dispatched_offset() - 1),
+            floor.min(self.dispatched_offset() - 1).min(self.replicas().lowest()),
         )
     }
 

@@ -106,6 +106,16 @@ class RocketMQ:
             java.stdin.close()
         assert java.returncode == 0, f"RocketMQ {self.version} failed on {store}"
 
+    @contextmanager
+    def slave(self, store: Path, geometry: Geometry, master: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Keeps a store open as the slave of the master at this address, until the end of the block, which may kill it."""
+        arguments = self.arguments(store, geometry, "option.brokerRole=SLAVE", f"slave={master}", "hold")
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as java:
+            assert java.stdin is not None
+            yield java
+            java.stdin.close()
+        assert java.returncode in (0, -signal.SIGKILL), f"RocketMQ {self.version} failed on {store}"
+
     def arguments(self, store: Path, geometry: Geometry | None, *commands: str) -> list[str]:
         """The command line of the harness. Without a geometry sizes are RocketMQ's defaults."""
         sizes = [f"{name}={value}" for name, value in vars(geometry).items()] if geometry else []

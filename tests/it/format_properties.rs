@@ -8,10 +8,11 @@ use mqstore::format::{
     Version, compression, decode_body, detect_index_geometry, encode_properties, encode_unit, ext_address, index_key_hash,
     java_hash, parse_index_name, parse_segment_name, read_record, segment_name, validate_topic,
 };
+use mqstore::ha::{SlaveReport, TransferHeader};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::later_formats::{BatchCqUnit, CqExtUnit, SlaveReport, TransferHeader, java_hash_map_order};
+use crate::later_formats::{BatchCqUnit, CqExtUnit, java_hash_map_order};
 
 fn any_host() -> impl Strategy<Value = Host> {
     let v4 = any::<[u8; 4]>().prop_map(|octets| IpAddr::V4(Ipv4Addr::from(octets)));
@@ -315,7 +316,7 @@ proptest! {
     #[test]
     fn replication_frames_read_back(report in any::<[u8; 8]>(), header in any::<[u8; 12]>()) {
         prop_assert_eq!(SlaveReport::decode(report).encode(), report);
-        prop_assert_eq!(TransferHeader::decode(&header).encode(), header);
+        prop_assert_eq!(TransferHeader::decode(header).encode(), header);
     }
 
     #[test]

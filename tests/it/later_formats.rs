@@ -124,58 +124,6 @@ impl CqExtUnit {
     }
 }
 
-// Slave to master:  0 max physical offset i64
-// Master to slave:  0 physical offset i64 | 8 size i32 | size bytes of commit log
-
-/// The message of a slave: handshake and acknowledgement in one (docs/FORMAT.md, section Replication frames).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlaveReport {
-    /// The end of its commit log. A first report of 0 asks for the master's newest file from its start.
-    pub max_physical_offset: i64,
-}
-
-impl SlaveReport {
-    pub fn decode(bytes: [u8; 8]) -> Self {
-        Self {
-            max_physical_offset: i64::from_be_bytes(bytes),
-        }
-    }
-
-    pub fn encode(self) -> [u8; 8] {
-        self.max_physical_offset.to_be_bytes()
-    }
-}
-
-/// The header that a master sends before each piece of its commit log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransferHeader {
-    /// The place of the piece; must be the end of the slave's log.
-    pub physical_offset: i64,
-    /// Bytes that follow.
-    pub size: i32,
-}
-
-impl TransferHeader {
-    pub fn decode(bytes: &[u8; 12]) -> Self {
-        Self {
-            physical_offset: i64::from_be_bytes(array_at(bytes, 0)),
-            size: i32::from_be_bytes(array_at(bytes, 8)),
-        }
-    }
-
-    pub fn encode(self) -> [u8; 12] {
-        let mut out = [0; 12];
-        out[..8].copy_from_slice(&self.physical_offset.to_be_bytes());
-        out[8..].copy_from_slice(&self.size.to_be_bytes());
-        out
-    }
-
-    /// No data follows: the master is alive.
-    pub fn is_heartbeat(self) -> bool {
-        self.size == 0
-    }
-}
-
 /// The order in which a `java.util.HashMap` made for `capacity` entries iterates over these keys, put in this order.
 ///
 /// A broker writes the properties of a record in this order (docs/FORMAT.md, section Properties). Bins never turn into trees

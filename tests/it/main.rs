@@ -26,6 +26,7 @@ mod gate;
 mod geometry;
 mod golden;
 mod guard;
+mod ha;
 mod heap;
 mod index_chains;
 mod interrupt;

@@ -6,8 +6,9 @@ use mqstore::format::{
     java_hash, locate, parse_segment_name, read_record, segment_name, stored_properties,
 };
 use mqstore::format::{Check, Transaction, UniqueKey, ms_of_month, property};
+use mqstore::ha::{SlaveReport, TransferHeader};
 
-use crate::later_formats::{BatchCqUnit, CqExtUnit, SlaveReport, TransferHeader, java_hash_map_order};
+use crate::later_formats::{BatchCqUnit, CqExtUnit, java_hash_map_order};
 
 const STORE_TIME: i64 = 1_700_000_001_000;
 
@@ -647,7 +648,7 @@ fn gv18_replication_frames_are_plain_numbers() {
             size,
         };
         assert_eq!(hex(&header.encode()), vector);
-        assert_eq!(TransferHeader::decode(&unhex_array(vector)), header);
+        assert_eq!(TransferHeader::decode(unhex_array(vector)), header);
         assert_eq!(header.is_heartbeat(), size == 0);
     }
 }

@@ -85,6 +85,7 @@ WRITES: dict[str, Call] = {
     "dispatched_offset": lambda store, _: store.dispatched_offset,
     "flush": lambda store, _: store.flush(),
     "flushed_offset": lambda store, _: store.flushed_offset,
+    "replicas": lambda store, _: store.replicas.slaves,
     "stats": lambda store, _: store.stats().to_dict(),
     "transactions": lambda store, _: len(store.transactions.open()),
     "wait_dispatched": lambda store, _: store.wait_dispatched(5),

@@ -1,4 +1,4 @@
-"""The programs and commands of docs/EMBEDDED_QUEUE.md print what the page shows."""
+"""The programs and commands of docs/EMBEDDED_QUEUE.md and docs/REPLICATION.md print what the page shows."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import pytest
 from shell import printed
 from test_getting_started import BLOCK
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "EMBEDDED_QUEUE.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+@pytest.mark.parametrize(("name", "least"), [("EMBEDDED_QUEUE.md", 6), ("REPLICATION.md", 1)])
 def test_each_block_of_the_page_prints_what_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, least: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text(encoding="utf-8")
+    page = DOCS / name
+    text = page.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(text))
-    assert len(blocks) == len(re.findall("```(?:sh|python)\n", text)) >= 6
+    assert len(blocks) == len(re.findall("```(?:sh|python)\n", text)) >= least
     for block in blocks:
         if block["language"] == "sh":
             assert printed(block["program"], tmp_path) == block["output"], block["program"]
         else:
-            exec(compile(block["program"], PAGE, "exec"), {})
+            exec(compile(block["program"], page, "exec"), {})
             assert capsys.readouterr().out == block["output"], block["program"]

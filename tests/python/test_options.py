@@ -71,7 +71,8 @@ def test_store_config_has_each_option_of_the_page_with_its_default() -> None:
 def test_the_options_of_open_are_the_fields_of_store_config() -> None:
     fields = {field.name: field.type for field in dataclasses.fields(mqstore.StoreConfig)}
     assert _config.Options.__annotations__ == fields
-    chosen = {"recovery", "services"}
+    chosen = {"recovery", "services", "broker_role", "in_sync_replicas", "slave_timeout"}
+    chosen |= {"ha_listen_port", "ha_listen_host", "ha_max_gap_not_in_sync"}
     assert _config.RepairOptions.__annotations__ == {name: kind for name, kind in fields.items() if name not in chosen}
 
 
@@ -139,7 +140,7 @@ def test_a_config_refuses_what_open_refuses(path: Path, options: dict[str, Any],
 
 def test_each_duration_is_also_a_timedelta_and_rounds_up_to_its_unit(path: Path) -> None:
     durations = [row for row in rows() if row.unit in ("ms", "seconds")]
-    assert len(durations) == 11
+    assert len(durations) == 12
     for row in durations:
         options: dict[str, Any] = {row.name: timedelta(microseconds=1)}
         mqstore.StoreConfig(**options)

@@ -408,6 +408,21 @@ impl LogFiles {
         }
     }
 
+    /// Fills `into` with bytes of one segment, from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the log has no such bytes, or they cannot be read; [`Error::Io`].
+    pub(crate) fn fill(&self, offset: i64, into: &mut [u8]) -> Result<()> {
+        let Some((file, position)) = self.locate(offset)? else {
+            return Err(self.corrupt(offset, "the segment is missing".to_owned()));
+        };
+        if !file.read(position, into) {
+            file.check_intact(position..position + into.len())?;
+            return Err(self.corrupt(offset, format!("the segment has no {} bytes from here on", into.len())));
+        }
+        file.check_intact(position..position + into.len())
+    }
+
     pub(super) fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {
         let Ok(offset) = u64::try_from(offset) else { return Ok(None) };
         let file = self.files.find(offset)?;

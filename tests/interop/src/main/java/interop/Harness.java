@@ -26,6 +26,7 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.FlushDiskType;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -39,7 +40,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * {@code option.NAME} (any other of RocketMQ's options).
  * Commands: {@code write=PLAN}, {@code dump}, {@code survey}, {@code query=FILE}, {@code defaults}, {@code load_time},
  * {@code put=BYTES,PRODUCERS,MESSAGES,MILLISECONDS}, {@code rounds} (such questions, from the standard input), {@code encode=FILE} (bodies of producer batches), {@code unique_keys=FILE}, {@code new_unique_key},
- * {@code expire} (remove the files that are old), {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
+ * {@code expire} (remove the files that are old), {@code slave=HOST:PORT} (take the log of that master), {@code until=BYTES} (wait until the log is that long), {@code hold} (keep the store open until the standard input ends) and {@code halt} (do not close it).
  *
  * <p>{@code each FILE} runs every line of a file instead: such arguments, as a JSON array.
  */
@@ -103,6 +104,7 @@ public final class Harness {
             }
         }
         BrokerConfig broker = new BrokerConfig();
+        broker.setBrokerId(config.getBrokerRole() == BrokerRole.SLAVE ? 1 : 0);
         DefaultMessageStore store = Generation.newStore(config, broker, (topic, queue, offset, tags, time, bitmap, properties) -> { });
         long start = System.nanoTime();
         if (!store.load()) {
@@ -221,6 +223,14 @@ public final class Harness {
                 break;
             case "expire":
                 expire();
+                break;
+            case "slave":
+                store.updateHaMasterAddress(argument);
+                break;
+            case "until":
+                while (store.getMaxPhyOffset() < Long.parseLong(argument)) {
+                    Thread.sleep(1);
+                }
                 break;
             case "halt":
                 out.flush();

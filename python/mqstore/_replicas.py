@@ -1,0 +1,87 @@
+"""Results about the slaves of a store, which `mqstore._reports` has, too."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, final
+
+from mqstore._shown import Shown
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Slave(Shown):
+    """A slave that is connected.
+
+    Attributes
+    ----------
+    address : str
+        Its "ip:port".
+    connected_at : datetime
+        When it connected, in UTC.
+    from_offset : int
+        The physical offset from which on it gets the log.
+    acknowledged_offset : int
+        The physical offset up to which it holds what it was sent; `from_offset` before its first
+        acknowledgement.
+    """
+
+    address: str
+    connected_at: datetime
+    from_offset: int
+    acknowledged_offset: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RefusedSlave(Shown):
+    """A slave that got nothing, or nothing more.
+
+    Attributes
+    ----------
+    address : str
+        Its "ip:port".
+    refused_at : datetime
+        When it was refused, in UTC.
+    reason : str
+        The reason: it is ahead of this log, or asks for what was removed.
+    """
+
+    address: str
+    refused_at: datetime
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Replicas(Shown):
+    """The slaves of a store: what `Writer.replicas` returns.
+
+    Attributes
+    ----------
+    address : str or None
+        Where the store listens for slaves, "ip:port"; None without `ha_listen_port`.
+    replicated_offset : int
+        The physical offset up to which as many slaves hold the log as `in_sync_replicas` says, of what
+        was appended since the open.
+    slaves : tuple of Slave
+        The connected ones, in the order in which they connected.
+    refused : tuple of RefusedSlave
+        The last 16 that were refused, the latest at the end.
+    """
+
+    address: str | None
+    replicated_offset: int
+    slaves: tuple[Slave, ...]
+    refused: tuple[RefusedSlave, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)

@@ -1,0 +1,295 @@
+//! The master of a store: sends what its log has in files to slaves, and takes their acknowledgements.
+//!
+//! A slave gets only committed bytes, never those of the transient store pool: after the death of this process no slave is ahead of the
+//! files. A frame ends with the segment at the latest. A slave that asks for bytes that this log does not have gets nothing, and is
+//! reported: it is ahead of the master, or below the begin of the log.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::wire::{HEARTBEAT, MAX_FRAME, SILENCE, SlaveReport, TransferHeader};
+use crate::error::{Error, Result};
+use crate::storage::{ClosedInChild, Generation};
+use crate::store::{MessageStore, Replicas};
+use crate::sync::{Mutex, lock};
+use crate::watermark::Wait;
+
+/// The most slaves at a time.
+const MAX_SLAVES: usize = 64;
+/// The longest time that a close gives a slave to take the rest of the log.
+const LAST_BYTES: Duration = Duration::from_secs(3);
+
+/// The slaves' side of a store that is open for writing. Close it after the store.
+#[derive(Debug)]
+pub struct Master {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+    opened_in: Generation,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<MessageStore>,
+    /// Set at the close.
+    is_closing: AtomicBool,
+    connections: Mutex<Vec<Connection>>,
+}
+
+/// A connection, and the thread that serves it.
+#[derive(Debug)]
+struct Connection {
+    stream: Arc<ClosedInChild<TcpStream>>,
+    thread: JoinHandle<()>,
+}
+
+impl Master {
+    /// Listens for slaves where the options of the store say so; `None` if they do not.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a host that is no address; [`Error::Io`] if the port is taken, or a thread cannot be started.
+    pub fn start(store: &Arc<MessageStore>) -> Result<Option<Self>> {
+        let config = store.config();
+        let Some(port) = config.ha_listen_port.and_then(|port| u16::try_from(port).ok()) else {
+            return Ok(None);
+        };
+        let host = config.ha_listen_host.parse().map_err(|_| Error::Invalid {
+            what: format!("ha_listen_host is {:?}: expected an IP address", config.ha_listen_host),
+        })?;
+        let address = SocketAddr::new(host, port);
+        let listening = ClosedInChild::open(|| TcpListener::bind(address));
+        let listening = listening.and_then(|listener| Ok((listener.of_process()?.local_addr()?, listener)));
+        let (address, listener) = listening.map_err(|error| Error::io("listen for slaves at", address.to_string(), error))?;
+        let shared = Arc::new(Shared {
+            store: store.clone(),
+            is_closing: AtomicBool::new(false),
+            connections: Mutex::default(),
+        });
+        let accepting = shared.clone();
+        let acceptor = spawn("ha-acceptor", move || accepting.accept(&listener))?;
+        Ok(Some(Self {
+            shared,
+            address,
+            acceptor: Mutex::new(Some(acceptor)),
+            opened_in: Generation::current(),
+        }))
+    }
+
+    /// Returns the address at which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends all connections, after slaves had time to take what was committed. The store was closed before. A second call does nothing.
+    pub fn close(&self) {
+        // A child of fork has neither the threads nor the sockets.
+        if self.opened_in != Generation::current() {
+            return;
+        }
+        let Some(acceptor) = lock(&self.acceptor).take() else { return };
+        self.shared.is_closing.store(true, Ordering::SeqCst);
+        // Ends the wait of the acceptor.
+        drop(TcpStream::connect_timeout(&self.address, LAST_BYTES));
+        let _ = acceptor.join();
+        let deadline = Instant::now() + LAST_BYTES;
+        for Connection { stream, thread } in std::mem::take(&mut *lock(&self.shared.connections)) {
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+            hang_up(&stream);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The end of a connection.
+#[derive(Debug)]
+enum Ended {
+    /// The slave has left, or is silent.
+    Gone,
+    /// The slave gets nothing more, for this reason.
+    Refused(String),
+}
+
+impl From<io::Error> for Ended {
+    fn from(_: io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+/// Ends the reads and writes of a connection.
+fn hang_up(stream: &ClosedInChild<TcpStream>) {
+    let _ = stream.of_process().and_then(|stream| stream.shutdown(Shutdown::Both));
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let spawned = thread::Builder::new().name(format!("mqstore-{name}")).spawn(run);
+    spawned.map_err(|error| Error::io("start a thread for", name, error))
+}
+
+impl Shared {
+    fn replicas(&self) -> &Arc<Replicas> {
+        self.store.replicas()
+    }
+
+    fn accept(self: &Arc<Self>, listener: &ClosedInChild<TcpListener>) {
+        loop {
+            let accepted = listener.of_process().and_then(TcpListener::accept);
+            if self.is_closing.load(Ordering::SeqCst) {
+                return;
+            }
+            match accepted {
+                // A child that forks between the two keeps the connection open: the slave notices by its own timeout.
+                Ok((stream, address)) => match ClosedInChild::open(|| Ok(stream)) {
+                    Ok(stream) => self.begin(Arc::new(stream), address),
+                    Err(error) => self.refuse(address, error.to_string()),
+                },
+                // Too many open files, for example: the slave stays in the queue of the listener.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// Starts the thread of a new connection.
+    fn begin(self: &Arc<Self>, stream: Arc<ClosedInChild<TcpStream>>, address: SocketAddr) {
+        let mut connections = lock(&self.connections);
+        connections.retain(|connection| !connection.thread.is_finished());
+        if connections.len() >= MAX_SLAVES {
+            self.refuse(address, format!("{MAX_SLAVES} slaves are connected"));
+            return;
+        }
+        let (shared, served) = (self.clone(), stream.clone());
+        match spawn("ha-sender", move || shared.serve(&served, address)) {
+            Ok(thread) => connections.push(Connection { stream, thread }),
+            Err(error) => self.refuse(address, error.to_string()),
+        }
+    }
+
+    fn refuse(&self, address: SocketAddr, reason: String) {
+        self.replicas().refuse(address, reason, self.store.now_ms());
+    }
+
+    /// Serves a slave until it or the store closes.
+    fn serve(&self, stream: &ClosedInChild<TcpStream>, address: SocketAddr) {
+        let ended = stream
+            .of_process()
+            .map_err(Ended::from)
+            .and_then(|stream| self.feed(stream, address));
+        // The end of a connection is no event; what a slave did wrong is.
+        if let Err(Ended::Refused(reason)) = ended {
+            self.refuse(address, reason);
+        }
+        hang_up(stream);
+    }
+
+    /// Sends the log to a slave, and takes its reports.
+    fn feed(&self, stream: &TcpStream, address: SocketAddr) -> std::result::Result<(), Ended> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE))?;
+        stream.set_write_timeout(Some(SILENCE))?;
+        let mut report = [0; SlaveReport::LEN];
+        (&*stream).read_exact(&mut report)?;
+        let from = self.start_of(SlaveReport::decode(report).max_physical_offset)?;
+        let connection = self.replicas().connect(address, from, self.store.now_ms());
+        let sent = AtomicI64::new(from);
+        let ended = thread::scope(|scope| {
+            let reports = scope.spawn(|| {
+                let ended = self.take_reports(stream, connection, &sent);
+                // Ends the sends.
+                let _ = stream.shutdown(Shutdown::Both);
+                ended
+            });
+            let outcome = self.send_log(stream, from, &sent);
+            let _ = stream.shutdown(Shutdown::Both);
+            match reports.join() {
+                Ok(Err(Ended::Refused(reason))) => Err(Ended::Refused(reason)),
+                _ => outcome,
+            }
+        });
+        self.replicas().disconnect(connection);
+        ended
+    }
+
+    /// Returns the physical offset from which on a slave gets the log that asks for it from `asked` on. An empty slave (0) gets it from the
+    /// start of the last segment on, as from `RocketMQ`.
+    fn start_of(&self, asked: i64) -> std::result::Result<i64, Ended> {
+        let log = self.store.reader().log();
+        let (begin, end) = (log.first_offset(), self.store.committed_offset());
+        if asked == 0 {
+            let segment = i64::try_from(log.segment_size()).unwrap_or(i64::MAX).max(1);
+            return Ok((end / segment * segment).max(begin));
+        }
+        if asked > end {
+            let ahead = format!("it holds the log up to {asked}, and is ahead: the log of this master ends at {end}");
+            return Err(Ended::Refused(ahead));
+        }
+        if asked < begin {
+            let below =
+                format!("it asks for the log from {asked} on, which was removed: the log of this master begins at {begin}");
+            return Err(Ended::Refused(below));
+        }
+        Ok(asked)
+    }
+
+    /// Sends the log from a physical offset on, until the store is closed and all of it is sent.
+    fn send_log(&self, stream: &TcpStream, from: i64, sent: &AtomicI64) -> std::result::Result<(), Ended> {
+        let (log, committed) = (self.store.reader().log(), self.store.committed());
+        let mut frame = Vec::new();
+        let mut next = from;
+        loop {
+            let wait = committed.wait(next + 1, Some(Instant::now() + HEARTBEAT));
+            let end = committed.get().min(log.end_of_segment(next)).min(next + MAX_FRAME);
+            let size = usize::try_from(end - next).unwrap_or_default();
+            if size == 0 && matches!(wait, Wait::Poisoned(_)) {
+                return Ok(());
+            }
+            let header = TransferHeader {
+                physical_offset: next,
+                size: size as i32,
+            };
+            frame.clear();
+            frame.extend(header.encode());
+            frame.resize(TransferHeader::LEN + size, 0);
+            let bytes = frame.get_mut(TransferHeader::LEN..).unwrap_or_default();
+            log.fill(next, bytes).map_err(|error| Ended::Refused(error.to_string()))?;
+            // Before the send, so that no acknowledgement comes first.
+            sent.store(end, Ordering::SeqCst);
+            (&*stream).write_all(&frame)?;
+            next = end;
+        }
+    }
+
+    fn take_reports(&self, stream: &TcpStream, connection: u64, sent: &AtomicI64) -> std::result::Result<(), Ended> {
+        let (mut buffer, mut kept) = ([0; 1024], 0);
+        loop {
+            let room = buffer.get_mut(kept..).unwrap_or_default();
+            let read = (&*stream).read(room)?;
+            if read == 0 {
+                return Err(Ended::Gone);
+            }
+            kept += read;
+            let Some((report, taken)) = SlaveReport::last_of(buffer.get(..kept).unwrap_or_default()) else {
+                continue;
+            };
+            let end = report.max_physical_offset;
+            buffer.copy_within(taken..kept, 0);
+            kept -= taken;
+            let known = sent.load(Ordering::SeqCst);
+            if end > known {
+                let reason = format!("it acknowledges the log up to {end}, and was sent it up to {known}");
+                return Err(Ended::Refused(reason));
+            }
+            self.replicas().acknowledge(connection, end);
+        }
+    }
+}

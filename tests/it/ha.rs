@@ -1,0 +1,482 @@
+//! A master and slaves that the test plays: the bytes that they get, and what an append waits for.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::{BrokerRole, FlushDiskType, StoreConfig};
+use mqstore::format::{Message, encode_properties};
+use mqstore::ha::Master;
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{AppendResult, MessageStore, OpenMode, PutStatus, TrimTo};
+use tempfile::{TempDir, tempdir};
+
+const SEGMENT: i64 = 16384;
+/// Longer than any test waits for what comes.
+const LONG: Duration = Duration::from_secs(30);
+
+fn asynchronous() -> StoreConfig {
+    StoreConfig {
+        mapped_file_size_commit_log: Some(SEGMENT as u64),
+        max_hash_slot_num: Some(100),
+        max_index_num: Some(1000),
+        ha_listen_port: Some(0),
+        flush_interval_commit_log: 1_000_000,
+        ..StoreConfig::default()
+    }
+}
+
+fn synchronous() -> StoreConfig {
+    StoreConfig {
+        broker_role: BrokerRole::SyncMaster,
+        slave_timeout: 20_000,
+        ..asynchronous()
+    }
+}
+
+struct Node {
+    store: Arc<MessageStore>,
+    master: Master,
+    _dir: TempDir,
+}
+
+impl Node {
+    fn open(config: StoreConfig) -> Self {
+        let dir = tempdir().unwrap();
+        let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+        let store = Arc::new(MessageStore::open(&env, &dir.path().join("store"), config, OpenMode::New).unwrap());
+        let master = Master::start(&store).unwrap().unwrap();
+        Self {
+            store,
+            master,
+            _dir: dir,
+        }
+    }
+
+    fn append(&self, body: &[u8]) -> AppendResult {
+        self.store.append(message(body)).unwrap()
+    }
+
+    fn slave(&self, asked: i64) -> Slave {
+        Slave::connect(self.master.address(), asked)
+    }
+
+    fn log(&self, end: i64) -> Vec<u8> {
+        let dir = self.store.reader().path().join("commitlog");
+        let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        let mut bytes: Vec<u8> = names.iter().flat_map(|name| std::fs::read(name).unwrap()).collect();
+        bytes.truncate(end as usize);
+        bytes
+    }
+
+    /// Waits until this many slaves are connected.
+    fn wait_for_slaves(&self, count: usize) {
+        wait_until(|| self.store.replicas().connected().len() == count);
+    }
+
+    /// Waits for the reason of the last refusal.
+    fn refusal(&self) -> String {
+        wait_until(|| !self.store.replicas().refused().is_empty());
+        self.store.replicas().refused().pop().unwrap().reason
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.store.close().unwrap();
+        self.master.close();
+    }
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn message(body: &[u8]) -> Message<'_> {
+    Message {
+        topic: "orders".into(),
+        body: body.into(),
+        ..Message::default()
+    }
+}
+
+/// A slave that the test plays.
+struct Slave {
+    stream: TcpStream,
+    /// The end of what it holds.
+    end: i64,
+    bytes: Vec<u8>,
+}
+
+impl Slave {
+    fn connect(address: SocketAddr, asked: i64) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let mut slave = Self {
+            stream,
+            end: asked,
+            bytes: Vec::new(),
+        };
+        slave.report(asked);
+        slave
+    }
+
+    fn report(&mut self, end: i64) {
+        // The master may have closed the connection.
+        let _ = self.stream.write_all(&end.to_be_bytes());
+    }
+
+    /// The physical offset and the bytes of the next frame; `None` once the master has closed the connection.
+    fn frame(&mut self) -> Option<(i64, Vec<u8>)> {
+        let mut head = [0; 12];
+        self.stream.read_exact(&mut head).ok()?;
+        let offset = i64::from_be_bytes(head[..8].try_into().unwrap());
+        let mut bytes = vec![0; i32::from_be_bytes(head[8..].try_into().unwrap()) as usize];
+        self.stream.read_exact(&mut bytes).unwrap();
+        Some((offset, bytes))
+    }
+
+    /// Takes frames, and acknowledges each, until it holds the log up to `end`.
+    fn take_until(&mut self, end: i64) {
+        while self.end < end {
+            let (offset, bytes) = self.frame().unwrap();
+            assert!(offset == self.end || self.bytes.is_empty(), "{offset} after {}", self.end);
+            self.end = offset + bytes.len() as i64;
+            assert_eq!(
+                offset / SEGMENT,
+                (self.end - 1).max(offset) / SEGMENT,
+                "a frame crosses a segment"
+            );
+            self.bytes.extend(bytes);
+            self.report(self.end);
+        }
+    }
+}
+
+#[test]
+fn a_slave_gets_the_bytes_of_the_log_in_each_write_mode() {
+    for (flush, has_pool) in [
+        (FlushDiskType::Async, false),
+        (FlushDiskType::Async, true),
+        (FlushDiskType::Sync, false),
+    ] {
+        let node = Node::open(StoreConfig {
+            flush_disk_type: flush,
+            transient_store_pool_enable: has_pool,
+            ..asynchronous()
+        });
+        // It asks for byte 0 of an empty log.
+        let mut slave = node.slave(0);
+        node.wait_for_slaves(1);
+        for n in 0..100 {
+            node.append(&vec![n; 700]);
+        }
+        let end = node.store.appended_offset();
+        assert!(end > 3 * SEGMENT);
+        slave.take_until(end);
+        assert!(slave.bytes == node.log(end), "{flush:?} {has_pool}");
+        wait_until(|| node.store.replicas().connected()[0].acknowledged == end);
+    }
+}
+
+#[test]
+fn a_slave_goes_on_where_it_stands_and_an_empty_one_with_the_last_segment() {
+    let node = Node::open(asynchronous());
+    for n in 0..100 {
+        node.append(&vec![n; 700]);
+    }
+    let end = node.store.appended_offset();
+    // In the middle of a record, too.
+    for asked in [1, SEGMENT, SEGMENT + 5, end - 1, end] {
+        let mut slave = node.slave(asked);
+        slave.take_until(end);
+        assert_eq!(slave.bytes, node.log(end)[asked as usize..], "{asked}");
+    }
+    let mut empty = node.slave(0);
+    let (first, _) = empty.frame().unwrap();
+    assert_eq!(first, end / SEGMENT * SEGMENT);
+}
+
+#[test]
+fn a_slave_gets_only_what_is_committed() {
+    let node = Node::open(StoreConfig {
+        transient_store_pool_enable: true,
+        commit_interval_commit_log: 1_000_000,
+        commit_commit_log_thorough_interval: 1_000_000,
+        ..asynchronous()
+    });
+    let mut slave = node.slave(0);
+    node.wait_for_slaves(1);
+    node.append(b"in the pool");
+    // A heartbeat comes first, after 5 s.
+    assert_eq!(slave.frame().unwrap(), (0, Vec::new()));
+    node.store.commit().unwrap();
+    slave.take_until(node.store.appended_offset());
+}
+
+#[test]
+fn an_append_of_a_synchronous_master_returns_once_a_slave_holds_it() {
+    for flush in [FlushDiskType::Async, FlushDiskType::Sync] {
+        for has_pool in [false, true] {
+            let node = Node::open(StoreConfig {
+                flush_disk_type: flush,
+                transient_store_pool_enable: has_pool,
+                ..synchronous()
+            });
+            let mut slave = node.slave(0);
+            node.wait_for_slaves(1);
+            for n in 0..40 {
+                thread::scope(|scope| {
+                    let appended = scope.spawn(|| node.append(&vec![n; 700]));
+                    let (offset, bytes) = slave.frame().unwrap();
+                    assert!(!appended.is_finished(), "nothing was acknowledged");
+                    slave.end = offset + bytes.len() as i64;
+                    slave.report(slave.end);
+                    slave.take_until(node.store.appended_offset());
+                    let result = appended.join().unwrap();
+                    assert_eq!(result.status, PutStatus::PutOk);
+                    assert!(node.store.replicas().replicated() >= result.appended.end());
+                    assert!(flush == FlushDiskType::Async || node.store.flushed_offset() >= result.appended.end());
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_waits_once_and_each_message_has_its_status() {
+    let node = Node::open(synchronous());
+    let append = || {
+        let mut done = Vec::new();
+        let messages = vec![message(b"a"), message(b"b")];
+        node.store.appender(None).append_all(messages, &mut done).unwrap();
+        done.iter().map(|result| result.status).collect::<Vec<_>>()
+    };
+    assert_eq!(append(), [PutStatus::SlaveNotAvailable; 2]);
+    let mut slave = node.slave(node.store.appended_offset());
+    node.wait_for_slaves(1);
+    thread::scope(|scope| {
+        let appended = scope.spawn(append);
+        slave.take_until(node.store.appended_offset() + 1);
+        while !appended.is_finished() {
+            slave.take_until(node.store.appended_offset());
+        }
+        assert_eq!(appended.join().unwrap(), [PutStatus::PutOk; 2]);
+    });
+}
+
+#[test]
+fn an_append_without_a_slave_is_stored_and_does_not_wait() {
+    let node = Node::open(synchronous());
+    let begun = Instant::now();
+    assert_eq!(node.append(b"x").status, PutStatus::SlaveNotAvailable);
+    let properties = encode_properties([("WAIT", "false")], true).unwrap();
+    let unawaited = Message {
+        properties: properties.as_slice().into(),
+        ..message(b"x")
+    };
+    assert_eq!(node.store.append(unawaited).unwrap().status, PutStatus::PutOk);
+    let not_durable = node.store.appender(Some(false)).append(message(b"x")).unwrap();
+    assert_eq!(not_durable.status, PutStatus::PutOk);
+    assert!(begun.elapsed() < Duration::from_secs(15), "nothing waits");
+    assert!(node.store.catch_up(LONG).unwrap());
+    assert_eq!(node.store.reader().queue_bounds("orders", 0).unwrap().end, 3);
+}
+
+#[test]
+fn a_silent_slave_is_waited_for_until_slave_timeout() {
+    let node = Node::open(StoreConfig {
+        slave_timeout: 150,
+        ..synchronous()
+    });
+    let mut slave = node.slave(0);
+    node.wait_for_slaves(1);
+    let begun = Instant::now();
+    assert_eq!(node.append(b"x").status, PutStatus::FlushSlaveTimeout);
+    assert!(begun.elapsed() >= Duration::from_millis(150));
+    slave.take_until(node.store.appended_offset());
+    wait_until(|| node.store.replicas().replicated() == node.store.appended_offset());
+}
+
+#[test]
+fn a_slave_that_is_far_behind_is_not_waited_for() {
+    let node = Node::open(StoreConfig {
+        ha_max_gap_not_in_sync: 2000,
+        slave_timeout: 50,
+        ..synchronous()
+    });
+    let _slave = node.slave(0);
+    node.wait_for_slaves(1);
+    assert_eq!(node.append(&[b'x'; 1000]).status, PutStatus::FlushSlaveTimeout);
+    assert_eq!(node.append(&[b'x'; 1000]).status, PutStatus::SlaveNotAvailable);
+}
+
+#[test]
+fn a_first_report_acknowledges_nothing() {
+    let node = Node::open(StoreConfig {
+        slave_timeout: 1000,
+        ..synchronous()
+    });
+    let mut silent = node.slave(0);
+    node.wait_for_slaves(1);
+    thread::scope(|scope| {
+        let appended = scope.spawn(|| node.append(b"one"));
+        wait_until(|| node.store.appended_offset() > 0);
+        let end = node.store.appended_offset();
+        // Another one says that it holds the message already, from a log of which nobody knows what it holds. It gets, and acknowledges,
+        // what comes later.
+        let mut ahead = node.slave(end);
+        node.wait_for_slaves(2);
+        node.store.appender(Some(false)).append(message(b"two")).unwrap();
+        ahead.take_until(node.store.appended_offset());
+        wait_until(|| node.store.replicas().replicated() == node.store.appended_offset());
+        assert_eq!(appended.join().unwrap().status, PutStatus::FlushSlaveTimeout);
+        assert!(silent.frame().is_some());
+    });
+    // Later messages are acknowledged by either.
+    thread::scope(|scope| {
+        let appended = scope.spawn(|| node.append(b"three"));
+        wait_until(|| node.store.appended_offset() > 300);
+        while !appended.is_finished() {
+            silent.take_until(node.store.appended_offset());
+        }
+        assert_eq!(appended.join().unwrap().status, PutStatus::PutOk);
+    });
+}
+
+#[test]
+fn a_slave_that_asks_for_other_bytes_than_there_are_is_refused() {
+    let node = Node::open(asynchronous());
+    node.append(b"x");
+    let end = node.store.appended_offset();
+    for (asked, reason) in [
+        (end + 1, "is ahead"),
+        (i64::MAX, "is ahead"),
+        (-1, "was removed"),
+        (i64::MIN, "was removed"),
+    ] {
+        let mut slave = node.slave(asked);
+        assert!(slave.frame().is_none());
+        wait_until(|| {
+            node.store
+                .replicas()
+                .refused()
+                .last()
+                .is_some_and(|refused| refused.reason.contains(reason))
+        });
+    }
+    assert!(node.refusal().contains("begins at 0"));
+    // A slave that acknowledges more than it was sent gets nothing more.
+    let mut slave = node.slave(end);
+    node.wait_for_slaves(1);
+    slave.report(end + 1);
+    assert!(slave.frame().is_none());
+    node.wait_for_slaves(0);
+    assert!(node.refusal().contains("acknowledges the log up to"));
+    assert_eq!(node.store.replicas().replicated(), 0);
+}
+
+#[test]
+fn connections_of_one_host_count_as_one_slave() {
+    let node = Node::open(StoreConfig {
+        in_sync_replicas: Some(3),
+        slave_timeout: 100,
+        ..synchronous()
+    });
+    let (mut first, mut second) = (node.slave(0), node.slave(0));
+    node.wait_for_slaves(2);
+    assert_eq!(node.append(b"x").status, PutStatus::SlaveNotAvailable);
+    let end = node.store.appended_offset();
+    first.take_until(end);
+    second.take_until(end);
+    wait_until(|| {
+        node.store
+            .replicas()
+            .connected()
+            .iter()
+            .all(|slave| slave.acknowledged == end)
+    });
+    assert_eq!(node.store.replicas().replicated(), 0);
+    // One of another host.
+    let replicas = node.store.replicas();
+    let other = replicas.connect("192.0.2.1:4711".parse().unwrap(), 0, 0);
+    replicas.acknowledge(other, end);
+    assert_eq!(replicas.replicated(), end);
+    replicas.disconnect(other);
+}
+
+#[test]
+fn a_close_sends_what_is_left() {
+    let node = Node::open(StoreConfig {
+        transient_store_pool_enable: true,
+        commit_interval_commit_log: 1_000_000,
+        commit_commit_log_thorough_interval: 1_000_000,
+        ..asynchronous()
+    });
+    let mut slave = node.slave(0);
+    node.wait_for_slaves(1);
+    for n in 0..60 {
+        node.append(&vec![n; 700]);
+    }
+    let end = node.store.appended_offset();
+    node.store.close().unwrap();
+    slave.take_until(end);
+    node.master.close();
+    assert!(slave.frame().is_none());
+    assert_eq!(slave.bytes, node.log(end));
+}
+
+#[test]
+fn an_idle_master_sends_heartbeats_with_the_next_offset() {
+    let node = Node::open(asynchronous());
+    node.append(b"x");
+    let end = node.store.appended_offset();
+    let mut slave = node.slave(end);
+    assert_eq!(slave.frame().unwrap(), (end, Vec::new()));
+}
+
+#[test]
+fn a_trim_keeps_what_a_connected_slave_has_not_acknowledged() {
+    let node = Node::open(asynchronous());
+    for n in 0..100 {
+        node.append(&vec![n; 700]);
+    }
+    assert!(node.store.catch_up(LONG).unwrap());
+    let mut slave = node.slave(SEGMENT + 5);
+    node.wait_for_slaves(1);
+    let trimmed = || {
+        let to = TrimTo::Offset(i64::MAX);
+        let segments = node.store.trim(to, i64::MAX).unwrap().segments;
+        segments.last().map_or(0, |segment| segment.end)
+    };
+    assert_eq!(trimmed(), SEGMENT);
+    let end = node.store.appended_offset();
+    slave.take_until(end);
+    wait_until(|| node.store.replicas().connected()[0].acknowledged == end);
+    assert_eq!(trimmed(), end / SEGMENT * SEGMENT);
+    // A slave that asks for what was removed is refused.
+    assert!(node.slave(SEGMENT).frame().is_none());
+    assert!(node.refusal().contains("which was removed"));
+}
+
+#[test]
+fn a_close_ends_the_wait_for_a_slave() {
+    let node = Node::open(synchronous());
+    let _slave = node.slave(0);
+    node.wait_for_slaves(1);
+    thread::scope(|scope| {
+        let appended = scope.spawn(|| node.append(b"x"));
+        wait_until(|| node.store.appended_offset() > 0);
+        let begun = Instant::now();
+        node.store.close().unwrap();
+        assert_eq!(appended.join().unwrap().status, PutStatus::FlushSlaveTimeout);
+        assert!(begun.elapsed() < Duration::from_secs(15));
+    });
+}
