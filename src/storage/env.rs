@@ -164,6 +164,9 @@ pub enum Step {
     SettingsFile,
     /// The settings file's new name, before a caller relies on it. Without: progress that was committed durably is the older one.
     SettingsRenamed,
+    /// The removal of a broker's timer wheel, after the progress of timer messages that replaces it. Without: the wheel comes back, and
+    /// a broker delivers twice what it has on it.
+    TimerWheelRemoved,
     /// The bytes that a repair has copied or moved, before it changes the store, or before the repaired copy is a store. Without: a
     /// damaged segment is salvaged, and its original bytes are lost.
     SetAside,
