@@ -201,7 +201,7 @@ impl Delivery for TimerService {
         drop(state);
         let until = next.map(|(due, _)| {
             self.timers.renew_snapshot();
-            until_due(due, now_ms, now)
+            until_due(&self.store, due, now_ms, now)
         });
         Ok(Next::Idle { until })
     }
