@@ -230,9 +230,10 @@ class TracedRecord(Shown):
         In a queue that groups consume: "consumed" if each of them has passed it, "unconsumed" if
         not or without groups, "unreachable" if no entry of the queue leads to it. For dead letters
         "dead" or "sent_again". For delayed messages and timers "waiting", "delivered",
-        "stored_again" (a timer that is due much later), or "lost" if the delivery has passed it
-        and no copy is there. For half messages "open", "committed", "rolled_back", "given_up" or
-        "ended", as of `mqstore find`. "unknown" where settings or messages that say it were lost.
+        "stored_again" (a timer that was handed over, or is due much later), or "lost" if the
+        delivery has passed it and no copy is there. For half messages "open", "committed",
+        "rolled_back", "given_up" or "ended", as of `mqstore find`. "unknown" where settings or
+        messages that say it were lost.
     topic : str
         The topic.
     queue_id : int

@@ -375,13 +375,13 @@ def _overdue(store: mqstore.Store) -> str:
 
 def _of_timers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
     reads = _Reads()
-    number = count_timers(store, reads)
+    number = count_timers(store, reads).waiting
     if number:
         yield _finding(
             "timer.waiting",
             "note",
-            f"{number} timer messages are due after the last message of the store",
-            "a broker of 5.x delivers them while it runs, each at its time",
+            f"{number} timer messages wait for their delivery",
+            "a broker of 5.x, or a writer of mqstore with services, delivers them while it runs, each at its time",
             run(("cat", store.path, TIMER_TOPIC, "-n", "10")),
             topic=TIMER_TOPIC,
         )

@@ -135,6 +135,22 @@ class BrokerState:
         Raises `ValueError` for a message that is not a dead letter of the group, `TypeError` if the store is open for
         reading, `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
         """
+    def hand_over(self) -> int:
+        """Hands the timers that wait (`append(deliver_at=)`) over to a broker, durably, and returns their number. Call it
+        before a broker of 5.x starts on the store.
+
+        Each is appended again at the end of `rmq_sys_wheel_timer`, as a broker does it every two days, `config/timercheck`
+        names the first of them, and the timer wheel of an earlier broker is removed: a broker that starts after the close
+        of the store delivers each once. This writer delivers no timer any more: those that are appended from now on wait
+        for the broker, too. The next writer delivers again, each once. After an error the delivery continues, and a later
+        call hands over the rest. A second call returns 0.
+
+        Warns if timers were passed over: lost, damaged, or without a topic. Delayed messages and transactions need no
+        hand-over: a close persists their progress.
+
+        Raises `ValueError` in a writer that delivers no timers (`services`), `TypeError` if the store is open for reading,
+        `DiskFullError` and `StoreIOError` as `append`.
+        """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
         """Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to the queue offset of
         the message that the group gets next. Its consumers in this process continue there; what they have in flight is

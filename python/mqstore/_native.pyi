@@ -59,6 +59,7 @@ __all__ = [
     "_reopen",
     "_rocketmq_options",
     "_stop_clock",
+    "_timers",
     "_topics",
     "new_unique_key",
     "open",
@@ -71,3 +72,4 @@ __version__: str
 
 def _expect_outside(path: str | os.PathLike[str]) -> None: ...
 def _stop_clock(time: _Time | None) -> None: ...
+def _timers(broker: BrokerState, queue_offset: int | None = None) -> tuple[int, int, int, bool | None]: ...

@@ -1,28 +1,40 @@
-"""Timers of brokers of 5.x: messages with a time of their own."""
+"""Timers: messages with a time of their own. The core judges which of them wait."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import dataclass
 
 import mqstore
 from mqstore._broker_topics import TIMER_TOPIC
-from mqstore._facts import facts_of
+from mqstore._native import _timers
 from mqstore._transactions import Counting
 
 
-def count_timers(store: mqstore.Store, counting: Counting) -> int:
-    """Returns the number of timers that are due after the last message of the store, which a broker has not delivered.
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """The timers of a store in numbers."""
 
-    Neither the timer wheel nor the RocksDB database of timers is read. Damaged timers are skipped, also in a store that was
-    opened with `errors="raise"`. The read is passed to `counting`, which registers it: its `skipped` has their number.
+    #: Those that wait for their delivery.
+    waiting: int = 0
+    #: Those that were due before the last message of the store, and that a broker may have delivered.
+    unknown: int = 0
+    #: Those that are lost or damaged.
+    skipped: int = 0
+
+
+def count_timers(store: mqstore.Store, counting: Counting) -> Timers:
+    """Counts the timers that wait. The answer is passed to `counting`, which registers what was skipped.
+
+    Of a broker's timers those wait that are due after the last message of the store: neither the timer wheel nor the RocksDB
+    database of timers is read.
     """
     if TIMER_TOPIC not in store.topics:
-        return 0
-    last, number = facts_of(store)["last_store_time"], 0
-    stored = int(datetime.fromisoformat(last).timestamp() * 1000) if isinstance(last, str) else 0
-    for batch in counting(store.scan(topics=TIMER_TOPIC, columns=["properties"], order="queue", errors="skip")):
-        for (properties,) in batch:
-            due = properties.get("TIMER_OUT_MS", "")
-            # A broker stores a timer that is due later again every two days.
-            number += due.isdecimal() and int(due) > stored and "TIMER_ROLL_TIMES" not in properties
-    return number
+        return Timers()
+    waiting, unknown, damaged, _ = _timers(store.broker)
+    timers: Timers = counting(Timers(waiting, unknown, damaged))
+    return timers
+
+
+def is_waiting(store: mqstore.Store, timer: mqstore.Message) -> bool | None:
+    """Returns whether a timer waits for its delivery; None if a broker may have delivered it."""
+    return _timers(store.broker, timer.queue_offset)[3]

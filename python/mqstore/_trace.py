@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import mqstore
@@ -27,11 +26,12 @@ from mqstore._broker_topics import (
     TRANSACTION_GROUP,
 )
 from mqstore._delays import Delivery, delivery_of
-from mqstore._facts import facts_of, is_in_queue
+from mqstore._facts import is_in_queue
 from mqstore._groups import progress_of
 from mqstore._lost_queues import lost_queues
 from mqstore._reports import Trace, TracedRecord
 from mqstore._rows import ms_of, store_time_of
+from mqstore._timers import is_waiting
 from mqstore._transactions import Counting, fate_of
 
 _STAGES = {
@@ -116,7 +116,7 @@ class _Tracer:
             case "timer" if any(self._is_rolled(message, later) for later in self._after(message)):
                 return "stored_again"
             case "timer":
-                return self._delivered(message, "TIMER_OUT_MS", self._is_ahead(message))
+                return self._delivered(message, "TIMER_OUT_MS", is_waiting(self.store, message))
             case _ if not is_in_queue(self.store, message):
                 return "unreachable"
             case "dead":
@@ -147,12 +147,6 @@ class _Tracer:
         if self.delivery.unknown is not None and self.delivery.is_lost:
             return None
         return message.queue_offset >= self.delivery.offsets.get(message.queue_id + 1, 0)
-
-    def _is_ahead(self, message: mqstore.Message) -> bool | None:
-        """Returns True if a timer was due after the last message of the store, or else None: its state is not read."""
-        due, last = message.properties.get("TIMER_OUT_MS", ""), facts_of(self.store)["last_store_time"]
-        stored = datetime.fromisoformat(last).timestamp() * 1000 if isinstance(last, str) else 0
-        return True if due.isdecimal() and int(due) > stored else None
 
     def _is_rolled(self, message: mqstore.Message, later: mqstore.Message) -> bool:
         """Returns True if `later` is the timer again: a broker stores a timer that is due much later again every two days."""

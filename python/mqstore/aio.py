@@ -258,6 +258,7 @@ class BrokerState:
     dead_letters = _in_a_thread(mqstore.BrokerState.dead_letters)
     next_removal = _in_a_thread(mqstore.BrokerState.next_removal)
     resend = _in_a_thread(mqstore.BrokerState.resend)
+    hand_over = _in_a_thread(mqstore.BrokerState.hand_over)
     trace = _in_a_thread(mqstore.BrokerState.trace)
     reset = _in_a_thread(mqstore.BrokerState.reset)
     delete_group = _in_a_thread(mqstore.BrokerState.delete_group)

@@ -18,10 +18,10 @@ use super::time::to_ms;
 use super::topic::Topic;
 use super::warnings::warn;
 use crate::arrow;
-use crate::broker::{BrokerController, Start, next_removal};
+use crate::broker::{BrokerController, Start, TimerBacklog, TimerFate, next_removal};
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::format::Round;
+use crate::format::{Round, TIMER_TOPIC};
 use crate::log::BrokerSettings;
 use crate::read::{DelayBacklog, GroupOffset, GroupState, MessageReader};
 
@@ -231,6 +231,38 @@ impl BrokerState {
         )
     }
 
+    /// Hands the timers that wait (`append(deliver_at=)`) over to a broker, durably, and returns their
+    /// number. Call it before a broker of 5.x starts on the store.
+    ///
+    /// Each is appended again at the end of `rmq_sys_wheel_timer`, as a broker does it every two days,
+    /// `config/timercheck` names the first of them, and the timer wheel of an earlier broker is
+    /// removed: a broker that starts after the close of the store delivers each once. This writer
+    /// delivers no timer any more: those that are appended from now on wait for the broker, too. The
+    /// next writer delivers again, each once. After an error the delivery continues, and a later call
+    /// hands over the rest. A second call returns 0.
+    ///
+    /// Warns if timers were passed over: lost, damaged, or without a topic. Delayed messages and
+    /// transactions need no hand-over: a close persists their progress.
+    ///
+    /// Raises `ValueError` in a writer that delivers no timers (`services`), `TypeError` if the store is
+    /// open for reading, `DiskFullError` and `StoreIOError` as `append`.
+    fn hand_over(&self, py: Python<'_>) -> PyResult<u64> {
+        let broker = self.writing("hand_over")?;
+        // Those that were appended before the call are in their queue.
+        self.handle.reader(py, Freshness::Queues)?;
+        let report = self.handle.detach(py, || broker.hand_over())?;
+        if report.passed_over > 0 {
+            let count = report.passed_over;
+            warn(
+                py,
+                &format!(
+                    "{count} timers were not handed over: they are lost or damaged, or name no topic, so that nobody can deliver them"
+                ),
+            )?;
+        }
+        Ok(report.timers)
+    }
+
     /// Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to
     /// the queue offset of the message that the group gets next. Its consumers in this process
     /// continue there; what they have in flight is forgotten, and an `ack` of it returns 0.
@@ -315,6 +347,25 @@ impl BrokerState {
     fn __repr__(&self) -> String {
         format!("<mqstore.BrokerState of \"{}\">", self.handle.path().display())
     }
+}
+
+/// Returns the number of timers that wait, of those that a broker may have delivered, and of those that were found to be lost or
+/// damaged, and for a queue offset whether that timer waits: None if a broker may have delivered it.
+#[pyfunction(name = "_timers")]
+#[pyo3(signature = (broker, queue_offset=None))]
+pub(super) fn timers(py: Python<'_>, broker: &BrokerState, queue_offset: Option<i64>) -> PyResult<(i64, i64, u64, Option<bool>)> {
+    let reader = broker.handle.reader(py, Freshness::Queues)?;
+    let own = broker.handle.own_broker()?;
+    let (backlog, end) = broker.handle.detach(py, || {
+        let backlog = own.map_or_else(|| TimerBacklog::read(&reader), |own| own.timer_backlog())?;
+        Ok::<_, Error>((backlog, reader.queue_bounds(TIMER_TOPIC, 0)?.end))
+    })?;
+    let is_waiting = queue_offset.and_then(|offset| match backlog.fate(offset) {
+        TimerFate::Waiting => Some(true),
+        TimerFate::Done => Some(false),
+        TimerFate::Unknown => None,
+    });
+    Ok((backlog.waiting(end), backlog.unknown(), backlog.damaged, is_waiting))
 }
 
 /// Converts the place that a group is moved to.

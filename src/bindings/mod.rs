@@ -199,7 +199,7 @@ mod _native {
     #[pymodule_export]
     use super::batches::Batches;
     #[pymodule_export]
-    use super::broker::BrokerState;
+    use super::broker::{BrokerState, timers};
     #[pymodule_export]
     use super::buffer::{Offsets, offsets};
     #[pymodule_export]

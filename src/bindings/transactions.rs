@@ -24,7 +24,7 @@ use super::writer::Writer;
 use crate::broker::{self, BrokerController, CheckRules, OpenHalf, TransactionChecker, TransactionEnd, open_transactions};
 use crate::error::Result;
 use crate::format::{self, MessageId, property};
-use crate::storage::RealEnv;
+use crate::storage::{Env, RealEnv};
 use crate::store::{self, QueueChoice};
 
 /// RocketMQ's name for a producer that has named no group.
@@ -483,7 +483,8 @@ impl Checker {
         let taken = py.detach(|| self.questions.lock().unwrap_or_else(PoisonError::into_inner).take_due(now));
         let (halves, next) = taken?;
         let until = next.map(|next| Duration::from_millis(next.saturating_sub(now).unsigned_abs()));
-        let patience = until.map_or(self.patience, |until| until.min(self.patience));
+        let patience = self.patience.min(RealEnv::new().longest_wall_clock_wait());
+        let patience = until.map_or(patience, |until| until.min(patience));
         let halves = halves.iter().map(|half| Half::of_open(&self.handle, half)).collect();
         Ok((halves, patience.as_secs_f64()))
     }

@@ -17,7 +17,8 @@ use super::delivery::DeliverySchedule;
 use super::retention::{Hold, Retention, TrimReport};
 use super::retry::Resent;
 use super::subscription_group::SubscriptionGroups;
-use super::timer::timers_of;
+use super::timer::{HandOver, TimerService, timers_of};
+use super::timer_backlog::TimerBacklog;
 use super::timer_offset::{TimerOffsets, load_timer_check};
 use super::topic_config::TopicConfigs;
 use super::transaction::Transactions;
@@ -114,7 +115,12 @@ impl BrokerController {
             Ok(None) => Ok(None),
             _ => timer_check.and_then(|check| timers_of(store, check.unwrap_or_default()).map(Some)),
         };
-        let retention = Arc::new(Retention::new(store, &groups, &transactions));
+        let known_timers = timers
+            .as_ref()
+            .ok()
+            .and_then(Option::as_ref)
+            .map(|timers| timers.offsets.clone());
+        let retention = Arc::new(Retention::new(store, &groups, &transactions, known_timers));
         let warnings = Arc::new(CleanWarnings::default());
         // It runs where the delivery of delayed messages does. If the progress of the delivery is damaged, each round fails.
         let cleaner = match delays {
@@ -279,6 +285,36 @@ impl BrokerController {
         match (delays, timers) {
             (Some(delays), Some(timers)) => Ok(Some(delays.offsets.stats()?.and(timers.offsets.stats()?))),
             _ => Ok(None),
+        }
+    }
+
+    /// Hands the timer messages that wait over to a broker: each is stored again at the end of its queue, and this writer delivers none any
+    /// more. A broker that starts on the store after its close delivers each of them once, and so does the next writer. Timer messages
+    /// that are appended from now on wait with them. A second call does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if this store does not deliver timer messages; those of reading `timercheck` and the queue, and of an append and a
+    /// flush: after such an error a later call hands over the rest.
+    pub fn hand_over(&self) -> Result<HandOver> {
+        let Some(timers) = self.timers.as_ref().map_err(Error::clone)? else {
+            return Err(Error::Invalid {
+                what: "this writer delivers no timers, so that it has none to hand over: those of a store that a broker has written are the \
+                       broker's, unless services is True"
+                    .to_owned(),
+            });
+        };
+        TimerService::new(&self.store, &timers.offsets).hand_over()
+    }
+
+    /// Returns the timer messages that wait.
+    ///
+    /// # Errors
+    /// Those of reading `timercheck`, queue and log.
+    pub fn timer_backlog(&self) -> Result<TimerBacklog> {
+        let known = self.timers.as_ref().ok().and_then(Option::as_ref);
+        match known.and_then(|timers| TimerBacklog::of_writer(&timers.offsets)) {
+            Some(known) => Ok(known),
+            None => TimerBacklog::read(self.store.reader()),
         }
     }
 

@@ -200,7 +200,7 @@ impl Delivery for DelayService {
         }
         let until = next_due.map(|due| {
             self.offsets.renew_snapshot();
-            until_due(due, now_ms, now)
+            until_due(&self.store, due, now_ms, now)
         });
         Ok(Next::Idle { until })
     }

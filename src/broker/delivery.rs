@@ -14,8 +14,6 @@ use crate::watermark::Watermark;
 
 /// The pause after a failure that may pass, such as a full disk.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-/// The longest wait for a message that is not due: the clock may be set.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// The most messages of a queue that one step delivers.
 pub(super) const STEP_MESSAGES: usize = 1024;
 /// The bytes of them after which the step takes no more.
@@ -75,8 +73,9 @@ impl<P: PersistedProgress + 'static> DeliverySchedule<P> {
 }
 
 /// Returns the time of the next step: when a message is due, in ms, or earlier.
-pub(super) fn until_due(due: i64, now_ms: i64, now: Instant) -> Instant {
-    now + Duration::from_millis(due.abs_diff(now_ms)).min(LONGEST_WAIT)
+pub(super) fn until_due(store: &MessageStore, due: i64, now_ms: i64, now: Instant) -> Instant {
+    let longest = store.reader().env().longest_wall_clock_wait();
+    now + Duration::from_millis(due.abs_diff(now_ms)).min(longest)
 }
 
 /// The service that delivers.

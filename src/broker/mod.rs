@@ -28,8 +28,12 @@ mod delay;
 mod timer_queue;
 /// The search for copies of timer messages in the log.
 mod timer_copies;
+/// The timer wheel of a broker.
+mod timer_wheel;
 /// The timer messages that wait, and the progress of their delivery.
 mod timer_offset;
+/// The judgement of timer messages, for readers.
+mod timer_backlog;
 /// The delivery of timer messages.
 mod timer;
 /// The records of a transaction: half, op and committed messages.
@@ -82,6 +86,8 @@ pub use next_removal::{NextRemoval, next_removal};
 pub use open_transactions::open_transactions;
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use retry::Resent;
+pub use timer::HandOver;
+pub use timer_backlog::{TimerBacklog, TimerFate};
 pub use topic_config::TopicSettings;
 pub use transaction::{TransactionEnd, Transactions};
 pub use transaction_check::{CheckRules, TransactionChecker};

@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::consumer_groups::ConsumerGroups;
-use super::timer_offset::load_timer_check;
+use super::timer_backlog::TimerBacklog;
+use super::timer_offset::{TimerOffsets, load_timer_check};
 use super::timer_queue::first_due_after;
 use super::transaction::Transactions;
 use super::transaction_record::TRANSACTION_GROUP;
@@ -45,7 +46,7 @@ pub struct Hold {
     pub queue_id: i32,
     /// The queue offset of the first one.
     pub queue_offset: i64,
-    /// The number of messages; of timer messages, which are not delivered in their order, the number from the first one on.
+    /// The number of messages; of timer messages, which are not delivered in their order, those that may wait.
     pub messages: i64,
     /// The physical offset of the first one.
     pub physical_offset: i64,
@@ -105,14 +106,22 @@ pub(super) struct Retention {
     store: Arc<MessageStore>,
     groups: Arc<ConsumerGroups>,
     transactions: Arc<Transactions>,
+    /// The timer messages, where this writer delivers them.
+    timers: Option<Arc<TimerOffsets>>,
 }
 
 impl Retention {
-    pub(super) fn new(store: &Arc<MessageStore>, groups: &Arc<ConsumerGroups>, transactions: &Arc<Transactions>) -> Self {
+    pub(super) fn new(
+        store: &Arc<MessageStore>,
+        groups: &Arc<ConsumerGroups>,
+        transactions: &Arc<Transactions>,
+        timers: Option<Arc<TimerOffsets>>,
+    ) -> Self {
         Self {
             store: store.clone(),
             groups: groups.clone(),
             transactions: transactions.clone(),
+            timers,
         }
     }
 
@@ -122,7 +131,8 @@ impl Retention {
     /// The damage of a settings file, and those of reading queues.
     pub(super) fn holds(&self) -> Result<Vec<Hold>> {
         let open = self.transactions.count_open()?;
-        let mut holds = holds_by(self.store.reader(), known(self.groups.offsets())?)?;
+        let known_timers = self.timers.as_ref().and_then(|timers| TimerBacklog::of_writer(timers));
+        let mut holds = holds_by(self.store.reader(), known(self.groups.offsets())?, known_timers)?;
         for hold in &mut holds {
             if hold.by == NeededBy::Transactions {
                 hold.messages = open;
@@ -160,11 +170,11 @@ impl Retention {
 /// # Errors
 /// The damage of a settings file, and those of reading queues.
 pub(super) fn holds_in(reader: &Arc<MessageReader>) -> Result<Vec<Hold>> {
-    holds_by(reader, known(reader.consumer_offsets())?)
+    holds_by(reader, known(reader.consumer_offsets())?, None)
 }
 
-/// Returns the messages that are still needed, with this progress of the groups.
-fn holds_by(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>) -> Result<Vec<Hold>> {
+/// Returns the messages that are still needed, with this progress of the groups, and with the timer messages of a writer that knows them.
+fn holds_by(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>, mut timers: Option<TimerBacklog>) -> Result<Vec<Hold>> {
     let mut holds = Vec::new();
     for ((by, topic), progress) in progress_of_all(reader, groups)? {
         for queue_id in reader.queue_ids(&topic)? {
@@ -173,6 +183,12 @@ fn holds_by(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>) -> Result<Vec
             if next >= bounds.end {
                 continue;
             }
+            let messages = if by == NeededBy::Timers {
+                let backlog = timers.take().map_or_else(|| TimerBacklog::read(reader), Ok)?;
+                backlog.waiting(bounds.end) + backlog.unknown()
+            } else {
+                bounds.end - next
+            };
             // If the first one is lost, those after it are needed all the same.
             let first = reader.position(&topic, queue_id, next)?;
             holds.push(Hold {
@@ -180,7 +196,7 @@ fn holds_by(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>) -> Result<Vec
                 topic: topic.clone(),
                 queue_id,
                 queue_offset: next,
-                messages: bounds.end - next,
+                messages,
                 physical_offset: first.map_or(0, |first| first.physical_offset),
             });
         }

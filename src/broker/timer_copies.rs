@@ -98,11 +98,12 @@ impl TimerCopies {
     }
 }
 
-/// Returns those of the waiting timer messages that were stored again (`TIMER_ROLL_TIMES`): for each of them a later one waits.
+/// Returns those of the waiting timer messages that were stored again (`TIMER_ROLL_TIMES`): for each of them a later one waits. A later
+/// one before the queue offset `handed_over` is that of a message which does not wait.
 ///
 /// # Errors
 /// Those of reading queue and log.
-pub(super) fn stored_again(reader: &Arc<MessageReader>, waiting: &BTreeSet<Timer>) -> Result<BTreeSet<Timer>> {
+pub(super) fn stored_again(reader: &Arc<MessageReader>, waiting: &BTreeSet<Timer>, handed_over: i64) -> Result<BTreeSet<Timer>> {
     let mut heads = TimerHeads::default();
     let mut by_key: HashMap<(TimerKey, u32), Vec<Timer>> = HashMap::new();
     let mut again = BTreeSet::new();
@@ -112,7 +113,7 @@ pub(super) fn stored_again(reader: &Arc<MessageReader>, waiting: &BTreeSet<Timer
         let Some((key, rolls)) = read_at(reader, &mut heads, offset, keyed)? else {
             continue;
         };
-        let key = match rolls.checked_sub(1) {
+        let key = match rolls.checked_sub(1).filter(|_| offset >= handed_over) {
             Some(before) => {
                 let mut of_before = (key, before);
                 again.extend(by_key.get_mut(&of_before).and_then(Vec::pop));
@@ -126,7 +127,7 @@ pub(super) fn stored_again(reader: &Arc<MessageReader>, waiting: &BTreeSet<Timer
     Ok(again)
 }
 
-/// Returns how often a timer message was stored again.
+/// Returns the number of times that a timer message was stored again.
 pub(super) fn roll_times(view: &MessageView<'_>) -> u32 {
     let times = view.properties().get(property::TIMER_ROLL_TIMES);
     times.and_then(|times| times.parse().ok()).unwrap_or(0)

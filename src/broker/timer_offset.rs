@@ -2,17 +2,19 @@
 //!
 //! They are delivered in the order of their times, not of their queue, so the progress is a time: of the part of the queue that was read,
 //! all up to that time were delivered, and none after it. A persist takes the progress together with the end of the log, makes the log
-//! durable up to its end, and only then replaces the file: it never passes a timer message whose copy a power failure can take.
+//! durable up to its end, and only then replaces the file: it never passes a timer message whose copy a power failure can take. It then
+//! removes the timer wheel of an earlier broker, which does not have this progress.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use super::delay_offset::DelayStats;
 use super::progress_persister::{PersistedProgress, ProgressChanges, SNAPSHOT_AFTER};
 use super::timer_copies::{Timer, TimerCopies, roll_times, stored_again};
 use super::timer_queue::TimerQueue;
+use super::timer_wheel::remove_timer_wheel;
 use crate::error::Result;
 use crate::format::{CONFIG_DIR, TIMER_CHECK_FILE, TIMER_CHECK_SIZE, TIMER_TOPIC, TimerCheck, TimerProgress, timer_due};
 use crate::read::MessageReader;
@@ -32,6 +34,8 @@ pub(super) struct TimerOffsets {
     changes: ProgressChanges,
     /// The end of the log in the last snapshot that is in the file.
     snapshot_end: AtomicI64,
+    /// True once the timer wheel of an earlier broker is gone.
+    is_wheel_gone: AtomicBool,
 }
 
 /// The timer messages that wait. Its owner locks it for a whole step, so that no snapshot is taken between a copy and its count.
@@ -46,10 +50,16 @@ pub(super) struct TimerState {
     delivered_until: i64,
     /// The progress of the file, if it is that of this log.
     stored: Option<TimerProgress>,
+    /// The end of the queue after the last hand-over, as in [`TimerProgress`].
+    handed_over: i64,
+    /// The last timer message that a hand-over has stored again. No progress is taken while one before it waits.
+    last_rolled: Option<i64>,
     /// True once a timer message that was stored again waits.
     has_rolled: bool,
     /// Messages that could not be delivered.
     pub(super) passed_over: u64,
+    /// The number of these that were found to be lost or damaged when the queue was read.
+    pub(super) damaged: u64,
 }
 
 #[derive(Debug)]
@@ -60,6 +70,8 @@ enum Phase {
     Searching(TimerCopies),
     /// Only new entries are read.
     Delivering,
+    /// The timer messages from this queue offset on are a broker's. They are counted, and not delivered.
+    HandedOver(i64),
 }
 
 impl TimerOffsets {
@@ -68,26 +80,15 @@ impl TimerOffsets {
     /// # Errors
     /// Those of reading the queue.
     pub(super) fn load(store: &Arc<MessageStore>, file: TimerCheck) -> Result<Self> {
-        let (queue, log) = (store.reader().queue_bounds(TIMER_TOPIC, 0)?, store.reader().physical_bounds());
-        let fits = |progress: &TimerProgress| {
-            (0..=progress.queue_end).contains(&progress.first) && progress.queue_end <= queue.end && progress.log_end <= log.end
-        };
-        let stored = file.progress.filter(fits);
-        let state = TimerState {
-            phase: Phase::Reading,
-            waiting: BTreeSet::new(),
-            next: stored.map_or(0, |stored| stored.first).max(queue.start),
-            delivered_until: stored.map_or(i64::MIN, |stored| stored.delivered_until),
-            stored,
-            has_rolled: false,
-            passed_over: 0,
-        };
+        let state = TimerState::begin(store.reader(), file)?;
+        let stored = state.stored;
         Ok(Self {
             store: store.clone(),
             file: Mutex::new(file),
             state: Mutex::new(state),
             changes: ProgressChanges::default(),
             snapshot_end: AtomicI64::new(stored.map_or(0, |stored| stored.log_end)),
+            is_wheel_gone: AtomicBool::new(false),
         })
     }
 
@@ -102,25 +103,11 @@ impl TimerOffsets {
     /// # Errors
     /// Those of reading queue and log; the next call continues.
     pub(super) fn read_some(&self, state: &mut TimerState) -> Result<bool> {
-        let reader = self.store.reader();
-        let searched = match &mut state.phase {
-            Phase::Delivering => {
-                state.take_up(reader)?;
-                return Ok(true);
-            }
-            Phase::Reading => {
-                if state.take_up(reader)? {
-                    state.begin_search(reader)?;
-                }
-                return Ok(false);
-            }
-            Phase::Searching(search) => search.advance()?,
-        };
-        if searched {
-            state.end_search(reader)?;
+        let was_settled = state.is_settled();
+        if state.read_some(self.store.reader())? {
             self.changes.count();
         }
-        Ok(false)
+        Ok(was_settled)
     }
 
     /// Returns true once the copies were found that the log had at the open.
@@ -193,14 +180,19 @@ impl PersistedProgress for TimerOffsets {
         };
         // After the snapshot: the copies of the messages before it are in the log by now.
         self.store.flush()?;
+        let env = reader.env().as_ref();
         replace_file(
-            reader.env().as_ref(),
+            env,
             &path_of(reader),
             &renewed.encode(),
             Step::SettingsFile,
             Step::SettingsRenamed,
         )?;
         *file = renewed;
+        if !self.is_wheel_gone.load(Ordering::Relaxed) {
+            remove_timer_wheel(env, reader.path())?;
+            self.is_wheel_gone.store(true, Ordering::Relaxed);
+        }
         self.changes.note_persisted(changes);
         self.snapshot_end.store(progress.log_end, Ordering::Relaxed);
         Ok(())
@@ -208,8 +200,84 @@ impl PersistedProgress for TimerOffsets {
 }
 
 impl TimerState {
+    /// Begins with the progress of a file. If it is not that of this log, all timer messages wait until their copies are found.
+    ///
+    /// # Errors
+    /// Those of reading the queue.
+    pub(super) fn begin(reader: &MessageReader, file: TimerCheck) -> Result<Self> {
+        let (queue, log) = (reader.queue_bounds(TIMER_TOPIC, 0)?, reader.physical_bounds());
+        let fits = |progress: &TimerProgress| {
+            (0..=progress.queue_end).contains(&progress.first) && progress.queue_end <= queue.end && progress.log_end <= log.end
+        };
+        let stored = file.progress.filter(fits);
+        Ok(Self {
+            phase: Phase::Reading,
+            waiting: BTreeSet::new(),
+            next: stored.map_or(0, |stored| stored.first).max(queue.start),
+            delivered_until: stored.map_or(i64::MIN, |stored| stored.delivered_until),
+            handed_over: stored.map_or(0, |stored| stored.handed_over),
+            last_rolled: None,
+            stored,
+            has_rolled: false,
+            passed_over: 0,
+            damaged: 0,
+        })
+    }
+
+    /// Returns true if the progress is known: only what was delivered after it is searched for.
+    pub(super) fn has_progress(&self) -> bool {
+        self.stored.is_some()
+    }
+
+    /// Returns the queue offset up to which the queue was read.
+    pub(super) fn next(&self) -> i64 {
+        self.next
+    }
+
+    /// Reads further entries of the queue, or a further part of the log. Returns true when a search for copies has ended.
+    ///
+    /// # Errors
+    /// Those of reading queue and log; the next call continues.
+    pub(super) fn read_some(&mut self, reader: &Arc<MessageReader>) -> Result<bool> {
+        match &mut self.phase {
+            Phase::Delivering | Phase::HandedOver(_) => {
+                self.take_up(reader)?;
+            }
+            Phase::Reading => {
+                if self.take_up(reader)? {
+                    self.begin_search(reader)?;
+                }
+            }
+            Phase::Searching(search) => {
+                if search.advance()? {
+                    self.end_search(reader)?;
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     pub(super) fn is_settled(&self) -> bool {
-        matches!(self.phase, Phase::Delivering)
+        matches!(self.phase, Phase::Delivering | Phase::HandedOver(_))
+    }
+
+    pub(super) fn is_handed_over(&self) -> bool {
+        matches!(self.phase, Phase::HandedOver(_))
+    }
+
+    /// Notes that a timer message was stored again at a queue offset: it does not wait any more.
+    pub(super) fn note_rolled(&mut self, timer: Timer, again: i64) {
+        self.waiting.remove(&timer);
+        self.last_rolled = self.last_rolled.max(Some(timer.1));
+        self.handed_over = self.handed_over.max(again + 1);
+    }
+
+    /// Ends the delivery, after each timer message that waits was stored again: the part of the queue that was not read has these, and
+    /// those that were appended since.
+    pub(super) fn end_delivery(&mut self) {
+        self.waiting.clear();
+        self.phase = Phase::HandedOver(self.next);
     }
 
     /// Notes that a timer message was delivered or passed over.
@@ -218,43 +286,76 @@ impl TimerState {
         self.delivered_until = self.delivered_until.max(due);
     }
 
-    /// Returns the progress, if it is a time: nothing that waits was due at or before the last delivery.
+    /// Returns the progress, if it is a time: nothing that waits was due at or before the last delivery. A hand-over that has failed leaves
+    /// messages that were stored again among those that wait: until these are delivered the progress is no time.
     fn progress(&self, log_end: i64) -> Option<TimerProgress> {
+        if let Phase::HandedOver(first) = self.phase {
+            return Some(TimerProgress {
+                first,
+                queue_end: first,
+                delivered_until: self.delivered_until,
+                log_end,
+                handed_over: self.handed_over,
+            });
+        }
         let is_time = self.waiting.first().is_none_or(|(due, _)| *due > self.delivered_until);
-        let first = self.waiting.iter().map(|(_, offset)| *offset).min();
-        (self.is_settled() && is_time).then_some(TimerProgress {
-            first: first.unwrap_or(self.next),
+        let first = self.waiting.iter().map(|(_, offset)| *offset).min().unwrap_or(self.next);
+        let is_known = self.is_settled() && is_time && self.last_rolled.is_none_or(|last| last < first);
+        is_known.then_some(TimerProgress {
+            first,
             queue_end: self.next,
             delivered_until: self.delivered_until,
             log_end,
+            handed_over: self.handed_over,
         })
     }
 
     /// Takes up the next entries of the queue, up to the most of a step. Returns true if there are no more.
-    fn take_up(&mut self, reader: &Arc<MessageReader>) -> Result<bool> {
+    ///
+    /// # Errors
+    /// Those of reading the queue; the next call continues.
+    pub(super) fn take_up(&mut self, reader: &Arc<MessageReader>) -> Result<bool> {
         let end = reader.queue_bounds(TIMER_TOPIC, 0)?.end;
         if self.next >= end {
             return Ok(true);
         }
         let mut queue = TimerQueue::open(reader, self.next)?;
         for _ in 0..STEP_ENTRIES {
-            let entry = queue.next(|view| Some((timer_due(view)?, roll_times(view))))?;
-            self.passed_over += queue.take_damaged();
+            let entry = queue.next(|view| Some((timer_due(view), roll_times(view))))?;
+            self.pass_damaged(queue.take_damaged());
             let Some((offset, found)) = entry else {
                 self.next = self.next.max(queue.position());
                 return Ok(true);
             };
             self.next = offset + 1;
             match found {
-                Some((due, _)) if self.was_delivered(due, offset) => {}
-                Some((due, rolls)) => {
+                Some((Some(due), _)) if self.was_delivered(due, offset) => {}
+                Some((Some(due), rolls)) => {
                     self.has_rolled |= rolls > 0;
                     self.waiting.insert((due, offset));
                 }
-                None => self.passed_over += 1,
+                Some((None, _)) => self.passed_over += 1,
+                None => self.pass_damaged(1),
             }
         }
         Ok(false)
+    }
+
+    fn pass_damaged(&mut self, count: u64) {
+        self.damaged += count;
+        self.passed_over += count;
+    }
+
+    /// Passes the timer messages for each of which a later one waits.
+    ///
+    /// # Errors
+    /// Those of reading queue and log.
+    pub(super) fn pass_stored_again(&mut self, reader: &Arc<MessageReader>) -> Result<()> {
+        if self.has_rolled {
+            let again = stored_again(reader, &self.waiting, self.handed_over)?;
+            self.waiting.retain(|timer| !again.contains(timer));
+        }
+        Ok(())
     }
 
     /// Returns true for a timer message that was delivered before the snapshot in the file.
@@ -281,24 +382,11 @@ impl TimerState {
 
     /// Passes the timer messages of which copies were found.
     fn end_search(&mut self, reader: &Arc<MessageReader>) -> Result<()> {
+        self.pass_stored_again(reader)?;
         let Phase::Searching(search) = &self.phase else {
             return Ok(());
         };
-        let again = if self.has_rolled {
-            stored_again(reader, &self.waiting)?
-        } else {
-            BTreeSet::new()
-        };
-        let once: BTreeSet<Timer>;
-        let waiting = if again.is_empty() {
-            &self.waiting
-        } else {
-            once = self.waiting.difference(&again).copied().collect();
-            &once
-        };
-        let delivered = search.delivered(waiting)?;
-        self.waiting.retain(|timer| !again.contains(timer));
-        for timer in delivered {
+        for timer in search.delivered(&self.waiting)? {
             self.pass(timer);
         }
         self.phase = Phase::Delivering;

@@ -16,6 +16,8 @@ pub const ROCKSDB_STORE_DIR: &str = "rocksdbstore";
 pub const COMPACTION_LOG_DIR: &str = "compaction/compactionLog";
 /// The directory of the timers of 5.x that are in the timer wheel.
 pub const TIMER_LOG_DIR: &str = "timerlog";
+/// The timer wheel of 5.x. In [`CONFIG_DIR`] a snapshot of it has this name, a dot and a number.
+pub const TIMER_WHEEL_FILE: &str = "timerwheel";
 /// In [`CONFIG_DIR`]: the progress of the delivery of timer messages.
 pub const TIMER_CHECK_FILE: &str = "timercheck";
 /// The directory of the index files.

@@ -3,8 +3,8 @@
 //! ```text
 //! a broker's:  0 read until i64, ms | 8 timer log i64 | 16 queue offset i64 | 24 queue offset of the master i64
 //!              32 state version i64 | 40 timestamp i64 | 48 counter i64 | zeros to 64
-//! ours:        64 checksum u32 of the bytes before it and of those after it up to 104 | 68 "mqt1"
-//!              72 log end i64 | 80 queue end i64 | 88 delivered until i64, ms | 96 first i64 | zeros to 4096
+//! ours:        64 checksum u32 of the bytes before it and of those after it up to 112 | 68 "mqt1"
+//!              72 log end i64 | 80 queue end i64 | 88 delivered until i64, ms | 96 first i64 | 104 handed over i64 | zeros to 4096
 //! ```
 //!
 //! A broker overwrites its fields in place, each second, and leaves ours as they are: then the checksum does not match any more.
@@ -25,7 +25,8 @@ const LOG_END_AT: usize = MAGIC_AT + 4;
 const QUEUE_END_AT: usize = LOG_END_AT + 8;
 const DELIVERED_UNTIL_AT: usize = QUEUE_END_AT + 8;
 const FIRST_AT: usize = DELIVERED_UNTIL_AT + 8;
-const OWN_END: usize = FIRST_AT + 8;
+const HANDED_OVER_AT: usize = FIRST_AT + 8;
+const OWN_END: usize = HANDED_OVER_AT + 8;
 /// Bytes of the file.
 pub const TIMER_CHECK_SIZE: usize = 4096;
 const _: () = assert!(COUNTER_AT + 8 <= CHECKSUM_AT && OWN_END <= TIMER_CHECK_SIZE);
@@ -56,6 +57,9 @@ pub struct TimerProgress {
     pub delivered_until: i64,
     /// A physical offset.
     pub log_end: i64,
+    /// The end of the queue after the last hand-over, or 0. A timer message before it that was stored again replaces one before `first`,
+    /// and one after it may replace one from `first` on.
+    pub handed_over: i64,
 }
 
 impl TimerCheck {
@@ -76,6 +80,7 @@ impl TimerCheck {
             (QUEUE_END_AT, progress.queue_end),
             (DELIVERED_UNTIL_AT, progress.delivered_until),
             (FIRST_AT, progress.first),
+            (HANDED_OVER_AT, progress.handed_over),
         ] {
             put_i64(&mut out, at, value);
         }
@@ -101,6 +106,7 @@ impl TimerCheck {
                 queue_end: at(QUEUE_END_AT),
                 delivered_until: at(DELIVERED_UNTIL_AT),
                 log_end: at(LOG_END_AT),
+                handed_over: at(HANDED_OVER_AT),
             }),
         }
     }

@@ -21,6 +21,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::region::Region;
 
@@ -164,6 +165,9 @@ pub enum Step {
     SettingsFile,
     /// The settings file's new name, before a caller relies on it. Without: progress that was committed durably is the older one.
     SettingsRenamed,
+    /// The removal of a broker's timer wheel, after the progress of timer messages that replaces it. Without: the wheel comes back, and
+    /// a broker delivers twice what it has on it.
+    TimerWheelRemoved,
     /// The bytes that a repair has copied or moved, before it changes the store, or before the repaired copy is a store. Without: a
     /// damaged segment is salvaged, and its original bytes are lost.
     SetAside,
@@ -203,6 +207,9 @@ impl Debug for Lock {
         f.debug_struct("Lock").finish_non_exhaustive()
     }
 }
+
+/// The longest wait for a time of a wall clock that runs.
+pub(super) const WALL_CLOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Files by name, directories, the store's lock, and the machine's clock and memory.
 pub trait Env: Send + Sync + Debug {
@@ -307,6 +314,11 @@ pub trait Env: Send + Sync + Debug {
     /// Returns the wall-clock time in ms since 1970-01-01 UTC, by the clock that every program reads. A message stored after this
     /// call never gets an earlier time, unless the clock steps back.
     fn now_ms(&self) -> i64;
+
+    /// Returns the longest time after which a thread that waits for a time of the wall clock reads it again: the clock may be set.
+    fn longest_wall_clock_wait(&self) -> Duration {
+        WALL_CLOCK_WAIT
+    }
 
     /// Returns `now_ms` in local time: shifted by the time zone.
     fn now_local_ms(&self) -> i64;

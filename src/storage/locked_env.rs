@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::env::{Access, DirEntry, DiskUsage, Env, File, FileSystem, Lock, Step};
 
@@ -104,6 +105,10 @@ impl Env for LockedEnv {
 
     fn now_local_ms(&self) -> i64 {
         self.env.now_local_ms()
+    }
+
+    fn longest_wall_clock_wait(&self) -> Duration {
+        self.env.longest_wall_clock_wait()
     }
 
     fn monotonic_ns(&self) -> i64 {

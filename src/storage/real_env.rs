@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, Permi
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 use std::{fs, io};
 
 use memmap2::MmapOptions;
@@ -17,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-use super::env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
+use super::env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step, WALL_CLOCK_WAIT};
 use super::fork::ClosedInChild;
 use super::guard;
 use super::region::Region;
@@ -30,6 +31,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 static STOPPED_AT: AtomicI64 = AtomicI64::new(RUNS);
 /// The value of [`STOPPED_AT`] while the wall clock runs.
 const RUNS: i64 = i64::MIN;
+/// The longest wait for a time of a stopped wall clock, which its test moves at any moment.
+const STOPPED_CLOCK_WAIT: Duration = Duration::from_millis(10);
 /// The mode bits that let the owner of a file read and write it.
 const OWNER_READS_AND_WRITES: u32 = 0o600;
 
@@ -150,6 +153,14 @@ impl Env for RealEnv {
         }
         let now = read_clock(libc::CLOCK_REALTIME);
         now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    }
+
+    fn longest_wall_clock_wait(&self) -> Duration {
+        if STOPPED_AT.load(Ordering::Relaxed) == RUNS {
+            WALL_CLOCK_WAIT
+        } else {
+            STOPPED_CLOCK_WAIT
+        }
     }
 
     fn monotonic_ns(&self) -> i64 {

@@ -88,7 +88,9 @@ impl TopicWriter {
             return Ok(None);
         }
         let appender = self.store.appender(None);
-        self.encoded(body, keys, |message| appender.try_put(message, Some(self.slot), Waits::default()))
+        self.encoded(body, keys, |message| {
+            appender.try_put(message, Some(self.slot), Waits::default())
+        })
     }
 
     /// Checks and encodes a message, and passes it to `put`.

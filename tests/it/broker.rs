@@ -8,6 +8,7 @@ mod delay_histories;
 pub(crate) mod delayed_log;
 mod positions;
 mod groups;
+mod hand_over;
 mod histories;
 mod open_transactions;
 mod progress;

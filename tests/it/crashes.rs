@@ -11,6 +11,7 @@ mod flushed_mark;
 mod found;
 mod groups;
 mod half_recovered;
+mod handing_over;
 mod history;
 mod lower_layer;
 mod making;

@@ -78,6 +78,7 @@ WRITES: dict[str, Call] = {
     "create_topic": lambda store, _: store.create_topic("created"),
     "trim": lambda store, _: store.trim(before_offset=0).bytes,
     "resend": lambda store, _: store.broker.resend("group"),
+    "hand_over": lambda store, _: store.broker.hand_over(),
     "delete_group": lambda store, _: store.broker.delete_group("group"),
     "reset": lambda store, _: store.broker.reset("group", "t", "earliest"),
     "consumer": lambda store, _: store.consumer("group", "t", timeout=0).topics,

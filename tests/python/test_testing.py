@@ -7,6 +7,8 @@ import json
 import re
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +20,9 @@ from test_getting_started import shown_tests
 import mqstore
 from mqstore.testing import SMALL, Broker, Clock
 from mqstore.testing._config import fastjson
+
+#: Less than the longest wait by a wall clock that runs.
+AT_ONCE_S = 5
 
 
 def config(folder: Path, name: str) -> Any:
@@ -292,3 +297,31 @@ def test_neither_the_package_nor_its_stores_for_tests_import_pytest() -> None:
         "import sys, mqstore; assert 'mqstore.testing' not in sys.modules; import mqstore.testing; print('pytest' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+def test_a_clock_that_moves_wakes_the_deliveries_and_the_check_at_once(tmp_path: Path) -> None:
+    asked = threading.Event()
+
+    def answer(_half: mqstore.Half) -> None:
+        asked.set()
+
+    with Clock() as clock, mqstore.open(tmp_path / "store", "x", **SMALL) as store:
+        store.append("orders", b"delayed", delay_level=18)
+        store.append("orders", b"timer", deliver_at=timedelta(hours=1))
+        store.transactions.send_half("orders", b"half", group="tellers")
+        store.transactions.check(answer, timeout=3600, interval=3600)
+        time.sleep(0.5)
+        assert "orders" not in store.topics
+        assert not asked.is_set()
+        clock.advance(3600)
+        expect_at_once(store, [b"timer"])
+        assert asked.wait(AT_ONCE_S)
+        clock.advance(3600)
+        expect_at_once(store, [b"timer", b"delayed"])
+
+
+def expect_at_once(store: mqstore.Store, bodies: list[bytes]) -> None:
+    until = time.monotonic() + AT_ONCE_S
+    while [message.body for message in store.topics.get("orders", ())] != bodies:
+        assert time.monotonic() < until
+        time.sleep(0.01)

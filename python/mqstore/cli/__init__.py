@@ -30,6 +30,7 @@ COMMANDS = {
     "transactions": "transactions:transactions",
     "dead": "dead:dead",
     "resend": "groups:resend",
+    "handover": "handover:handover",
     "export": "transfer:export",
     "import": "transfer:import_from",
     "copy": "transfer:copy",

@@ -42,7 +42,7 @@ def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) 
     """
     note_elsewhere(store, out, "timers")
     nothing = "no message waits for its delivery"
-    if timers := count_timers(store, out.counting):
+    if timers := count_timers(store, out.counting).waiting:
         out.note(f"{timers} timers are not listed here: mqstore cat {shlex.quote(store.path)} {TIMER_TOPIC} shows them")
         nothing = "no message waits for the end of a delay level"
     delays = [_delay(text) for text in levels.split()]

@@ -18,8 +18,9 @@ class Clock:
     """The wall clock of every store of this process, stopped: a context manager, at whose end the clock runs again.
 
     Store times come from it, born times that are not given, and the names of index files, which are made a moment after their
-    first message. Whatever it shows, a store gives no message an earlier store time than the one before. What waits, such as a
-    `timeout`, goes by the time that passes.
+    first message. Whatever it shows, a store gives no message an earlier store time than the one before. The services of a
+    writer deliver delayed messages and timers, and ask about open transactions, within some ms of the change that makes them
+    due. What waits otherwise, such as a `timeout`, goes by the time that passes.
 
     >>> with Clock() as clock:
     ...     clock.advance(90)

@@ -23,6 +23,7 @@ enum Own {
     AppendTimers,
     Deliver,
     Persist,
+    HandOver,
 }
 
 /// The log has all that a judge needs.
@@ -41,6 +42,7 @@ impl Model for Delays {
         Own::Deliver,
         Own::Deliver,
         Own::Persist,
+        Own::HandOver,
     ];
     const LONGEST_PASS: u64 = 3000;
 
@@ -60,6 +62,11 @@ impl Model for Delays {
             Own::Persist => {
                 open.persist();
                 open.persist_by(BrokerService::PersistTimers);
+            }
+            Own::HandOver => {
+                open.broker.hand_over().unwrap();
+                let progress = check_file(&open.env).and_then(|check| check.progress).unwrap();
+                check(open).unwrap().check_handed_over(progress.first).unwrap();
             }
         }
     }
@@ -85,6 +92,10 @@ impl Model for Delays {
     /// Lets every message become due, and checks that each has a copy.
     fn finish(&mut self, open: &mut Stepped) -> Result<(), String> {
         make_readable(open);
+        // A writer that has handed its timers over delivers none.
+        open.close();
+        let config = open.store.config().clone();
+        *open = Stepped::open(open.env.clone(), config).map_err(|error| error.to_string())?;
         for _ in 0..2 {
             open.pass(LONG);
             open.deliver();

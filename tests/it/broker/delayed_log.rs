@@ -15,8 +15,8 @@ type Timed = (String, i64);
 pub(crate) struct DelayedLog {
     scheduled: BTreeMap<i32, Vec<Timed>>,
     copies: BTreeMap<i32, Vec<Timed>>,
-    /// Timer messages in the order of their queue.
-    timers: Vec<Timed>,
+    /// Timer messages in the order of their queue, each with true if it was stored again.
+    timers: Vec<(Timed, bool)>,
     /// The times of delivery of the copies of timer messages.
     timer_copies: BTreeMap<Timed, Vec<i64>>,
 }
@@ -35,7 +35,8 @@ impl DelayedLog {
             );
             if let Some(due) = time_of_timer(&view) {
                 if view.has_topic(TIMER_TOPIC) {
-                    found.timers.push((fields, due));
+                    let is_again = view.properties().get(property::TIMER_ROLL_TIMES).is_some();
+                    found.timers.push(((fields, due), is_again));
                 } else {
                     let copies = found.timer_copies.entry((fields, due)).or_default();
                     copies.push(view.store_time());
@@ -78,7 +79,7 @@ impl DelayedLog {
     /// Checks that each copy of a timer message is that of one, and not too early.
     fn check_timers(&self) -> Result<(), String> {
         for (timer, delivered) in &self.timer_copies {
-            let waited = self.timers.iter().filter(|waiting| *waiting == timer).count();
+            let waited = self.appended_timers().filter(|waiting| *waiting == timer).count();
             if delivered.len() > waited || delivered.iter().any(|at| *at < timer.1) {
                 return Err(format!("{waited} timer messages {timer:?} were delivered at {delivered:?}"));
             }
@@ -86,19 +87,47 @@ impl DelayedLog {
         Ok(())
     }
 
-    /// Checks that the progress in a `timercheck` passes no timer message without a copy.
+    /// Returns the timer messages without those that were stored again.
+    fn appended_timers(&self) -> impl Iterator<Item = &Timed> {
+        self.timers.iter().filter(|(_, is_again)| !is_again).map(|(timer, _)| timer)
+    }
+
+    /// Checks that a broker that enqueues the timer messages from a queue offset on delivers each that has no copy, once.
+    pub(crate) fn check_handed_over(&self, first: i64) -> Result<(), String> {
+        let mut left = BTreeMap::<&Timed, i64>::new();
+        for timer in self.appended_timers() {
+            *left.entry(timer).or_default() += 1;
+        }
+        for (timer, copies) in &self.timer_copies {
+            *left.entry(timer).or_default() -= copies.len() as i64;
+        }
+        for (timer, _) in self.timers.iter().skip(first as usize) {
+            *left.entry(timer).or_default() -= 1;
+        }
+        match left.iter().find(|(_, left)| **left != 0) {
+            None => Ok(()),
+            Some((timer, left)) => Err(format!(
+                "a broker from {first} on misses {left} of {timer:?}: {:?}",
+                self.timers
+            )),
+        }
+    }
+
+    /// Checks that each timer message before the progress in a `timercheck` has a copy, or was stored again after it.
     pub(crate) fn check_timer_progress(&self, progress: TimerProgress) -> Result<(), String> {
         let is_passed =
             |offset: i64, due: i64| offset < progress.first || (offset < progress.queue_end && due <= progress.delivered_until);
-        let mut passed = BTreeMap::<&Timed, usize>::new();
-        for (offset, timer) in self.timers.iter().enumerate() {
-            if is_passed(offset as i64, timer.1) {
-                *passed.entry(timer).or_default() += 1;
+        let (mut passed, mut again) = (BTreeMap::<&Timed, usize>::new(), BTreeMap::<&Timed, usize>::new());
+        for (offset, (timer, is_again)) in self.timers.iter().enumerate() {
+            match (is_passed(offset as i64, timer.1), is_again) {
+                (true, false) => *passed.entry(timer).or_default() += 1,
+                (false, true) => *again.entry(timer).or_default() += 1,
+                _ => {}
             }
         }
         for (timer, count) in passed {
             let copies = self.timer_copies.get(timer).map_or(0, Vec::len);
-            if copies < count {
+            if copies + again.get(timer).copied().unwrap_or(0) < count {
                 return Err(format!(
                     "{progress:?} passes {count} of {timer:?}, and {copies} copies are on disk"
                 ));
@@ -110,7 +139,7 @@ impl DelayedLog {
     /// Checks that each delayed message has its copy.
     pub(crate) fn check_delivered(&self) -> Result<(), String> {
         self.check()?;
-        let scheduled = self.scheduled.values().map(Vec::len).sum::<usize>() + self.timers.len();
+        let scheduled = self.scheduled.values().map(Vec::len).sum::<usize>() + self.appended_timers().count();
         if scheduled != self.copies() {
             return Err(format!("{scheduled} messages, and {} copies", self.copies()));
         }

@@ -1,20 +1,21 @@
 //! Timer messages: delivered once, at their time, in their order.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use mqstore::broker::{BrokerService, DelayStats, Hold, NeededBy};
+use mqstore::broker::{BrokerService, DelayStats, Hold, NeededBy, TimerBacklog, TimerFate};
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{Message, Properties, TIMER_TOPIC, TimerCheck, TimerProgress, property};
-use mqstore::read::StoredMessage;
+use mqstore::read::{MessageReader, StoredMessage};
 use mqstore::store::{AppendResult, Incoming, TrimTo};
 
 use super::delay::{SEGMENT, Stepped, config, delayed, machine};
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
 use crate::writing::with;
 
-const TIMER_CHECK: &str = "/data/store/config/timercheck";
+pub(super) const TIMER_CHECK: &str = "/data/store/config/timercheck";
 
 /// A message for queue 3 of `orders` with this property.
 fn timed(name: &str, value: i64, body: &str) -> Message<'static> {
@@ -38,21 +39,21 @@ pub(super) fn after(open: &Stepped, ms: i64, body: &str) -> Message<'static> {
     timed(property::TIMER_DELIVER_MS, open.env.now() + ms, body)
 }
 
-fn append(open: &Stepped, ms: i64, body: &str) -> AppendResult {
+pub(super) fn append(open: &Stepped, ms: i64, body: &str) -> AppendResult {
     open.store.append(after(open, ms, body)).unwrap()
 }
 
 /// Delivers what is due. Returns the time until the next step.
-fn deliver(open: &Stepped) -> Option<Duration> {
+pub(super) fn deliver(open: &Stepped) -> Option<Duration> {
     open.deliver_timers().map(|until| until - open.now())
 }
 
-fn persist(open: &mut Stepped) {
+pub(super) fn persist(open: &mut Stepped) {
     open.persist_by(BrokerService::PersistTimers);
 }
 
 /// The bodies of the delivered copies, in order.
-fn delivered(open: &Stepped) -> Vec<String> {
+pub(super) fn delivered(open: &Stepped) -> Vec<String> {
     let log = open.log();
     let copies = log
         .iter()
@@ -67,11 +68,11 @@ pub(super) fn check_file(env: &SimulatedEnv) -> Option<TimerCheck> {
     found.map(|(_, bytes)| TimerCheck::decode(&bytes))
 }
 
-fn progress(open: &Stepped) -> Option<TimerProgress> {
+pub(super) fn progress(open: &Stepped) -> Option<TimerProgress> {
     check_file(&open.env).and_then(|check| check.progress)
 }
 
-fn with_services() -> StoreConfig {
+pub(super) fn with_services() -> StoreConfig {
     StoreConfig {
         services: Some(true),
         ..config()
@@ -375,6 +376,7 @@ fn the_progress_is_a_time_and_the_first_message_that_waits() {
         queue_end: 3,
         delivered_until: begun + 2000,
         log_end: open.store.appended_offset(),
+        handed_over: 0,
     };
     assert_eq!(progress(&open), Some(expected));
     append(&open, 1000, "c");
@@ -502,7 +504,7 @@ fn a_trim_keeps_a_timer_message_also_by_force() {
         topic: TIMER_TOPIC.to_owned(),
         queue_id: 0,
         queue_offset: 0,
-        messages: 2,
+        messages: 1,
         physical_offset: 0,
     };
     assert_eq!((report.trimmed.segments.len(), report.holds), (0, vec![expected]));
@@ -529,4 +531,55 @@ fn a_close_before_the_search_has_ended_leaves_a_progress_without_copies() {
     let open = open.killed();
     open.close();
     assert_eq!(progress(&open).map(|progress| progress.first), Some(1));
+}
+
+/// Returns the judgement of a reader.
+fn read_backlog(env: &SimulatedEnv) -> TimerBacklog {
+    let reader = MessageReader::open(&env.shared(), Path::new("/data/store"), config()).unwrap();
+    TimerBacklog::read(&Arc::new(reader)).unwrap()
+}
+
+#[test]
+fn a_reader_judges_timer_messages_as_their_writer_does() {
+    let mut open = Stepped::new();
+    for (ms, body) in [(60_000, "late"), (1000, "a"), (2000, "b")] {
+        append(&open, ms, body);
+    }
+    open.pass(1000);
+    deliver(&open);
+    persist(&mut open);
+    open.pass(1000);
+    deliver(&open);
+    append(&open, 60_000, "later");
+    open.dispatch();
+    let expected = [TimerFate::Waiting, TimerFate::Done, TimerFate::Done, TimerFate::Waiting];
+    let of_writer = open.broker.timer_backlog().unwrap();
+    let of_reader = read_backlog(&open.env.kill());
+    for known in [of_writer, of_reader] {
+        assert_eq!([0, 1, 2, 3].map(|offset| known.fate(offset)), expected);
+        assert_eq!((known.waiting(4), known.unknown(), known.damaged), (2, 0, 0));
+    }
+}
+
+#[test]
+fn a_reader_knows_of_a_broker_only_the_timer_messages_that_are_due_later() {
+    let mut open = Stepped::new();
+    for (ms, body) in [(60_000, "late"), (1000, "a")] {
+        append(&open, ms, body);
+    }
+    open.pass(2000);
+    open.store
+        .append(Message {
+            topic: "plain".into(),
+            ..Message::default()
+        })
+        .unwrap();
+    open.close();
+    open.env.put(Path::new(TIMER_CHECK), b"a broker's");
+    let known = read_backlog(&open.env);
+    assert_eq!(
+        [0, 1].map(|offset| known.fate(offset)),
+        [TimerFate::Waiting, TimerFate::Unknown]
+    );
+    assert_eq!((known.waiting(2), known.unknown()), (1, 1));
 }

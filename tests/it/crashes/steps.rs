@@ -8,6 +8,7 @@ use mqstore::storage::Step;
 use super::campaign::{Plan, carry_out, fail_every_call};
 use super::examine::{Care, Counts};
 use super::groups::committed_progress;
+use super::handing_over::handed_over;
 use super::history::{History, Operation};
 use super::model::{Checked, Violation};
 use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
@@ -51,7 +52,8 @@ fn next(step: Step) -> Option<Step> {
         Step::ConfigFile => Step::ConfigRenamed,
         Step::ConfigRenamed => Step::SettingsFile,
         Step::SettingsFile => Step::SettingsRenamed,
-        Step::SettingsRenamed => Step::SetAside,
+        Step::SettingsRenamed => Step::TimerWheelRemoved,
+        Step::TimerWheelRemoved => Step::SetAside,
         Step::SetAside => return None,
     })
 }
@@ -112,6 +114,7 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             salvaged_with_a_backup,
             salvaged_with_an_older_record,
             committed_progress,
+            handed_over,
         ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))
     };

@@ -225,7 +225,7 @@ fn the_settings_of_a_topic_bind_each_append_of_a_prepared_writer() {
     let set = |perm, queues| {
         store
             .topics()
-            .set([("t".to_owned(), TopicRule::new(perm, queues, queues, None))])
+            .set([("t".to_owned(), TopicRule::new(perm, queues, queues, None))]);
     };
     for (perm, queues, said) in [(4, 8, "without the permission to write"), (6, 3, "has 3 queues")] {
         set(perm, queues);

@@ -72,7 +72,8 @@ def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Cal
     mqstore_broker.deliver()
     mqstore_broker.send("reminders", b"x", delay_level=3)
     now = int(mqstore_broker.clock.now.timestamp() * 1000)
-    for due, more in ((-1000, {}), (1000, {}), (2000, {}), (2000, {"TIMER_ROLL_TIMES": "1"})):
+    place = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+    for due, more in ((-1000, {}), (1000, {}), (2000, place), (2000, {**place, "TIMER_ROLL_TIMES": "1"})):
         mqstore_broker.store.append("rmq_sys_wheel_timer", b"x", properties={"TIMER_OUT_MS": str(now + due), **more})
     mqstore_broker.commit_offset("billing", "orders", 0, 1)
     mqstore_broker.commit_offset("done", "orders", 0, 2)
@@ -84,7 +85,7 @@ def test_doctor_counts_what_waits_for_consumers(mqstore_broker: Broker, run: Cal
         ("dead.letters", "1 messages were given up, after consumers of group billing had failed on them"),
         ("transaction.open", "1 transactions are neither committed nor rolled back"),
         ("delayed.waiting", "1 messages wait for their delivery"),
-        ("timer.waiting", "2 timer messages are due after the last message of the store"),
+        ("timer.waiting", "2 timer messages wait for their delivery"),
         ("consumer.lag", "group billing has 1 messages to consume"),
     ]
 
@@ -107,7 +108,7 @@ def test_findings_count_what_follows_damage_and_report_the_damage(
     expected = f"2 transactions are neither committed nor rolled back, the oldest since {since}"
     expected += "; 2 damaged stretches of the log may have ended some"
     assert findings["transaction.open"]["message"] == expected
-    assert findings["timer.waiting"]["message"] == "2 timer messages are due after the last message of the store"
+    assert findings["timer.waiting"]["message"] == "2 timer messages wait for their delivery"
     assert findings["transaction.not_read"]["message"] == "1 half or op messages were lost or are damaged"
     assert findings["timer.not_read"]["message"] == "1 timer messages were lost or are damaged"
     ids = {finding["id"] for finding in run("doctor", mqstore_broker.path, "--json").objects[0]["findings"]}

@@ -109,7 +109,7 @@ def test_damaged_timers_of_a_database_are_counted(
     assert "1 message was skipped: it was lost or damaged" in ran.err
     with mqstore.open(path, errors=errors) as store:
         findings = {finding["id"]: finding["message"] for finding in report(store).findings}
-    assert findings["timer.waiting"] == "2 timer messages are due after the last message of the store"
+    assert findings["timer.waiting"] == "2 timer messages wait for their delivery"
     assert findings["timer.not_read"] == "1 timer messages were lost or are damaged"
 
 
