@@ -162,6 +162,9 @@ impl GetResult {
     }
 }
 
+/// The most messages for which an answer has room before they are read.
+const MOST_RESERVED: usize = 1024;
+
 impl MessageReader {
     /// Reads messages from a queue offset on. `accept` sees every message that passed the tag filter and may refuse it.
     ///
@@ -220,6 +223,12 @@ impl MessageReader {
         let mut furthest = 0;
         result.status = GetMessageStatus::NoMatchedMessage;
         result.next_begin_offset = examined.end;
+        if request.tags.is_any() {
+            let there = usize::try_from(examined.end - examined.start).unwrap_or(0);
+            result
+                .messages
+                .reserve_exact(there.min(request.max_messages).min(MOST_RESERVED));
+        }
         let at_once = i64::try_from(request.max_messages).unwrap_or(i64::MAX);
         let mut walk = QueueWalk::reading_at_once(NamedQueue { topic, id, queue }, examined, at_once);
         while let Some((offset, unit)) = walk.next(self, false, &on_damage)? {
