@@ -26,6 +26,7 @@ import search
 import spark_batched
 import spark_resolve
 import spark_scan
+import trim
 from rounds import Rust, is_smoke
 
 ROWS: dict[str, Callable[[Rust | None], None]] = {
@@ -56,6 +57,8 @@ ROWS: dict[str, Callable[[Rust | None], None]] = {
     "spark_resolve_keys": spark_resolve.keys,
     "spark_resolve_offsets": spark_resolve.offsets,
     "spark_scan": spark_scan.scan,
+    "trim": trim.run,
+    "trim_beside": trim.beside,
 }
 #: The rows that `cargo bench` runs.
 ROWS_OF_RUST = {path.stem for path in (Path(__file__).parents[1] / "rows").glob("*.rs")} - {"mod", "serve"}

@@ -18,7 +18,7 @@ use super::time::{to_deadline, to_wait};
 use super::writer::Writer;
 use crate::broker::{self, Start, Subscription};
 use crate::error::Error;
-use crate::read::{FollowFrom, OnMissing};
+use crate::read::{FollowFrom, OnMissing, StoredMessage};
 use crate::storage::Generation;
 
 /// RocketMQ's `consumeTimeout`.
@@ -268,7 +268,7 @@ impl Consumer {
         }
         let deadline = to_deadline(timeout)?;
         let messages = self.take(py, max_messages, deadline)?;
-        PyList::new(py, messages)
+        PyList::new(py, messages.into_iter().map(Message::consumed))
     }
 
     /// Acknowledges a message, or several. Returns how many of them were in flight: a message that
@@ -447,7 +447,7 @@ impl Consumer {
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let taken = self.take(py, 1, deadline)?;
-        Ok(taken.into_iter().next())
+        Ok(taken.into_iter().next().map(Message::consumed))
     }
 
     #[expect(clippy::unused_self, reason = "Python calls it on the object")]
@@ -485,7 +485,7 @@ impl Consumer {
         ))
     }
 
-    fn take(&self, py: Python<'_>, most: usize, deadline: Option<Instant>) -> PyResult<Vec<Message>> {
+    fn take(&self, py: Python<'_>, most: usize, deadline: Option<Instant>) -> PyResult<Vec<StoredMessage>> {
         self.expect_own()?;
         let taken = self.handle.detach(py, || self.member.poll(most, deadline));
         match taken {
@@ -494,7 +494,7 @@ impl Consumer {
                 self.handle.expect_open()?;
                 Err(left())
             }
-            taken => Ok(taken?.into_iter().map(Message::consumed).collect()),
+            taken => Ok(taken?),
         }
     }
 

@@ -504,8 +504,16 @@ impl Writer {
     /// ------
     /// CorruptError
     ///     A settings file with the progress of groups is damaged: nothing is removed.
+    /// DiskFullError
+    ///     Nothing can be removed before there is free space.
     /// PoisonedError, ClosedError, StoreIOError
     ///     As in `append`.
+    ///
+    /// Notes
+    /// -----
+    /// It needs no free space for messages that each group has passed by the progress on disk, and
+    /// whose queue entries are on disk. What they free is used to store newer progress and entries;
+    /// `refusal` says if it was too little to remove the rest.
     #[pyo3(signature = (before=None, *, before_offset=None, max_bytes=None, dry_run=false, force=false))]
     fn trim<'py>(
         &self,

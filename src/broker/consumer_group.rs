@@ -77,13 +77,15 @@ pub struct QueuePosition {
 pub(super) struct ConsumerGroup {
     /// `None` for a consumer that reads every message itself: it keeps no progress (broadcast), or has a positions file.
     name: Option<String>,
+    /// The retry topic.
+    retry: Option<String>,
     store: Arc<GroupStore>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    subscription: Option<Subscription>,
+    subscription: Option<Arc<Subscription>>,
     tags: TagFilter,
     /// Ids of the consumers, ascending by the time of their join.
     members: BTreeSet<u64>,
@@ -122,6 +124,7 @@ pub(super) struct Taken {
 impl ConsumerGroup {
     pub(super) fn new(name: Option<String>, store: Arc<GroupStore>) -> Self {
         Self {
+            retry: name.as_ref().map(|group| format!("{RETRY_PREFIX}{group}")),
             name,
             store,
             state: Mutex::default(),
@@ -135,7 +138,7 @@ impl ConsumerGroup {
     pub(super) fn join(&self, member: u64, subscription: Subscription, start: &Start) -> Result<()> {
         let mut state = self.state();
         match &state.subscription {
-            Some(known) if !state.members.is_empty() && *known != subscription => {
+            Some(known) if !state.members.is_empty() && **known != subscription => {
                 return Err(Error::Invalid {
                     what: format!(
                         "consumers of group {:?} have another subscription: topics {}, tags {:?}; all consumers of a group have the same \
@@ -153,7 +156,7 @@ impl ConsumerGroup {
             self.ensure_queue(&mut state, &name, Some(start))?;
         }
         state.tags = TagFilter::parse(&subscription.tags);
-        state.subscription = Some(subscription);
+        state.subscription = Some(Arc::new(subscription));
         state.members.insert(member);
         Ok(())
     }
@@ -316,9 +319,13 @@ impl ConsumerGroup {
             skipped += self.pass_gap(request, got.missing, get.errors)? + got.skipped;
             match got.status {
                 GetMessageStatus::Found => {
-                    for message in got.messages {
+                    for message in &got.messages {
                         queue.in_flight.hand_out(message.view().queue_offset(), member, now);
-                        taken.messages.push(message);
+                    }
+                    if taken.messages.is_empty() {
+                        taken.messages = got.messages;
+                    } else {
+                        taken.messages.extend(got.messages);
                     }
                     queue.in_flight.pass_to(got.next_begin_offset);
                 }
@@ -429,21 +436,22 @@ impl ConsumerGroup {
     /// Acknowledges messages, and returns how many of them were in flight.
     pub(super) fn ack<'a>(&self, messages: impl IntoIterator<Item = (&'a str, i32, i64)>) -> usize {
         let mut state = self.state();
+        let queues = &mut state.queues;
         let mut settled = 0;
-        let mut touched: Vec<QueueName> = Vec::new();
-        let mut current: Option<QueueName> = None;
+        let mut of_queue: Option<(&str, i32)> = None;
+        let mut queue: Option<&mut GroupQueue> = None;
         for (topic, queue_id, offset) in messages {
-            if current.as_ref().is_none_or(|(name, id)| name != topic || *id != queue_id) {
-                current = Some((topic.to_owned(), queue_id));
-                touched.extend(current.clone());
+            if of_queue != Some((topic, queue_id)) {
+                if let Some(before) = &queue {
+                    before.publish();
+                }
+                of_queue = Some((topic, queue_id));
+                queue = queues.get_mut(&(topic.to_owned(), queue_id));
             }
-            let queue = current.as_ref().and_then(|name| state.queues.get_mut(name));
-            settled += usize::from(queue.is_some_and(|queue| queue.in_flight.settle(offset)));
+            settled += usize::from(queue.as_mut().is_some_and(|queue| queue.in_flight.settle(offset)));
         }
-        for name in touched {
-            if let Some(queue) = state.queues.get(&name) {
-                queue.publish();
-            }
+        if let Some(last) = &queue {
+            last.publish();
         }
         settled
     }
@@ -560,10 +568,9 @@ impl ConsumerGroup {
         let Some(index) = state.members.iter().position(|listed| *listed == member) else {
             return Err(Error::Closed);
         };
-        let retry = self.name.as_ref().map(|group| format!("{RETRY_PREFIX}{group}"));
         let topics = state.subscription.iter().flat_map(|subscription| &subscription.topics);
         let mut queues = Vec::new();
-        for topic in topics.chain(&retry) {
+        for topic in topics.chain(&self.retry) {
             let ids = self.reader().queue_ids(topic)?;
             let share = allocate_averagely(ids.len(), state.members.len(), index);
             queues.extend(ids.get(share).unwrap_or_default().iter().map(|id| (topic.clone(), *id)));

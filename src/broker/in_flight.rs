@@ -180,12 +180,21 @@ impl InFlight {
     }
 
     fn at(&self, offset: i64) -> Option<&Handed> {
-        let at = self.messages.binary_search_by_key(&offset, |handed| handed.offset).ok()?;
-        self.messages.get(at)
+        self.messages.get(index_of(&self.messages, offset)?)
     }
 }
 
 fn find(messages: &mut VecDeque<Handed>, offset: i64) -> Option<&mut Handed> {
-    let at = messages.binary_search_by_key(&offset, |handed| handed.offset).ok()?;
+    let at = index_of(messages, offset)?;
     messages.get_mut(at)
+}
+
+/// Returns the index of the message at a queue offset.
+fn index_of(messages: &VecDeque<Handed>, offset: i64) -> Option<usize> {
+    // Most queues have no gap.
+    let distance = usize::try_from(offset - messages.front()?.offset).ok()?;
+    if messages.get(distance).is_some_and(|handed| handed.offset == offset) {
+        return Some(distance);
+    }
+    messages.binary_search_by_key(&offset, |handed| handed.offset).ok()
 }

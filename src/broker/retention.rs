@@ -148,10 +148,6 @@ impl Retention {
     /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
     pub(super) fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
         let holds = self.holds()?;
-        if !dry_run {
-            // A group that a crash sets back to older progress finds the messages after it.
-            self.groups.persist()?;
-        }
         let floor = floor_of(&holds, forced);
         let wanted = self.store.segments_to_trim(to, i64::MAX)?;
         let log = self.store.reader().log();
@@ -159,9 +155,30 @@ impl Retention {
         let trimmed = if dry_run {
             Trimmed::planned(self.store.segments_to_trim(to, floor)?)
         } else {
-            self.store.trim(to, floor)?
+            self.remove(to, floor, forced)?
         };
         TrimReport::new(self.store.reader(), trimmed, &wanted, oldest, holds)
+    }
+
+    /// Makes the progress of the groups durable, and removes segments before `floor`: a group that a crash sets back to older progress
+    /// finds the messages after it. On a full disk the segments go first that no group needs by its progress on disk, which makes room.
+    fn remove(&self, to: TrimTo, floor: i64, forced: bool) -> Result<Trimmed> {
+        let mut trimmed = Trimmed::default();
+        match self.groups.persist() {
+            Err(shortage) if shortage.is_shortage() => {
+                let on_disk = floor_of(&holds_in(self.store.reader())?, forced);
+                trimmed = self.store.trim(to, floor.min(on_disk))?;
+                if trimmed.refused.is_some() || self.store.segments_to_trim(to, floor)?.is_empty() {
+                    return Ok(trimmed);
+                }
+                if let Err(error) = self.groups.persist() {
+                    return trimmed.or_refused(Some(error));
+                }
+            }
+            persisted => persisted?,
+        }
+        trimmed.append(self.store.trim(to, floor)?);
+        Ok(trimmed)
     }
 }
 

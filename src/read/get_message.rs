@@ -167,6 +167,9 @@ impl GetResult {
     }
 }
 
+/// The most messages for which an answer has room before they are read.
+const MOST_RESERVED: usize = 1024;
+
 impl MessageReader {
     /// Reads messages from a queue offset on. `accept` sees every message that passed the tag filter and may refuse it.
     ///
@@ -231,6 +234,12 @@ impl MessageReader {
         let mut furthest = 0;
         result.status = GetMessageStatus::NoMatchedMessage;
         result.next_begin_offset = walk.end();
+        if request.tags.is_any() {
+            let there = usize::try_from(walk.end() - request.offset).unwrap_or(0);
+            result
+                .messages
+                .reserve_exact(there.min(request.max_messages).min(MOST_RESERVED));
+        }
         while let Some((offset, unit)) = walk.next(self, &on_damage)? {
             furthest = unit.physical_offset;
             if unit.physical_offset < removed_until {

@@ -35,6 +35,18 @@ pub struct Checkpointer {
 }
 
 impl Checkpointer {
+    /// Syncs the log, the queue files, and the mark of the flushed offset, which needs no free space. Returns the physical offset of
+    /// the first message whose queue entry is in memory only.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Io`], [`crate::error::Error::Poisoned`].
+    pub fn sync_queues(&self) -> Result<Option<i64>> {
+        self.log.flush()?;
+        self.queues.sync()?;
+        self.log.sync_mark()?;
+        Ok(self.queues.first_unwritten())
+    }
+
     /// Syncs everything and stamps it. The queues are written back up to `last`. Every key of a message before `keys_dispatched` is
     /// in the index.
     ///

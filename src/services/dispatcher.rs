@@ -201,6 +201,18 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Returns the physical offset before which each message has its queue entry on disk, after a sync of the queue files. Unlike a
+    /// stamp this needs no free space.
+    ///
+    /// # Errors
+    /// Those of [`Checkpointer::sync_queues`].
+    pub fn sync_queues(&self) -> Result<i64> {
+        self.barrier.call_returned(true);
+        let first_unwritten = self.checkpointer.sync_queues();
+        self.barrier.call_returned(false);
+        Ok(first_unwritten?.map_or(self.covered(), |first| first.min(self.covered())))
+    }
+
     /// Returns the offset up to which messages are in their queues.
     fn covered(&self) -> i64 {
         self.dispatched.get().max(self.queued_until)

@@ -135,6 +135,11 @@ impl Services {
     pub(crate) fn stamp(&self) -> Result<()> {
         lock(self.dispatcher.as_ref()).stamp()
     }
+
+    /// Syncs the queue files, and returns the physical offset before which each message has its queue entry on disk.
+    pub(crate) fn sync_queues(&self) -> Result<i64> {
+        lock(self.dispatcher.as_ref()).sync_queues()
+    }
 }
 
 /// Starts a thread that runs the steps of a service. It ends when the service is done or has failed, or when `is_over` returns true.

@@ -490,6 +490,11 @@ impl MessageStore {
         self.services.stamp()
     }
 
+    /// Syncs the queue files, and returns the physical offset before which each message has its queue entry on disk.
+    pub(super) fn sync_queues(&self) -> Result<i64> {
+        self.services.sync_queues()
+    }
+
     /// Returns a handle to its durable end, which outlives the store.
     pub fn flushed(&self) -> Flushed {
         Flushed {

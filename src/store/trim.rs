@@ -50,6 +50,30 @@ impl Trimmed {
             ..Self::default()
         }
     }
+
+    /// Adds the result of a removal that came after this one.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.segments.extend(later.segments);
+        self.bytes += later.bytes;
+        self.held_bytes += later.held_bytes;
+        self.queue_files += later.queue_files;
+        self.index_files += later.index_files;
+        self.refused = later.refused.or_else(|| self.refused.take());
+    }
+
+    /// Returns this result with the reason why nothing more is removed; the reason as an error if nothing was removed.
+    ///
+    /// # Errors
+    /// `refused`.
+    pub(crate) fn or_refused(mut self, refused: Option<Error>) -> Result<Self> {
+        match refused {
+            Some(refused) if self.segments.is_empty() => Err(refused),
+            refused => {
+                self.refused = self.refused.or(refused);
+                Ok(self)
+            }
+        }
+    }
 }
 
 impl MessageStore {
@@ -71,21 +95,41 @@ impl MessageStore {
     /// everything that is not durable and in its queue, and every message at or after the physical offset `floor`. Reads find that the
     /// messages have expired, and each queue keeps its largest offset. After a failure it may be called again.
     ///
+    /// It needs no free space to remove the messages whose queue entries are on disk. If there is no space for other entries after
+    /// that, [`Trimmed::refused`] is the reason.
+    ///
     /// # Errors
-    /// [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`], [`Error::DiskFull`].
+    /// [`Error::DiskFull`]: nothing was removed. [`Error::Poisoned`], [`Error::Closed`], [`Error::Io`].
     pub fn trim(&self, to: TrimTo, floor: i64) -> Result<Trimmed> {
         let _alone = self.trimming.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cause) = self.log.watermarks.appended.poisoned() {
             return Err(Error::poisoned(cause, self.flushed_offset()));
         }
         self.flush()?;
-        let Some(until) = self.segments_to_trim(to, floor)?.last().map(|segment| segment.end) else {
-            return Ok(Trimmed::default());
-        };
-        // Recovery then starts after the removed segments, no sync meets a removed queue file, and the mark of the flushed offset is past
-        // them: a log that starts after the mark counts as damaged.
-        self.stamp()?;
-        remove_segments(self.reader(), until)
+        let mut trimmed = Trimmed::default();
+        let end_of = |segments: Vec<Range<i64>>| segments.last().map(|segment| segment.end);
+        while let Some(wanted) = end_of(self.segments_to_trim(to, floor)?) {
+            let (safe, shortage) = self.prepare_removal(wanted)?;
+            let Some(until) = end_of(self.segments_to_trim(to, safe)?) else {
+                return trimmed.or_refused(shortage);
+            };
+            trimmed.append(remove_segments(self.reader(), until)?);
+            if shortage.is_none() || trimmed.refused.is_some() {
+                break;
+            }
+        }
+        Ok(trimmed)
+    }
+
+    /// Stamps the checkpoint: recovery then starts after the removed segments, no sync meets a removed queue file, and the mark of the
+    /// flushed offset is past them: a log that starts after the mark counts as damaged. Returns the physical offset, `wanted` at most,
+    /// before which messages may be removed. After a shortage, which is returned, the old stamp remains, and only messages whose queue
+    /// entries are on disk may be removed: no other file has the largest offsets of their queues.
+    fn prepare_removal(&self, wanted: i64) -> Result<(i64, Option<Error>)> {
+        match self.stamp() {
+            Err(shortage) if shortage.is_shortage() => Ok((wanted.min(self.sync_queues()?), Some(shortage))),
+            stamped => stamped.map(|()| (wanted, None)),
+        }
     }
 }
 

@@ -62,7 +62,11 @@ impl Open {
 
     fn with(path: &Path, config: StoreConfig) -> Self {
         let env: Arc<dyn Env> = Arc::new(RealEnv::new());
-        let store = MessageStore::open(&env, path, config, OpenMode::Append).unwrap();
+        Self::in_env(&env, path, config)
+    }
+
+    fn in_env(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Self {
+        let store = MessageStore::open(env, path, config, OpenMode::Append).unwrap();
         let store = Arc::new(store);
         let broker = BrokerController::new(&store);
         Self { store, broker }

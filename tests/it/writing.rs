@@ -252,8 +252,13 @@ fn io_error() -> io::Error {
 
 /// Returns the store as a kill of the writer leaves it now.
 fn killed(place: &Place) -> TempDir {
+    killed_at(&place.store)
+}
+
+/// Returns the store at `path` as a kill of the writer leaves it now.
+pub fn killed_at(path: &Path) -> TempDir {
     let left = TempDir::new().unwrap();
-    for (name, bytes) in contents(&place.store) {
+    for (name, bytes) in contents(path) {
         let path = left.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();

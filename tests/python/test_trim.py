@@ -1,6 +1,7 @@
 """`Writer.trim` and `trim`: the oldest segments go, and nothing that somebody still needs."""
 
 import subprocess
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -131,24 +132,53 @@ def test_a_closed_store_is_trimmed_without_an_open(tmp_path: Path) -> None:
         mqstore.trim(path)
 
 
-def test_a_closed_store_on_a_full_file_system_is_trimmed(tmp_path: Path) -> None:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Returns the directory of a file system of 8 MiB."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", mounted]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a mount needs root")
     try:
-        with filled(mounted / "store", 5) as store:
-            end = store.topics["orders"].queues[0].max_offset
-        with (mounted / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError, match="No space"):
-            ballast.writelines([bytes(4096)] * 4096)
-        report = mqstore.trim(mounted / "store", max_bytes=2 * SEGMENT, dry_run=False)
-        assert (len(report.segments) >= 3, report.refusal) == (True, None)
-        with mqstore.open(mounted / "store", "r+") as store:
-            assert store.topics["orders"].queues[0].max_offset == end
-            assert store.append("orders", b"next").queue_offset == end
+        yield mounted
     finally:
         subprocess.run(["umount", mounted], check=True)
+
+
+def fill_up(disk: Path) -> None:
+    """Leaves not one free page."""
+    with (disk / "ballast").open("wb", buffering=0) as ballast, pytest.raises(OSError, match="No space"):
+        ballast.writelines([bytes(4096)] * 4096)
+
+
+def test_a_closed_store_on_a_full_file_system_is_trimmed(disk: Path) -> None:
+    with filled(disk / "store", 5) as store:
+        end = store.topics["orders"].queues[0].max_offset
+    fill_up(disk)
+    report = mqstore.trim(disk / "store", max_bytes=2 * SEGMENT, dry_run=False)
+    assert (len(report.segments) >= 3, report.refusal) == (True, None)
+    with mqstore.open(disk / "store", "r+") as store:
+        assert store.topics["orders"].queues[0].max_offset == end
+        assert store.append("orders", b"next").queue_offset == end
+
+
+def test_a_writer_on_a_full_file_system_trims_and_appends_again(disk: Path) -> None:
+    with filled(disk / "store", 5) as store, store.consumer("billing", "orders") as consumer:
+        end = store.topics["orders"].queues[0].max_offset
+        consumer.ack(consumer.poll(2000))
+        consumer.commit(durable=True)
+        consumer.ack(consumer.poll(2000))
+        fill_up(disk)
+        with pytest.raises(mqstore.DiskFullError):
+            consumer.commit(durable=True)
+        report = store.trim(before_offset=3 * SEGMENT)
+        assert (len(report.segments), report.refusal, report.unread) == (3, None, ())
+        consumer.commit(durable=True)
+        assert store.append("orders", b"next").queue_offset == end
+    with mqstore.open(disk / "store", "a") as store, store.consumer("billing", "orders") as consumer:
+        assert store.verify().ok
+        assert [message.queue_offset for message in consumer.poll(1)] == [4000]
 
 
 def test_next_removal_goes_by_the_options_of_the_open(tmp_path: Path) -> None:

@@ -431,6 +431,13 @@ impl ConsumeQueue {
         Some(state.tail.len())
     }
 
+    /// Returns the physical offset of the first message whose entry is not written back.
+    pub(super) fn first_unwritten(&self) -> Option<i64> {
+        let state = self.state();
+        let first = state.tail.get(state.tail.first()?)?;
+        Some(first.physical_offset)
+    }
+
     /// Returns true if it has entries that are not written back.
     pub(crate) fn waits(&self) -> bool {
         !self.state().tail.is_empty()

@@ -168,6 +168,12 @@ impl ConsumeQueueStore {
         found
     }
 
+    /// Returns the physical offset of the first message whose queue entry is not written back.
+    pub(crate) fn first_unwritten(&self) -> Option<i64> {
+        let queues = self.file_queues();
+        queues.iter().filter_map(|(_, _, queue)| queue.first_unwritten()).min()
+    }
+
     /// Returns the queue, which is added if it is absent; `None` for a batch topic.
     pub(crate) fn queue_or_new(&self, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
         if let Ok(Some(queue)) = self.queue(topic, queue_id) {

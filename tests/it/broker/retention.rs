@@ -14,7 +14,8 @@ use mqstore::storage::{Env, RealEnv};
 use mqstore::store::{MessageStore, OpenMode, TrimTo};
 
 use super::{Open, SEGMENT, ack, directory, subscription};
-use crate::writing::{message, with};
+use crate::counting_env::CountingEnv;
+use crate::writing::{killed_at, message, with};
 
 /// A store of small segments with six segments of messages in two queues of `orders`.
 fn filled(path: &std::path::Path) -> Open {
@@ -91,6 +92,51 @@ fn progress_is_durable_before_a_trim_and_a_look_at_holds_writes_nothing() {
     assert_eq!((open.broker.holds().unwrap(), file.exists()), (vec![], false));
     let report = open.broker.trim(TrimTo::Offset(2 * SEGMENT), false, false).unwrap();
     assert_eq!((report.trimmed.segments.len(), file.exists()), (2, true));
+    open.close();
+}
+
+#[test]
+fn a_trim_on_a_full_disk_goes_by_the_progress_on_disk() {
+    let (_dir, path) = directory();
+    filled(&path).close();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let open = Open::in_env(&seam, &path, StoreConfig::default());
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    let consume_until = |physical_offset| {
+        while let got = consumer.poll(2, Some(Instant::now())).unwrap()
+            && ack(&consumer, &got) > 0
+            && got.iter().all(|message| message.view().physical_offset() < physical_offset)
+        {}
+    };
+    consume_until(2 * SEGMENT + SEGMENT / 2);
+    consumer.commit().unwrap();
+    consume_until(4 * SEGMENT + SEGMENT / 2);
+    env.before_changes(|change| {
+        let takes_room = change.starts_with("create ") && change.contains("/config/");
+        if takes_room {
+            Err(std::io::Error::from_raw_os_error(28))
+        } else {
+            Ok(())
+        }
+    });
+    let to = TrimTo::Offset(4 * SEGMENT);
+    let report = open.broker.trim(to, false, false).unwrap();
+    assert_eq!((report.trimmed.segments.len(), first(&open)), (2, 2 * SEGMENT));
+    assert!(matches!(report.trimmed.refused, Some(Error::DiskFull { .. })), "{report:?}");
+    let again = open.broker.trim(to, false, false);
+    assert!(matches!(again, Err(Error::DiskFull { .. })), "{again:?}");
+    let crashed = killed_at(&path);
+    let after_crash = Open::at(crashed.path());
+    let billing = after_crash.consumer("billing", subscription(&["orders"]));
+    let got = billing.poll(1, Some(Instant::now())).unwrap();
+    assert!(got.first().unwrap().view().physical_offset() > 2 * SEGMENT);
+    drop(billing);
+    after_crash.close();
+    env.heal();
+    let report = open.broker.trim(to, false, false).unwrap();
+    assert_eq!((report.trimmed.segments.len(), report.trimmed.refused.is_none()), (2, true));
+    drop(consumer);
     open.close();
 }
 

@@ -14,9 +14,9 @@ use mqstore::store::{MessageStore, OpenMode, TrimTo};
 use super::examine::{dispatch_all, root};
 use super::files::Files;
 use super::history::Geometry;
-use super::model::{Checked, ensure, works};
+use super::model::{Checked, Violation, ensure, works};
 use super::run::machine;
-use crate::simulated_env::{Call, SimulatedEnv};
+use crate::simulated_env::{Call, Failure, Fault, SimulatedEnv};
 
 pub(super) const GEOMETRY: Geometry = Geometry {
     segment: 4096,
@@ -30,8 +30,12 @@ pub(super) const GEOMETRY: Geometry = Geometry {
 };
 
 pub(super) fn message(len: usize) -> Message<'static> {
+    in_topic("t", len)
+}
+
+fn in_topic(topic: &'static str, len: usize) -> Message<'static> {
     Message {
-        topic: "t".into(),
+        topic: topic.into(),
         body: vec![b'x'; len].into(),
         ..Message::default()
     }
@@ -108,9 +112,18 @@ pub(super) fn cut_by_segments(without: Option<Step>, seed: u64) -> Checked {
 
 /// The power goes while a writer trims its log: no hole is left, and each message that comes back is in its queue.
 pub(super) fn cut_while_it_trims(without: Option<Step>, seed: u64) -> Checked {
+    cut_while_it_trims_with(without, seed, None).map(drop)
+}
+
+/// Cuts the power while a writer trims its log, and a call of the trim finds no room. Returns true if the trim made that call.
+fn cut_while_it_trims_with(without: Option<Step>, seed: u64, fault: Option<Fault>) -> Result<bool, Violation> {
     let check = "a store that was being trimmed opens";
     let env = machine();
     let store = works(check, open(&env, GEOMETRY.config()))?;
+    // All messages of this queue expire: they fill the first segment.
+    for _ in 0..2 {
+        works(check, store.append(in_topic("old", 1500)))?;
+    }
     for _ in 0..16 {
         works(check, store.append(message(1500)))?;
     }
@@ -118,9 +131,20 @@ pub(super) fn cut_while_it_trims(without: Option<Step>, seed: u64) -> Checked {
     works(check, store.flush())?;
     env.leave_out(without);
     env.take_images(seed, 1);
-    works(check, store.trim(TrimTo::Offset(6 * GEOMETRY.segment as i64), i64::MAX))?;
+    env.set_fault(fault);
+    let trimmed = store.trim(TrimTo::Offset(6 * GEOMETRY.segment as i64), i64::MAX);
+    let has_failed = fault.is_some_and(|fault| env.concerned() > fault.number);
+    if !has_failed {
+        works(check, trimmed)?;
+    }
     for image in env.taken() {
         let store = works(check, open(&image.env, GEOMETRY.recorded()))?;
+        let old = works(check, store.reader().queue_bounds("old", 0))?;
+        ensure(
+            old.end == 2,
+            "a queue whose messages have expired keeps its largest offset",
+            || format!("{old:?}"),
+        )?;
         let reader = store.reader();
         let first = works(check, reader.message_at(reader.physical_bounds().start))?;
         let (offset, bounds) = (first.view().queue_offset(), works(check, reader.queue_bounds("t", 0))?);
@@ -130,7 +154,7 @@ pub(super) fn cut_while_it_trims(without: Option<Step>, seed: u64) -> Checked {
             || format!("the log starts at queue offset {offset}, the queue has {bounds:?}"),
         )?;
     }
-    Ok(())
+    Ok(has_failed)
 }
 
 /// The power goes after `abort` is removed and before that is durable: a store that looks closed has the stamp of its close.
@@ -256,6 +280,20 @@ fn a_log_that_is_being_trimmed_has_no_hole_after_a_power_cut() {
     for step in [Step::LogExpired, Step::ConfigFile, Step::ConfigRenamed] {
         let mut without = (0..20).map(|seed| cut_while_it_trims(Some(step), seed));
         assert!(without.any(|checked| checked.is_err()), "{step:?}");
+    }
+}
+
+#[test]
+fn a_log_that_is_being_trimmed_on_a_full_disk_has_no_hole_after_a_power_cut() {
+    let fault = |number| Fault {
+        failure: Failure::Full,
+        number,
+        stays: false,
+    };
+    for seed in 0..20 {
+        let failed = (0..).take_while(|number| cut_while_it_trims_with(None, seed, Some(fault(*number))).unwrap());
+        let failed = failed.count();
+        assert!(failed > 4, "{failed}");
     }
 }
 

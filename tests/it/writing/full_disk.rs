@@ -185,7 +185,7 @@ fn the_last_index_file_of_a_broker_gets_every_block_before_it_is_written() {
 }
 
 /// The files that may take the room of a disk.
-const TAKES_ROOM: [&str; 6] = ["create ", "create directory ", "write ", "allocate ", "zero ", "rename "];
+pub(super) const TAKES_ROOM: [&str; 6] = ["create ", "create directory ", "write ", "allocate ", "zero ", "rename "];
 
 /// A store that crashed: its queues miss entries, its end is torn, and its log has damage inside for a salvage.
 pub(super) fn crashed(place: &Place) {

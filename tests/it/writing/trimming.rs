@@ -1,25 +1,30 @@
 //! Trimming: the oldest segments go, and what leads to them; everything else stays, at its offset.
 
 use std::fs;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mqstore::check::Severity;
 use mqstore::config::Errors;
+use mqstore::error::Error;
 use mqstore::read::{GetMessageStatus, GetRequest, TagFilter};
 use mqstore::services::Service;
 use mqstore::store::{MessageStore, TrimTo};
 
+use super::full_disk::TAKES_ROOM;
 use super::services::stepped;
 use super::{Place, SEGMENT, io_error, killed, message, reader, small, with};
+use crate::counting_env::CountingEnv;
 use crate::queries::by_key;
 use crate::verifying::verified;
 
 /// Appends messages to two queues, each with a key, until the log has this many segments.
+/// The queue entries of a stepped store are in memory only.
 pub(super) fn fill(store: &MessageStore, segments: i64) -> i64 {
-    let mut count = 0;
+    let (mut count, now) = (0, Instant::now());
     while store.appended_offset() < segments * SEGMENT as i64 {
         let keyed = with(
             message("orders", (count % 2) as i32, &[b'x'; 400]),
@@ -29,7 +34,7 @@ pub(super) fn fill(store: &MessageStore, segments: i64) -> i64 {
         count += 1;
     }
     while store.dispatched_offset() < store.appended_offset() {
-        store.step(Service::Dispatch, Instant::now()).unwrap();
+        store.step(Service::Dispatch, now).unwrap();
     }
     count
 }
@@ -159,6 +164,49 @@ fn a_segment_that_the_system_does_not_remove_is_reported_and_tried_again() {
     env.heal();
     let trimmed = store.trim(TrimTo::Offset(3 * SEGMENT as i64), i64::MAX).unwrap();
     assert_eq!((trimmed.segments.len(), trimmed.refused.is_some()), (2, false));
+    store.close().unwrap();
+    assert!(verified(&place.store).is_ok());
+}
+
+/// Fails what needs room: the mark of the flushed offset is overwritten in place.
+fn fill_disk(env: &CountingEnv) {
+    env.before_changes(|change| {
+        let takes_room = TAKES_ROOM.iter().any(|what| change.starts_with(what)) && !change.contains("mqstore.flushed");
+        if takes_room {
+            Err(io::Error::from_raw_os_error(28))
+        } else {
+            Ok(())
+        }
+    });
+}
+
+#[test]
+fn a_trim_on_a_full_disk_removes_messages_whose_entries_are_on_disk() {
+    let place = Place::new();
+    let (env, store) = stepped(&place);
+    let to = TrimTo::Offset(6 * SEGMENT as i64);
+    let mut count = fill(&store, 4);
+    fill_disk(&env);
+    assert!(matches!(store.trim(to, i64::MAX), Err(Error::DiskFull { .. })));
+    assert_eq!(store.reader().physical_bounds().start, 0);
+    env.heal();
+    store
+        .step(Service::Dispatch, Instant::now() + Duration::from_secs(1))
+        .unwrap();
+    count += fill(&store, 8);
+    fill_disk(&env);
+    let trimmed = store.trim(to, i64::MAX).unwrap();
+    assert_eq!(trimmed.segments.last().unwrap().end, 4 * SEGMENT as i64);
+    assert!(matches!(trimmed.refused, Some(Error::DiskFull { .. })), "{trimmed:?}");
+    let crashed = killed(&place);
+    let ends: i64 = (0..2)
+        .map(|id| reader(crashed.path()).queue_bounds("orders", id).unwrap().end)
+        .sum();
+    assert_eq!(ends, count);
+    assert!(verified(crashed.path()).is_ok());
+    env.heal();
+    let trimmed = store.trim(to, i64::MAX).unwrap();
+    assert_eq!((trimmed.segments.len(), trimmed.refused.is_none()), (2, true));
     store.close().unwrap();
     assert!(verified(&place.store).is_ok());
 }
