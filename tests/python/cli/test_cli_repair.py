@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,22 @@ def test_repair_reports_queue_offsets_that_new_messages_may_get_again(
     said = "new messages may get queue offsets of messages lost at the end of the log, which consumers have read"
     found = [change["message"] for change in report["changes"] if change["message"].startswith(said)]
     assert found == ([] if offsets is None else [f"{said}: {offsets}"])
+
+
+@pytest.mark.parametrize(
+    "words", [("doctor",), ("verify",), ("info",), ("repair",), ("repair", "--into", "NEW", "--yes"), ("rebuild", "--yes")]
+)
+def test_a_segment_that_is_too_long_is_cut_by_the_command_that_is_named(
+    words: tuple[str, ...], copied: Callable[[str], Path], tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    store = copied("491_multifile")
+    segment = min((store / "commitlog").iterdir())
+    length = segment.stat().st_size
+    os.truncate(segment, length + 1)
+    words = tuple(str(tmp_path / "new") if word == "NEW" else word for word in words)
+    ran = run(words[0], store, *words[1:])
+    way = f"; copy the file again, or, if the bytes after that length are not its own: truncate -s {length} {segment}\n"
+    assert (ran.code, ran.err.endswith(way), ran.err.count("see mqstore doctor")) == (3, True, 0), ran
+    subprocess.run(shlex.split(ran.err[ran.err.index("truncate -s") :]), check=True)
+    assert segment.stat().st_size == length
+    assert run(words[0], store, *words[1:]).code == 0
