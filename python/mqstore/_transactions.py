@@ -112,7 +112,7 @@ def _ended(store: mqstore.Store, half_topic: str, queue_id: int | None, counting
     ops = store.topics[topic] if queue_id is None else store.topics[topic].queues[queue_id]
     batches = counting(ops.batches(["properties" if topic == ROCKSDB_OP_TOPIC else "body"], errors="skip"))
     ended = {place for batch in batches for op in batch for place in _listed(topic, op)}
-    return ended, store.recovery.complete and not batches.skipped
+    return ended, store.recovery.complete and not batches.skipped and not batches.lost_queues
 
 
 def _listed(topic: str, op: Any) -> Iterator[int]:

@@ -50,8 +50,8 @@ pub struct MessageReader {
     /// An index that has all keys of the last message: the header of its last file, and where the log ended.
     pub(super) indexed_to_end: Mutex<Option<(IndexHeader, i64)>>,
     pub(super) walked: WalkedStretches,
-    /// The last stretch of the log whose records were counted by the queue entries, and whether these fill it.
-    pub(super) counted: Mutex<Option<(Range<i64>, bool)>>,
+    /// The last stretch of the log whose records were counted by the queue entries, and the segments that these do not fill.
+    pub(super) counted: Mutex<Option<(Range<i64>, Vec<Range<i64>>)>>,
     physical_memory: u64,
 }
 
