@@ -61,6 +61,9 @@ remedies! {
     ExtendCopy: "extend-copy",
         "if there is nothing to copy it from, extend the file to its length in a copy of the store and open that: what was lost reads as \
          zeros, and Recovery::Salvage is needed where the store says that it was on disk";
+    /// For an operator who cannot copy a file again that has bytes after its end: cut it to its length.
+    CutFile: "cut-file",
+        "copy the file again, or, if the bytes after that length are not its own, cut it to the length (File::set_len)";
     /// For an operator: put back the missing part of the log; if it is lost, a repaired copy keeps the offsets of all other
     /// messages.
     PutBack: "put-back",

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import mqstore
+from mqstore import _native
 from mqstore._broker_topics import DEAD, SCHEDULE_TOPIC, TIMER_TOPIC
 from mqstore._facts import parts_elsewhere
 from mqstore._rows import visible
@@ -36,14 +37,18 @@ def lost_queues(
 
     A queue was used if a group has consumed from it, if it is a delay level of `config/delayOffset.json`, if `timerlog/` has a
     file, or if the topic is one of dead letters, which a broker creates for the first dead letter. A used queue without a file
-    is lost. The log is read once if there is such a queue, and not at all otherwise. Messages of a deleted topic do not count:
-    `config/topics.json` does not name it. `known` are further queues without a file. `conditions` are those of `Store.scan` for
-    the messages.
+    is lost. So is a queue that other queues of the topic, or its settings, imply, if the log has messages of it: the entries of
+    all queues are read then, and the segments that they do not fill. The whole log is read once if a queue is lost, and not at
+    all otherwise. Messages of a deleted topic do not count: `config/topics.json` does not name it. `known` are further queues
+    without a file. `conditions` are those of `Store.scan` for the messages.
     """
+    found = Counter[tuple[str, int]]()
+    if parts_elsewhere(store, "queues"):
+        return found
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         missing = {place for place in _used_queues(store, is_wanted) if not has_queue(store, *place)} | set(known)
-    found = Counter[tuple[str, int]]()
-    if missing and not parts_elsewhere(store, "queues"):
+        missing.update(_native._lost_queues(store, [topic for topic in store.topics if is_wanted(topic)]))
+    if missing:
         topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
         how: dict[str, Any] = {"transactions": "all", "columns": ["topic", "queue_id"], "errors": "skip", "progress": progress}
         for batch in store.scan(topics=topics, queue_ids=ids, **how, **conditions):
@@ -92,14 +97,21 @@ def warn_of_lost(
     if batches.complete and conditions.get("topics"):
         lost.update(lost_in_scan(store, {name: value for name, value in conditions.items() if name not in _NOT_OF_MESSAGES}))
     if lost:
-        names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in sorted(lost))
-        warnings.warn(
-            f"{target} is partial: the files of queues are lost, and only the log has their messages: {names}; with no writer "
-            f"running, mqstore.rebuild({store.path!r}, dry_run=False) restores the queues",
-            RuntimeWarning,
-            stacklevel=4,
-        )
+        warnings.warn(f"{target} is partial: {_in_words(store.path, lost)}", RuntimeWarning, stacklevel=4)
     return tuple(sorted(lost))
+
+
+def lost_warning(path: str, lost: Iterable[tuple[str, int]]) -> str:
+    """Returns the warning that the messages of lost queues are missing in a pass over a store."""
+    return f"messages of {visible(path)} are missing in this pass: {_in_words(path, lost)}"
+
+
+def _in_words(path: str, lost: Iterable[tuple[str, int]]) -> str:
+    names = ", ".join(f"{visible(topic)}/{queue_id}" for topic, queue_id in sorted(lost))
+    return (
+        f"the files of queues are lost, and only the log has their messages: {names}; with no writer running, "
+        f"mqstore.rebuild({path!r}, dry_run=False) restores the queues"
+    )
 
 
 def lost_in_words(store: mqstore.Store, lost: Counter[tuple[str, int]]) -> str | None:

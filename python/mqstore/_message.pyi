@@ -20,6 +20,12 @@ class MessageIterator(Iterator[Message]):
         ahead. Always 0 in a store that was opened with `errors="raise"`.
         """
     @property
+    def lost_queues(self) -> list[tuple[str, int]]:
+        """Topic and queue id of each queue whose files are lost and whose messages, which the log has, are missing in this
+        pass over a topic or a store: a new list. A `RuntimeWarning` names them. `Store.follow` adds a queue when it comes
+        to its first message.
+        """
+    @property
     def positions(self) -> dict[tuple[str, int], int]:
         """The positions after the messages that were returned so far, of `Store.follow` and `Queue.tail`: a dict of (topic,
         queue id) to a queue offset. As `start` of another pass, or of a consumer, it continues with the next message, also

@@ -7,7 +7,7 @@ from mqstore._message import Message, MessageIterator, _message
 from mqstore._open import Recipe, _check_options, _open_after, _reopen, _rocketmq_options, open, rebuild, repair, trim
 from mqstore._results import GetResult, QueryResult, _get_result, _query_result
 from mqstore._scan import Batches, RecordBatch, Tabular, Usage, _json_lines, _named_json_lines, _no_messages
-from mqstore._store import Store, _checksums, _flushed_mark, _landmarks, _part
+from mqstore._store import Store, _checksums, _flushed_mark, _landmarks, _lost_queues, _part
 from mqstore._topics import Queue, Queues, QueueSlice, Topic, Topics, _topics
 from mqstore._transaction import Half, Transaction, Transactions, _Checker
 from mqstore._types import _Time
@@ -49,6 +49,7 @@ __all__ = [
     "_get_result",
     "_json_lines",
     "_landmarks",
+    "_lost_queues",
     "_message",
     "_named_json_lines",
     "_no_messages",

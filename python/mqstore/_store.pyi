@@ -266,7 +266,8 @@ class Store:
         The file has, for each queue, the offset of the next message, and the place and checksum of the record before it.
         They are compared with the store first, so that nothing is skipped or read again because the store was replaced, or
         its log was cut. `docs/FORMAT.md` describes the file, which is replaced as a whole. A file beside it, with `.lock`
-        after the name, keeps a second consumer away.
+        after the name, keeps a second consumer away. The messages of a queue whose files are lost are missing: a
+        `RuntimeWarning` names it.
 
         Parameters
         ----------
@@ -355,7 +356,8 @@ class Store:
         -------
         MessageIterator
             The iterator. Half and rolled-back messages are left out. What expires before it is read is
-            passed over.
+            passed over. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
+            `lost_queues` name it.
 
         Raises
         ------
@@ -672,6 +674,7 @@ class Store:
     def __exit__(self, *_exception: object) -> None: ...
 
 def _landmarks(store: Store) -> list[tuple[int, int]]: ...
+def _lost_queues(store: Store, topics: list[str] | None = None, /) -> list[tuple[str, int]]: ...
 def _checksums(store: Store, offsets: list[int]) -> list[int | None]: ...
 def _flushed_mark(store: Store) -> int | None: ...
 def _part(

@@ -31,8 +31,9 @@ class Topic(Tabular, Collection[Message]):
     """One topic of a store, a collection of its messages.
 
     Iteration yields the messages queue by queue, in the order of their ids, and treats damage as iteration of a `Queue`
-    does. `len(topic)` is the sum of the lengths of its queues. A topic without messages is therefore false: `name in
-    store.topics` tests whether it exists.
+    does. If the files of a queue are lost, a `RuntimeWarning` and the `lost_queues` of the iterator name it. `len(topic)`
+    is the sum of the lengths of its queues. A topic without messages is therefore false: `name in store.topics` tests
+    whether it exists.
     """
     @property
     def name(self) -> str:
@@ -55,7 +56,8 @@ class Topic(Tabular, Collection[Message]):
     ) -> Batches:
         """The messages that it has now as Arrow record batches, one queue after the other, by id.
 
-        `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. Raises `UnsupportedFormatError` as `queues` does.
+        `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. If the files of a queue are lost,
+        `Batches.lost_queues` names it. Raises `UnsupportedFormatError` as `queues` does.
         """
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...

@@ -54,6 +54,7 @@ Remedy: TypeAlias = (
     # Work on the files.
     | Literal[
         "extend-copy",
+        "cut-file",
         "put-back",
         "repair",
         "repair-copy",
@@ -84,6 +85,7 @@ For an operator:
 - "skip-or-put-back", "salvage-or-put-back": put back the segment that is missing or cut short; until then the store takes no
   messages.
 - "extend-copy": copy the segment again, or extend it to its length in a copy of the store.
+- "cut-file": copy the file again, or cut it to its length, if the bytes after that are not its own.
 - "put-back": put back the part of the log that is missing; if it is lost, `mqstore.repair` with `into`.
 - "repair": `mqstore.repair`, which keeps every whole message.
 - "repair-copy": `mqstore.repair` with `into`, which leaves the store as it is.

@@ -12,7 +12,7 @@ use pyo3::types::PyCapsule;
 
 use super::capsule::{export_schema, export_stream};
 use super::imports;
-use super::pass::{Latest, Pass, ReadLock, reading_threads};
+use super::pass::{BatchPass, Latest, ReadLock, reading_threads};
 use super::record_batch::{RecordBatch, to_arrow, to_pandas, to_polars};
 use super::remedies::advising;
 use super::source::Source;
@@ -85,13 +85,13 @@ impl Batches {
             .clone()
     }
 
-    fn pass(&self, py: Python<'_>) -> PyResult<Pass> {
+    fn pass(&self, py: Python<'_>) -> PyResult<BatchPass> {
         let latest = Latest::new(self.errors);
         let messages = self.source.messages(py, &latest.on_damage)?;
         *latest.coverage() = messages.coverage();
         *self.latest.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = latest.clone();
         let progress = self.progress.as_ref().map(|progress| progress.clone_ref(py));
-        Ok(Pass::new(
+        Ok(BatchPass::new(
             self.source.clone(),
             messages,
             &self.columns,
@@ -112,7 +112,7 @@ impl Batches {
     }
 
     /// A pass that gives batches.
-    fn batches(&self, py: Python<'_>) -> PyResult<Pass> {
+    fn batches(&self, py: Python<'_>) -> PyResult<BatchPass> {
         // While the GIL is held: Python changes the environment under it.
         let threads = reading_threads();
         Ok(self.pass(py)?.with_threads(threads))
@@ -255,7 +255,7 @@ struct BatchIterator {
     begun_in: Generation,
     turn: Arc<ReadLock>,
     /// Locked by the thread whose turn it is.
-    pass: Mutex<Pass>,
+    pass: Mutex<BatchPass>,
 }
 
 #[pymethods]

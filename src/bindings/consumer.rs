@@ -15,10 +15,11 @@ use super::handle::{Handle, Mode};
 use super::message::{Message, listed};
 use super::store::Store;
 use super::time::{to_deadline, to_wait};
+use super::warnings::warn_of_lost;
 use super::writer::Writer;
 use crate::broker::{self, Start, Subscription};
 use crate::error::Error;
-use crate::read::{FollowFrom, OnMissing, StoredMessage};
+use crate::read::{FollowFrom, OnMissing, StoredMessage, lost_queues};
 use crate::storage::Generation;
 
 /// RocketMQ's `consumeTimeout`.
@@ -149,7 +150,8 @@ impl Store {
     /// record before it. They are compared with the store first, so that nothing is skipped or read
     /// again because the store was replaced, or its log was cut. `docs/FORMAT.md` describes the file,
     /// which is replaced as a whole. A file beside it, with `.lock` after the name, keeps a second
-    /// consumer away.
+    /// consumer away. The messages of a queue whose files are lost are missing: a `RuntimeWarning`
+    /// names it.
     ///
     /// Parameters
     /// ----------
@@ -233,6 +235,8 @@ impl Store {
             on_missing: on_missing.unwrap_or(OnMissing::Refuse),
         };
         let reader = up_to_date(py, handle)?;
+        let lost = handle.detach(py, || lost_queues(&reader, Some(topics.clone())))?;
+        warn_of_lost(py, handle.path(), &lost.names())?;
         let open = || broker::Consumer::with_positions(reader, &path, subscription, &start);
         Ok(Consumer {
             handle: Arc::clone(handle),

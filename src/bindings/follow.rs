@@ -16,18 +16,23 @@ use super::message_iterator::{MessageIterator, Ready, Source, read_ahead};
 use super::queue::Queue;
 use super::store::Store;
 use super::time::{to_ms, to_wait};
-use super::warnings::warn;
+use super::warnings::{warn, warn_of_lost};
 use crate::config::Errors;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Round;
 use crate::interrupt;
-use crate::read::{Follow, FollowFrom, GrowthPoll, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter};
+use crate::read::{
+    Follow, FollowFrom, GrowthPoll, LostQueues, MessageReader, OnDamage, OnMissing, QueueOffsets, ScanRequest, TagFilter,
+};
 use crate::store::MessageStore;
 
 /// Waits for the messages of a pass.
 struct Following {
     handle: Arc<Handle>,
     follow: Follow,
+    lost: LostQueues,
+    /// The lost queues that the user was warned of.
+    warned: Vec<(String, i32)>,
     /// Of a store that this process writes to.
     writer: Option<Arc<MessageStore>>,
     timeout: Option<Duration>,
@@ -52,6 +57,9 @@ impl Source for Following {
                 self.is_over = matches!(&next, Some(Ok(message)) if message.view().store_time() >= self.until);
                 next.filter(|_| !self.is_over)
             });
+            if let Err(error) = self.warn_of_lost() {
+                ready.push_back(Err(error));
+            }
             if !ready.is_empty() {
                 self.poll.note_message();
                 return true;
@@ -90,6 +98,19 @@ impl Source for Following {
 }
 
 impl Following {
+    /// Warns of the lost queues that the pass has met since the last call.
+    fn warn_of_lost(&mut self) -> Result<()> {
+        let mut lost = self.lost.names();
+        lost.retain(|queue| !self.warned.contains(queue));
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let path = self.handle.path();
+        let warned = Python::try_attach(|py| warn_of_lost(py, path, &lost)).unwrap_or(Ok(()));
+        self.warned.append(&mut lost);
+        warned.map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
+    }
+
     /// Waits until the log has grown past `end`, or, unless it `waits`, looks whether it has; `None` if that takes too long.
     fn wait(&mut self, end: i64, deadline: Option<Instant>, waits: bool) -> Result<Option<bool>> {
         loop {
@@ -145,9 +166,12 @@ fn follow(
     timeout: Option<Duration>,
     until: i64,
 ) -> PyResult<MessageIterator> {
+    let lost = follow.lost_queues();
     let following = Following {
         handle: Arc::clone(handle),
         follow,
+        lost: lost.clone(),
+        warned: Vec::new(),
         writer: handle.own_writer()?,
         timeout,
         until,
@@ -155,7 +179,7 @@ fn follow(
         read_until: -1,
         poll: GrowthPoll::new(Instant::now()),
     };
-    Ok(MessageIterator::following(Arc::clone(handle), on_damage, following))
+    Ok(MessageIterator::following(Arc::clone(handle), on_damage, following).lacking(lost))
 }
 
 #[pymethods]
@@ -215,7 +239,8 @@ impl Store {
     /// -------
     /// MessageIterator
     ///     The iterator. Half and rolled-back messages are left out. What expires before it is read is
-    ///     passed over.
+    ///     passed over. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
+    ///     `lost_queues` name it.
     ///
     /// Raises
     /// ------

@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use super::arguments;
 use super::batches::selected;
 use super::capsule::import_table;
+use super::handle::Freshness;
 use super::queue::Queue;
 use super::recipe::Recipe;
 use super::record_batch::RecordBatch;
@@ -20,6 +21,7 @@ use super::topic::Topics;
 use crate::arrow::{self, BatchBuilder, BodyAs, from_arrow};
 use crate::error::Result;
 use crate::format::Round;
+use crate::read;
 use crate::storage::RealEnv;
 use crate::store::{self, expect_outside};
 
@@ -61,6 +63,17 @@ pub(super) fn part<'py>(
         None => tabular(py, queue)?.into_any(),
         Some((start, stop)) => tabular(py, queue.same_slice(py, start..stop)?)?.into_any(),
     })
+}
+
+/// Returns topic and queue id of each queue of these topics, of all for None, whose files are lost
+/// and whose messages the log has.
+#[pyfunction(name = "_lost_queues")]
+#[pyo3(signature = (store, topics=None, /))]
+pub(super) fn lost_queues(store: &Bound<'_, PyAny>, topics: Option<Vec<String>>) -> PyResult<Vec<(String, i32)>> {
+    let (py, store) = (store.py(), opened(store)?);
+    let handle = &store.get().handle;
+    let reader = handle.reader(py, Freshness::Queues)?;
+    Ok(handle.detach(py, || read::lost_queues(&reader, topics))?.names())
 }
 
 /// Returns the topics of the store.

@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use super::handle::Handle;
 use super::message::Message;
 use crate::error::{Error, Result};
-use crate::read::{OnDamage, QueueOffsets, StoredMessage};
+use crate::read::{LostQueues, OnDamage, QueueOffsets, StoredMessage};
 use crate::storage::Generation;
 use crate::sync::try_lock;
 
@@ -26,6 +26,7 @@ use crate::sync::try_lock;
 pub(super) struct MessageIterator {
     handle: Arc<Handle>,
     on_damage: OnDamage,
+    lost: LostQueues,
     begun_in: Generation,
     /// It waits for more messages, and ends when the store is closed.
     follows: bool,
@@ -106,11 +107,17 @@ impl MessageIterator {
         Self::of(handle, on_damage, true, Box::new(source))
     }
 
+    /// Returns the iterator, with the lost queues of its pass.
+    pub(super) fn lacking(self, lost: LostQueues) -> Self {
+        Self { lost, ..self }
+    }
+
     fn of(handle: Arc<Handle>, on_damage: OnDamage, follows: bool, source: Box<dyn Source>) -> Self {
         let ready = VecDeque::new();
         Self {
             handle,
             on_damage,
+            lost: LostQueues::default(),
             begun_in: Generation::current(),
             follows,
             filling: Mutex::default(),
@@ -182,6 +189,14 @@ impl MessageIterator {
     #[getter]
     fn skipped(&self) -> u64 {
         self.on_damage.skipped()
+    }
+
+    /// Topic and queue id of each queue whose files are lost and whose messages, which the log has, are
+    /// missing in this pass over a topic or a store: a new list. A `RuntimeWarning` names them.
+    /// `Store.follow` adds a queue when it comes to its first message.
+    #[getter]
+    fn lost_queues(&self) -> Vec<(String, i32)> {
+        self.lost.names()
     }
 
     /// The positions after the messages that were returned so far, of `Store.follow` and `Queue.tail`:

@@ -206,8 +206,8 @@ mod _native {
     use super::consumer::Consumer;
     #[pymodule_export]
     use super::functions::{
-        checksums, expect_path_outside, flushed_mark, json_lines, landmarks, named_json_lines, new_unique_key, no_messages, part,
-        query_result, stop_clock, topics,
+        checksums, expect_path_outside, flushed_mark, json_lines, landmarks, lost_queues, named_json_lines, new_unique_key,
+        no_messages, part, query_result, stop_clock, topics,
     };
     #[pymodule_export]
     use super::inspect::Inspect;

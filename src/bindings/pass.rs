@@ -114,7 +114,7 @@ impl Latest {
 }
 
 /// One pass over a source.
-pub(super) struct Pass {
+pub(super) struct BatchPass {
     source: Arc<Source>,
     begun_in: Generation,
     /// `None` after the end, and after an error that is not about one message.
@@ -165,7 +165,7 @@ pub(super) fn reading_threads() -> usize {
     threads.clamp(1, MAX_THREADS)
 }
 
-impl Pass {
+impl BatchPass {
     pub(super) fn new(
         source: Arc<Source>,
         messages: Messages,
@@ -317,7 +317,7 @@ impl Pass {
     }
 }
 
-impl Iterator for Pass {
+impl Iterator for BatchPass {
     type Item = Item;
 
     fn next(&mut self) -> Option<Item> {

@@ -122,7 +122,7 @@ impl Queue {
         max_bytes: usize,
         errors: Option<Errors>,
     ) -> PyResult<Batches> {
-        let part = Selection::Queues(self.topic.clone(), vec![(self.id, offsets)]);
+        let part = Selection::Queue(self.topic.clone(), self.id, offsets);
         Batches::new(Source::Store(self.handle.clone(), part), columns, max_bytes, errors)
     }
 

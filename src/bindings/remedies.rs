@@ -31,6 +31,9 @@ pub(super) fn advice(remedy: Remedy) -> &'static str {
             "if there is nothing to copy it from, extend it to its length in a copy of the store (truncate -s) and open that: what was \
              lost reads as zeros, and recovery=\"salvage\" is needed where the store says that it was on disk"
         }
+        Remedy::CutFile => {
+            "copy the file again, or, if the bytes after that length are not its own, cut it to the length (truncate -s)"
+        }
         Remedy::PutBack => {
             "put back the part of the log that is missing; if it is lost, mqstore.repair with `into` keeps the offsets of all other \
              messages"

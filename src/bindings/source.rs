@@ -26,7 +26,9 @@ pub(super) enum Source {
 /// A selection of a store's messages.
 pub(super) enum Selection {
     /// Queues of a topic: the id of each, and two queue offsets. One queue comes after the other.
-    Queues(String, Vec<(i32, Range<i64>)>),
+    Topic(String, Vec<(i32, Range<i64>)>),
+    /// A queue: topic, id and two queue offsets.
+    Queue(String, i32, Range<i64>),
     /// Records that start at these physical offsets, in this order.
     Records(Arc<[i64]>),
     /// The hits of a query.
@@ -188,10 +190,11 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Store(_, Selection::Queues(topic, ranges)) => match &ranges[..] {
-                [(id, offsets)] => write!(f, "{topic}/{id}[{}:{}]", offsets.start, offsets.end),
-                ranges => write!(f, "{topic}, {} queues", ranges.len()),
+            Self::Store(_, Selection::Topic(topic, queues)) => match queues.len() {
+                1 => write!(f, "{topic}, 1 queue"),
+                count => write!(f, "{topic}, {count} queues"),
             },
+            Self::Store(_, Selection::Queue(topic, id, offsets)) => write!(f, "{topic}/{id}[{}:{}]", offsets.start, offsets.end),
             Self::Store(_, Selection::Records(offsets)) => write!(f, "{} records", offsets.len()),
             Self::Store(_, Selection::Hits(hits)) => write!(f, "{} hits of a query", hits.list().len()),
             Self::Store(handle, Selection::Scan(_)) => write!(f, "a scan of {}", handle.path().display()),
@@ -203,7 +206,8 @@ impl fmt::Display for Source {
 impl Selection {
     fn scan(&self, reader: Arc<MessageReader>, on_damage: OnDamage) -> Result<Scan> {
         match self {
-            Self::Queues(topic, stretches) => Scan::of_queues(reader, topic, stretches, on_damage),
+            Self::Topic(topic, stretches) => Scan::of_topic(reader, topic, stretches, on_damage),
+            Self::Queue(topic, id, stretch) => Scan::of_queue(reader, topic, *id, stretch.clone(), on_damage),
             Self::Records(offsets) => Ok(Scan::of_records(reader, offsets, on_damage)),
             Self::Hits(hits) => Ok(Scan::of_hits(reader, hits, on_damage)),
             Self::Scan(request) => Scan::new(reader, ScanRequest::clone(request), on_damage),

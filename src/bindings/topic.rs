@@ -17,9 +17,10 @@ use super::queue::Queue;
 use super::recipe::{Recipe, Reduced, of_native, part_of_pickle};
 use super::source::{Selection, Source};
 use super::tabular::{Tabular, tabular};
+use super::warnings::warn_of_lost;
 use crate::config::Errors;
 use crate::error::Result;
-use crate::read::{OnDamage, QueueScan};
+use crate::read::{OnDamage, QueueScan, lost_queues};
 
 /// The topics of a store by name, ascending: a mapping of str to Topic.
 ///
@@ -139,7 +140,8 @@ fn view<'py>(topics: &Bound<'py, Topics>, kind: &str) -> PyResult<Bound<'py, PyA
 /// One topic of a store, a collection of its messages.
 ///
 /// Iteration yields the messages queue by queue, in the order of their ids, and treats damage as
-/// iteration of a `Queue` does. `len(topic)` is the sum of the lengths of its queues. A topic
+/// iteration of a `Queue` does. If the files of a queue are lost, a `RuntimeWarning` and the
+/// `lost_queues` of the iterator name it. `len(topic)` is the sum of the lengths of its queues. A topic
 /// without messages is therefore false: `name in store.topics` tests whether it exists.
 #[pyclass(frozen, extends = Tabular, module = "mqstore")]
 pub(super) struct Topic {
@@ -185,8 +187,8 @@ impl Topic {
 
     /// The messages that it has now as Arrow record batches, one queue after the other, by id.
     ///
-    /// `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. Raises
-    /// `UnsupportedFormatError` as `queues` does.
+    /// `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. If the files of a queue are
+    /// lost, `Batches.lost_queues` names it. Raises `UnsupportedFormatError` as `queues` does.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(
@@ -196,7 +198,7 @@ impl Topic {
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
     ) -> PyResult<Batches> {
-        let source = Source::Store(self.handle.clone(), Selection::Queues(self.name.clone(), self.bounds(py)?));
+        let source = Source::Store(self.handle.clone(), Selection::Topic(self.name.clone(), self.bounds(py)?));
         Batches::new(source, columns.as_deref(), max_bytes, errors)
     }
 
@@ -218,18 +220,17 @@ impl Topic {
     fn __iter__(&self, py: Python<'_>) -> PyResult<MessageIterator> {
         let (bounds, reader) = (self.bounds(py)?, self.handle.reader(py, Freshness::Queues)?);
         let on_damage = OnDamage::new(self.handle.errors());
-        let scans: Result<Vec<_>> = self.handle.detach(py, || {
+        let begun: Result<_> = self.handle.detach(py, || {
             let scan = |(id, offsets)| {
                 let scan = QueueScan::new(Arc::clone(&reader), self.name.clone(), id, offsets)?;
                 Ok(scan.on_damage(on_damage.clone()))
             };
-            bounds.into_iter().map(scan).collect()
+            let scans: Result<Vec<_>> = bounds.into_iter().map(scan).collect();
+            Ok((scans?, lost_queues(&reader, Some(vec![self.name.clone()]))?))
         });
-        Ok(MessageIterator::over(
-            self.handle.clone(),
-            scans?.into_iter().flatten(),
-            on_damage,
-        ))
+        let (scans, lost) = begun?;
+        warn_of_lost(py, self.handle.path(), &lost.names())?;
+        Ok(MessageIterator::over(self.handle.clone(), scans.into_iter().flatten(), on_damage).lacking(lost))
     }
 
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {

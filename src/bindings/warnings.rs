@@ -7,6 +7,7 @@ use pyo3::call::PyCallArgs;
 use pyo3::exceptions::{PyException, PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
 
+use super::imports;
 use crate::broker::CleanWarnings;
 use crate::store::MessageStore;
 
@@ -18,6 +19,18 @@ use crate::store::MessageStore;
 pub(super) fn warn(py: Python<'_>, text: &str) -> PyResult<()> {
     let text = CString::new(text.replace('\0', "\\0"))?;
     PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, stack_level(py)?)
+}
+
+/// Warns of queues whose files are lost, if there are any: their messages are missing in a pass over the store at `path`.
+///
+/// # Errors
+/// As [`warn`].
+pub(super) fn warn_of_lost(py: Python<'_>, path: &Path, queues: &[(String, i32)]) -> PyResult<()> {
+    if queues.is_empty() {
+        return Ok(());
+    }
+    let text = imports::call(py, "mqstore._lost_queues", "lost_warning", (path.as_os_str(), queues), None)?;
+    warn(py, &text.extract::<String>()?)
 }
 
 /// Counts the frames from the innermost one to the first that is not of this package.

@@ -195,7 +195,7 @@ fn look(
     let files = keys.files();
     look_at_dropped_keys(&files, &checkpoint, &mut context)?;
     let threads = count_threads(request, file_queues.len());
-    let mut pass = Pass {
+    let mut pass = LogCheck {
         queues: compared,
         keys,
         context,
@@ -290,8 +290,8 @@ fn goes_past_end(reader: &MessageReader, context: &Context<'_>) -> Result<bool> 
     })
 }
 
-/// The pass over the log.
-struct Pass<'a, T> {
+/// The state of one pass over the log.
+struct LogCheck<'a, T> {
     context: Context<'a>,
     reader: &'a MessageReader,
     queues: Queues<'a>,
@@ -306,7 +306,7 @@ struct Pass<'a, T> {
     store_times: StoreTimes,
 }
 
-impl<T: FnMut(i64, i64) -> Result<()>> Pass<'_, T> {
+impl<T: FnMut(i64, i64) -> Result<()>> LogCheck<'_, T> {
     fn run(&mut self, sections: &mut ComparedSections<'_, '_>) -> Result<()> {
         let mut at = self.context.bounds.start;
         while let Some((section, agreed)) = sections.next()? {

@@ -50,10 +50,12 @@ pub struct MessageReader {
     /// An index that has all keys of the last message: the header of its last file, and where the log ended.
     pub(super) indexed_to_end: Mutex<Option<(IndexHeader, i64)>>,
     pub(super) walked: WalkedStretches,
-    /// The last stretch of the log whose records were counted by the queue entries, and whether these fill it.
-    pub(super) counted: Mutex<Option<(Range<i64>, bool)>>,
+    pub(super) counted: Mutex<Option<CountedStretch>>,
     physical_memory: u64,
 }
+
+/// A stretch of the log whose records were counted by the queue entries, and the segments of it that these do not fill.
+pub(super) type CountedStretch = (Range<i64>, Vec<Range<i64>>);
 
 impl MessageReader {
     /// Opens the store in the directory `path`; a store that was not closed is recovered in memory.

@@ -59,8 +59,8 @@ pub use refresh::Refreshed;
 pub use resolve::{HitBounds, KeyHit, OffsetResolver, QueryBy, QueryRequest};
 pub(crate) use scan::Throttle;
 pub use scan::{
-    BodyFilter, Filled, Follow, FollowFrom, OnMissing, Order, ParallelScan, Picked, QueueOffsets, Scan, ScanRequest, ScanSection,
-    TimeOf, Transactions,
+    BodyFilter, Filled, Follow, FollowFrom, LostQueues, OnMissing, Order, ParallelScan, Picked, QueueOffsets, Scan, ScanRequest,
+    ScanSection, TimeOf, Transactions, lost_queues,
 };
 pub use usage::{Shared, Usage, UsageBy, UsageCount};
 pub(crate) use walk::Walked;

@@ -12,6 +12,7 @@ use super::mapping_pool::PooledFile;
 use crate::config::PAGE_SIZE;
 use crate::error::{Error, Result};
 use crate::format::{parse_segment_name, segment_name};
+use crate::remedy::Remedy;
 
 /// The most listings that are compared before a missing file counts as a hole.
 const MOST_LISTINGS: usize = 8;
@@ -215,11 +216,7 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], 
     for (n, file) in files.iter().map(Borrow::borrow).enumerate() {
         let is_last = n + 1 == files.len();
         if file.len > file_size || (file.len < file_size && !is_last && !has_gaps) {
-            return corrupt(
-                file,
-                file.len.min(file_size),
-                wrong_length(&dir.join(segment_name(file.start)), file.len, file_size),
-            );
+            return Err(wrong_length(dir.join(segment_name(file.start)), file.len, file_size));
         }
         if i64::try_from(file.start).is_err() || i64::try_from(file.end()).is_err() {
             return corrupt(
@@ -244,23 +241,19 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], 
     Ok(())
 }
 
-/// Describes the wrong length of a file, and what to do about it.
-fn wrong_length(path: &Path, found: u64, expected: u64) -> String {
-    let path = path.display();
-    let found_by = format!("expected {expected} bytes, the length of the store's files of this kind, found {found}");
-    if found > expected {
-        let by = found - expected;
-        format!(
-            "{found_by}: it was extended by {by} bytes; copy it again, or, if the bytes after {expected} are not its own, \
-             truncate -s {expected} {path}"
-        )
+/// The error of a file that is too long or too short.
+fn wrong_length(path: PathBuf, found: u64, expected: u64) -> Error {
+    let (change, remedy) = if found > expected {
+        (format!("extended by {} bytes", found - expected), Remedy::CutFile)
     } else {
-        let by = expected - found;
-        format!(
-            "{found_by}: it was cut short by {by} bytes; copy it again, or, if there is nothing to copy it from, give it its length in a \
-             copy of the store (truncate -s {expected} {path}) and open that: what was lost reads as zeros"
+        (
+            format!("cut short by {} bytes; copy it again", expected - found),
+            Remedy::ExtendCopy,
         )
-    }
+    };
+    let reason =
+        format!("expected {expected} bytes, the length of the store's files of this kind, found {found}: it was {change}");
+    Error::corrupt(path, found.min(expected), reason).with_remedy(remedy)
 }
 
 /// A repeated listing of a directory: its files at one moment.

@@ -52,8 +52,8 @@ impl Private {
     /// Runs `change` while no thread forks. `change` must neither fork nor call this again.
     fn with<T>(&self, change: impl FnOnce(&mut Vec<RawFd>) -> T) -> T {
         /// Releases the mutex, after a panic too.
-        struct Held<'a>(&'a Private);
-        impl Drop for Held<'_> {
+        struct MutexGuard<'a>(&'a Private);
+        impl Drop for MutexGuard<'_> {
             fn drop(&mut self) {
                 // SAFETY: this thread holds the mutex.
                 unsafe { libc::pthread_mutex_unlock(self.0.mutex.get()) };
@@ -61,10 +61,10 @@ impl Private {
         }
         // SAFETY: the mutex is initialized, never moves, and this thread does not hold it.
         unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
-        let held = Held(self);
+        let guard = MutexGuard(self);
         // SAFETY: the mutex is held until the end of this function, and this is the only reference.
         let changed = change(unsafe { &mut *self.descriptors.get() });
-        drop(held);
+        drop(guard);
         changed
     }
 }

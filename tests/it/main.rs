@@ -33,6 +33,7 @@ mod interrupt;
 mod kept_elsewhere;
 mod later_formats;
 mod live_index;
+mod lost_queues;
 mod mapped_file_queue;
 mod metadata;
 mod options;

@@ -76,8 +76,8 @@ def test_a_segment_that_is_too_long_is_corrupt_and_no_option_is_blamed(path: Pat
         assert f"expected {SEGMENT} bytes" in str(raised.value)
         assert f"found {length}" in str(raised.value)
         assert "option" not in str(raised.value)
-        assert f"extended by {by} bytes; copy it again" in str(raised.value)
-        assert f"truncate -s {SEGMENT} {segment}" in str(raised.value)
+        assert f"extended by {by} bytes; copy the file again" in str(raised.value)
+        assert (raised.value.remedy, "truncate -s" in str(raised.value)) == ("cut-file", True)
         assert "cut short" not in str(raised.value)
 
 
@@ -254,3 +254,14 @@ def test_rebuild_keeps_the_size_of_index_files_with_a_wrong_record(whole: Path, 
     with mqstore.open(path) as store:
         assert len(list(store.query("orders", "k3"))) == 1
     assert verify(path) == []
+
+
+def test_a_segment_that_is_cut_to_its_length_as_advised_opens_whole(path: Path) -> None:
+    segment = sorted((path / "commitlog").iterdir())[0]
+    resize(segment, 1)
+    with pytest.raises(mqstore.CorruptError) as raised:
+        mqstore.open(path)
+    length = re.search(r"expected (\d+) bytes", raised.value.reason)
+    assert length is not None
+    os.truncate(raised.value.path, int(length[1]))
+    assert (numbers(path), verify(path)) == (list(range(COUNT)), [])

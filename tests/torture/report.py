@@ -197,6 +197,35 @@ def models() -> int:
     return sum(len(re.findall(r"^ *explore\(\d", file.read_text(), re.MULTILINE)) for file in MODELS.glob("*.rs"))
 
 
+#: Sizes that the page repeats: the place of a number in a Rust test.
+SIZES = {
+    "group_histories": ("crashes/groups.rs", r"seeds\(3_000_000, (\d+)\)"),
+    "group_operations": ("crashes/groups.rs", r"longest: (\d+)"),
+    "group_image_one_in": ("crashes/groups.rs", r"longest: \d+,\s*one_in: (\d+)"),
+    "group_images": ("crashes/groups.rs", r"images >= at_least\(([\d_]+)\)"),
+    "group_given": ("crashes/groups.rs", r"given >= at_least\(([\d_]+)\)"),
+    "group_delivered": ("crashes/groups.rs", r"delivered >= at_least\(([\d_]+)\)"),
+    "operations": ("broker/histories.rs", r"const OPERATIONS: usize = (\d+)"),
+    "image_one_in": ("broker/histories.rs", r"const IMAGE_ONE_IN: u64 = (\d+)"),
+    "delay_histories": ("broker/delay_histories.rs", r"const HISTORIES: u64 = (\d+)"),
+    "transaction_histories": ("broker/transaction_histories.rs", r"const HISTORIES: u64 = (\d+)"),
+    "trims": ("crashes/scenes.rs", r"for seed in 0\.\.(\d+) \{\s*cut_while_it_trims\(None"),
+    "removals": ("broker/cleaning.rs", r"no_hole\(\) \{\s*for seed in 0\.\.(\d+)"),
+    "positions": ("broker/positions.rs", r"never_half_a_file\(\) \{\s*for seed in 0\.\.(\d+)"),
+}
+
+
+def sizes() -> dict[str, int]:
+    """The numbers of `SIZES`."""
+    found: dict[str, int] = {}
+    for name, (file, pattern) in SIZES.items():
+        match = re.search(pattern, (ROOT / "tests" / "it" / file).read_text())
+        if not match:
+            raise SystemExit(f"{file} has no {pattern}")
+        found[name] = int(match[1])
+    return found
+
+
 def render() -> dict[Path, str]:
     """The pages."""
     data = json.loads(COUNTED.read_text())
@@ -208,6 +237,7 @@ def render() -> dict[Path, str]:
     page = TEMPLATE.read_text().format(
         **{column: sum(layer[column] for layer in data["tried"].values()) for column in ("cases", "lost", "phantom")},
         **{number.replace("-", "_"): linked(number, row) for number, row in rows.items()},
+        **sizes(),
         steps=steps,
         checks=len(faults) - steps,
         planted=len(faults),

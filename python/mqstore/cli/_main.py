@@ -142,7 +142,7 @@ def _notes(error: Exception) -> list[str]:
 def _reason(error: Exception, path: str | None) -> str:
     why = text_without_advice(error)
     if isinstance(error, mqstore.CorruptError):
-        return of_damage(why, error.remedy, path)
+        return of_damage(why, error.remedy, path, (error.path, error.offset))
     if isinstance(error, OSError) and error.strerror and error.filename:
         why = f"{why}: {error.filename}"
     return "; ".join([why, *ways_of(getattr(error, "remedy", None))])

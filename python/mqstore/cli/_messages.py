@@ -177,7 +177,8 @@ def scanned(
 
     chosen = islice(filter(wanted, rows()), most)
     yield from reversed(list(chosen)) if is_last else chosen
-    if (missing := lost_in_words(store, lost_in_scan(store, conditions, out.progress))) is not None:
+    lost = lost_in_scan(store, conditions, out.progress, batches.lost_queues)
+    if (missing := lost_in_words(store, lost)) is not None:
         out.lack(missing)
     expect_none_absent(store, batches.absent_topics)
 

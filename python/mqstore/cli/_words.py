@@ -28,6 +28,10 @@ _WAYS: dict[Remedy, tuple[str, str] | None] = {
         "if there is nothing to copy it from, extend it to its length in a copy of the store (truncate -s): what was lost reads "
         "as zeros there",
     ),
+    "cut-file": (
+        "path",
+        "copy the file again, or, if the bytes after that length are not its own: truncate -s {offset} {file}",
+    ),
     "put-back": (
         "path",
         "put back the part of the log that is missing; if it is lost, with no writer running: mqstore repair {path} --into NEW "
@@ -54,25 +58,28 @@ def text_without_advice(error: Exception) -> str:
     return str(error) if advice is None else str(error).removesuffix(f"; {advice}")
 
 
-def ways_of(remedy: Remedy | None) -> list[str]:
-    """Returns what helps with the store of the command that runs: an option of it, or another command."""
+def ways_of(remedy: Remedy | None, damaged: tuple[str, int] = ("", 0)) -> list[str]:
+    """Returns what helps with the store of the command that runs: an option of it, or another command. `damaged` is the file with
+    the damage, and the offset in it.
+    """
     context = click.get_current_context()
     parameters = {parameter.name for parameter in context.command.params}
     way = None if remedy is None else _WAYS[remedy]
     if way is None or way[0] not in parameters or context.params.get(way[0]) in (True, "salvage"):
         # No command has the option, or it is given already.
         return []
-    return [way[1].format(path=shlex.quote(context.params.get("path", "")))]
+    file, offset = damaged
+    return [way[1].format(path=shlex.quote(context.params.get("path", "")), file=shlex.quote(file), offset=offset)]
 
 
-def of_damage(text: str, remedy: Remedy | None, path: str | None) -> str:
-    """Returns what is missing or damaged, and what the command that runs, or another one, can do."""
+def of_damage(text: str, remedy: Remedy | None, path: str | None, damaged: tuple[str, int] = ("", 0)) -> str:
+    """Returns what is missing or damaged, and what the command that runs, or another one, can do; `damaged` as in `ways_of`."""
     command = click.get_current_context().info_name
-    ways = ways_of(remedy)
+    ways = ways_of(remedy, damaged)
     if command == "rebuild":
         # It has verified the store itself, as doctor does.
         ways = ways or ways_of("repair")
-    elif path is not None and command not in ("doctor", "verify"):
+    elif path is not None and remedy != "cut-file" and command not in ("doctor", "verify"):
         ways.append(f"see mqstore doctor {shlex.quote(path)}")
     return "; ".join([text, *ways])
 

@@ -19,6 +19,7 @@ _WAYS: dict[Remedy, str | None] = {
     "salvage-or-put-back": None,
     "read-around-gap": None,
     "extend-copy": None,
+    "cut-file": None,
     "put-back": None,
     "repair": None,
     "repair-copy": None,

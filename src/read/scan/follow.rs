@@ -47,6 +47,7 @@ struct OfLog {
     offsets: Option<QueueOffsets>,
     places: LogLocations,
     picker: Picker,
+    lost: LostQueues,
 }
 
 /// Messages of a queue.
@@ -98,15 +99,18 @@ impl Follow {
             FollowFrom::Offsets(offsets, on_missing) => start_of_queues(&reader, offsets, *on_missing)?,
         };
         let request = Arc::new(request);
+        let offsets = match from {
+            FollowFrom::Offsets(offsets, _) => Some(offsets),
+            _ => None,
+        };
+        let lost = offsets.clone().map_or_else(LostQueues::default, LostQueues::among);
         let of = OfLog {
             start,
-            offsets: match from {
-                FollowFrom::Offsets(offsets, _) => Some(offsets),
-                _ => None,
-            },
+            offsets,
             places: LogLocations::from_record(start, &request),
-            picker: OfLog::picker(&reader, &request, &on_damage),
+            picker: OfLog::picker(&reader, &request, &on_damage, &lost),
             request,
+            lost,
         };
         Ok(Self {
             reader,
@@ -157,7 +161,7 @@ impl Follow {
     /// Continues with another reader of the same store.
     pub fn move_to(&mut self, reader: Arc<MessageReader>) {
         match &mut self.of {
-            Of::Log(log) => log.picker = OfLog::picker(&reader, &log.request, &self.on_damage),
+            Of::Log(log) => log.picker = OfLog::picker(&reader, &log.request, &self.on_damage, &log.lost),
             Of::Queue(queue) => queue.scan = None,
         }
         self.reader = reader;
@@ -166,6 +170,15 @@ impl Follow {
     /// Returns the reader of its messages.
     pub fn reader(&self) -> &Arc<MessageReader> {
         &self.reader
+    }
+
+    /// Returns the queues that had wanted messages and whose files are lost: the pass adds each when it meets the first such message. Empty
+    /// for a pass over one queue.
+    pub fn lost_queues(&self) -> LostQueues {
+        match &self.of {
+            Of::Log(log) => log.lost.clone(),
+            Of::Queue(_) => LostQueues::default(),
+        }
     }
 
     /// Returns the queue offsets at which a pass continues with the messages at the physical offset `from` and later, by default from its
@@ -198,14 +211,14 @@ impl Follow {
 }
 
 impl OfLog {
-    fn picker(reader: &Arc<MessageReader>, request: &Arc<ScanRequest>, on_damage: &OnDamage) -> Picker {
+    fn picker(reader: &Arc<MessageReader>, request: &Arc<ScanRequest>, on_damage: &OnDamage, lost: &LostQueues) -> Picker {
         let absent = AbsentTopics::new(request, reader);
         Picker::new(
             Arc::clone(reader),
             Arc::clone(request),
             on_damage.clone(),
             absent,
-            LostQueues::default(),
+            lost.clone(),
         )
     }
 

@@ -27,7 +27,7 @@ mod log_locations;
 mod queue_locations;
 /// The segments that a scan of a time leaves out.
 mod segment_times;
-/// Signs of queues whose files are lost.
+/// Queues whose files are lost, and signs of them.
 mod queue_census;
 /// The route: the locations of messages, in order.
 mod route;
@@ -47,6 +47,8 @@ mod follow;
 pub use follow::{Follow, FollowFrom, OnMissing, QueueOffsets};
 pub use parallel_scan::{ParallelScan, ScanSection};
 pub use pick::Picked;
+pub use queue_census::lost_queues;
+pub use queue_leads::LostQueues;
 pub use request::{BodyFilter, Order, ScanRequest, TimeOf, Transactions};
 pub use scan::{Filled, Scan};
 pub(crate) use throttle::Throttle;

@@ -1,27 +1,84 @@
-//! Lost queues: a scan along queues misses the messages of a queue whose files are gone, and only the log shows them.
+//! Lost queues: a pass along queues misses the messages of a queue whose files are gone, and only the log shows them.
 //!
 //! A topic with fewer queues than its settings or its queue ids imply may have lost some, or may never have had them. The sizes in the
 //! entries of all queues decide: they fill the log without a gap unless messages are in no queue. Entries take 20 bytes each, and only
 //! those of the segments of the scan count, so this reads a small part of what a pass over the log reads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{Check, is_light_queue};
 use crate::interrupt;
-use crate::log::{ConsumeQueue, EntryCursor, LogFiles, LogRecord, SequentialRead};
+use crate::log::{ConsumeQueue, EntryCursor, LogFiles, LogRecord, RecordCursor, SequentialRead};
+use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
+use crate::read::scan::log_locations::LogLocations;
+use crate::read::scan::predicate::Predicate;
+use crate::read::scan::queue_leads::LostQueues;
+use crate::read::scan::request::ScanRequest;
 use crate::read::scan::segment_times::partition_point;
 use crate::sync::lock;
+
+/// Returns the queues of these topics, of all by default, that had messages and whose files are lost. If the queues show a sign of one,
+/// reads the segments of the log that their entries do not fill.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn lost_queues(reader: &MessageReader, topics: Option<Vec<String>>) -> Result<LostQueues> {
+    let lost = LostQueues::default();
+    let request = ScanRequest {
+        topics,
+        physical: reader.physical_bounds(),
+        ..ScanRequest::default()
+    };
+    if !may_lack_queues(reader, &topics_with_queues(reader, &request)?)? {
+        return Ok(lost);
+    }
+    let (mut predicate, mut cursor) = (Predicate::new(&request, lost.clone()), RecordCursor::default());
+    let on_damage = OnDamage::new(Errors::Skip);
+    for segment in unfilled_segments(reader, &request.physical)? {
+        let mut places = LogLocations::new(reader, &request, segment)?.beside_queues();
+        while let Some(place) = places.next(reader, &mut cursor, &on_damage)? {
+            places.drop_before(reader.log(), place.physical_offset);
+            if let Some(view) = cursor.view()
+                && predicate.given_with(&view).is_some()
+            {
+                predicate.note_lost_queue(&view, reader)?;
+            }
+        }
+        places.drop_before(reader.log(), i64::MAX);
+    }
+    Ok(lost)
+}
+
+/// Topics that are looked at and have queues in files.
+pub(super) fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<BTreeSet<String>> {
+    let all = reader.queue_store().topics();
+    let is_named = |topic: &String| request.topics.as_ref().is_none_or(|named| named.contains(topic));
+    let mut found = BTreeSet::new();
+    for topic in all.into_iter().filter(is_named) {
+        // A light queue leads to messages of other topics: they are not given twice.
+        let counts = request.topics.is_some() || !is_light_queue(&topic);
+        match reader.queue_ids(&topic) {
+            Ok(_) if counts => {
+                found.insert(topic);
+            }
+            Ok(_) | Err(Error::Unsupported { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
 
 /// Returns true if a stretch of the log may have messages of these topics that were in a queue whose files are lost.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub(super) fn may_have_lost_queues(reader: &MessageReader, topics: &BTreeSet<String>, stretch: &Range<i64>) -> Result<bool> {
-    Ok(may_lack_queues(reader, topics)? && !fill_log(reader, stretch)?)
+    Ok(may_lack_queues(reader, topics)? && !unfilled_segments(reader, stretch)?.is_empty())
 }
 
 /// Returns true if a queue id of one of the topics has no queue, although a higher one has or the settings of the topic include it. Without
@@ -50,13 +107,13 @@ fn may_lack_queues(reader: &MessageReader, topics: &BTreeSet<String>) -> Result<
 #[derive(Debug, Clone, Copy, Default)]
 struct SegmentFill {
     bytes: i64,
-    /// The end of the last one, from the start of the log.
+    /// The end of the last one in the log.
     end: i64,
 }
 
-/// Returns true if the entries of the queues in files lead to records that fill every segment of a stretch of the log, by the sizes in the
-/// entries. Reads them once for scans of the same segments.
-fn fill_log(reader: &MessageReader, stretch: &Range<i64>) -> Result<bool> {
+/// Returns the segments of a stretch of the log that are not filled by the records to which the entries of the queues in files lead, by the
+/// sizes in the entries. Reads the entries once for scans of the same segments.
+fn unfilled_segments(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Range<i64>>> {
     let segment = segment_size(reader);
     let bounds = reader.physical_bounds();
     let start = stretch.start.max(bounds.start) / segment * segment;
@@ -64,11 +121,11 @@ fn fill_log(reader: &MessageReader, stretch: &Range<i64>) -> Result<bool> {
     let segments = start..end.min(bounds.end).min(reader.queued_until());
     let mut counted = lock(&reader.counted);
     match &*counted {
-        Some((known, is_filled)) if *known == segments => Ok(*is_filled),
+        Some((known, unfilled)) if *known == segments => Ok(unfilled.clone()),
         _ => {
-            let is_filled = entries_fill(reader, &segments)?;
-            *counted = Some((segments, is_filled));
-            Ok(is_filled)
+            let unfilled = count_unfilled(reader, &segments)?;
+            *counted = Some((segments, unfilled.clone()));
+            Ok(unfilled)
         }
     }
 }
@@ -78,15 +135,17 @@ fn segment_size(reader: &MessageReader) -> i64 {
 }
 
 /// The stretch begins with a segment.
-fn entries_fill(reader: &MessageReader, stretch: &Range<i64>) -> Result<bool> {
+fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Range<i64>>> {
     let (log, segment) = (reader.log(), segment_size(reader));
-    let mut filled = Vec::new();
+    let starts = log.starts().filter(|start| stretch.contains(start));
+    let mut segments: BTreeMap<_, _> = starts.map(|start| (start, SegmentFill::default())).collect();
     for (topic, _, queue) in reader.queue_store().file_queues() {
         // It leads to messages that are in other queues, too.
         if is_light_queue(&topic) {
             continue;
         }
         let mut entries = EntryCursor::new(Arc::clone(&queue));
+        let mut current = (-1, None);
         // A wrong entry may end this early: the segment then does not count as full.
         for offset in first_within(&queue, stretch)?..queue.max_offset() {
             interrupt::check()?;
@@ -97,25 +156,25 @@ fn entries_fill(reader: &MessageReader, stretch: &Range<i64>) -> Result<bool> {
             if unit.physical_offset >= stretch.end {
                 break;
             }
-            let at = unit.physical_offset - stretch.start;
-            let number = usize::try_from(at / segment).unwrap_or_default();
-            if filled.len() <= number {
-                filled.resize(number + 1, SegmentFill::default());
+            let start = unit.physical_offset / segment * segment;
+            if current.0 != start {
+                current = (start, segments.get_mut(&start));
             }
-            if let Some(filled) = filled.get_mut(number) {
+            if let Some(filled) = &mut current.1 {
                 filled.bytes += i64::from(unit.size);
-                filled.end = filled.end.max(at + i64::from(unit.size));
+                filled.end = filled.end.max(unit.physical_offset + i64::from(unit.size));
             }
         }
     }
-    for (start, filled) in (stretch.start..).step_by(segment as usize).zip(&filled) {
-        let end = stretch.start + filled.end;
-        let is_at_end = end >= stretch.end.min(start + segment);
+    let mut unfilled = Vec::new();
+    for (start, filled) in segments {
+        let (end, next) = (filled.end.max(start), stretch.end.min(start + segment));
+        let is_at_end = end >= next;
         if end - start != filled.bytes || !(is_at_end || is_blank(log, end)?) {
-            return Ok(false);
+            unfilled.push(start..next);
         }
     }
-    Ok(stretch.start + filled.len() as i64 * segment >= stretch.end)
+    Ok(unfilled)
 }
 
 /// Returns true if the rest of a segment from `offset` on is blank. Leaves the page cache as it was.

@@ -1,6 +1,6 @@
 //! The queue entries that lead to the messages that are found in the log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
@@ -25,23 +25,38 @@ pub(super) enum Lead {
     Lost,
 }
 
-/// Queues without files of which a scan along the log has found messages. A clone takes part in the same scan.
+/// Queues without files of which a pass has found messages in the log. A clone takes part in the same pass.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LostQueues {
+pub struct LostQueues {
     shared: Arc<Mutex<BTreeSet<(String, i32)>>>,
+    /// The queues of the pass, with the queue offsets at which it starts in them; `None` for all.
+    starts: Option<Arc<BTreeMap<(String, i32), i64>>>,
 }
 
 impl LostQueues {
+    /// Returns an empty set, of a pass over these queues from these queue offsets on.
+    pub(super) fn among(starts: BTreeMap<(String, i32), i64>) -> Self {
+        Self {
+            shared: Arc::default(),
+            starts: Some(Arc::new(starts)),
+        }
+    }
+
     pub(super) fn add(&self, view: &MessageView<'_>) {
-        lock(&self.shared).insert((view.topic().into_owned(), view.queue_id()));
+        let queue = (view.topic().into_owned(), view.queue_id());
+        let is_wanted = |starts: &BTreeMap<_, i64>| starts.get(&queue).is_some_and(|start| *start <= view.queue_offset());
+        if self.starts.as_deref().is_none_or(is_wanted) {
+            lock(&self.shared).insert(queue);
+        }
     }
 
     /// Topics and queue ids, ascending.
-    pub(super) fn names(&self) -> Vec<(String, i32)> {
+    pub fn names(&self) -> Vec<(String, i32)> {
         lock(&self.shared).iter().cloned().collect()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Returns true if no queue is lost.
+    pub fn is_empty(&self) -> bool {
         lock(&self.shared).is_empty()
     }
 }

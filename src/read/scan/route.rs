@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::is_light_queue;
 use crate::interrupt;
 use crate::log::{RecordCursor, SequentialRead};
@@ -13,7 +13,7 @@ use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::log_locations::{LogLocations, LogLocationsBackward};
 use crate::read::scan::predicate::Predicate;
-use crate::read::scan::queue_census::may_have_lost_queues;
+use crate::read::scan::queue_census::{may_have_lost_queues, topics_with_queues};
 use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::queue_locations::QueueLocations;
 use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
@@ -283,25 +283,6 @@ impl Merged {
         }
         Ok(next)
     }
-}
-
-/// Topics that are looked at and have queues in files.
-fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<BTreeSet<String>> {
-    let all = reader.queue_store().topics();
-    let is_named = |topic: &String| request.topics.as_ref().is_none_or(|named| named.contains(topic));
-    let mut found = BTreeSet::new();
-    for topic in all.into_iter().filter(is_named) {
-        // A light queue leads to messages of other topics: they are not given twice.
-        let counts = request.topics.is_some() || !is_light_queue(&topic);
-        match reader.queue_ids(&topic) {
-            Ok(_) if counts => {
-                found.insert(topic);
-            }
-            Ok(_) | Err(Error::Unsupported { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
 }
 
 /// The queues of a topic that are looked at, the last one first if the scan is reversed.

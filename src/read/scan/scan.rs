@@ -10,6 +10,7 @@ use crate::read::query_hits::QueryHits;
 use crate::read::queue_walk::NamedQueue;
 use crate::read::scan::absent_topics::AbsentTopics;
 use crate::read::scan::pick::{Failed, Outcome, Picked, Picker};
+use crate::read::scan::queue_census::lost_queues;
 use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::queue_locations::QueueLocations;
 use crate::read::scan::record_location::{LedBy, READ_ALONE, RecordLocation};
@@ -87,15 +88,40 @@ impl Scan {
         Self::over(reader, ScanRequest::default(), on_damage, route, LostQueues::default())
     }
 
-    /// The messages of a stretch of each of these queues of a topic, one queue after the other.
+    /// The messages of a topic: of a stretch of each of its queues, one queue after the other.
     ///
     /// # Errors
-    /// As [`MessageReader::queue_ids`].
-    pub fn of_queues(
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    pub fn of_topic(
         reader: Arc<MessageReader>,
         topic: &str,
         stretches: &[(i32, Range<i64>)],
         on_damage: OnDamage,
+    ) -> Result<Self> {
+        let lost = lost_queues(&reader, Some(vec![topic.to_owned()]))?;
+        Self::of_stretches(reader, topic, stretches, on_damage, lost)
+    }
+
+    /// The messages of a stretch of a queue.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`].
+    pub fn of_queue(
+        reader: Arc<MessageReader>,
+        topic: &str,
+        queue_id: i32,
+        stretch: Range<i64>,
+        on_damage: OnDamage,
+    ) -> Result<Self> {
+        Self::of_stretches(reader, topic, &[(queue_id, stretch)], on_damage, LostQueues::default())
+    }
+
+    fn of_stretches(
+        reader: Arc<MessageReader>,
+        topic: &str,
+        stretches: &[(i32, Range<i64>)],
+        on_damage: OnDamage,
+        lost: LostQueues,
     ) -> Result<Self> {
         let mut parts = Vec::new();
         for (id, offsets) in stretches.iter().rev() {
@@ -109,13 +135,12 @@ impl Scan {
                 parts.push(RoutePart::queue(QueueLocations::new(queue, offsets, false)));
             }
         }
-        let route = Route::Parts(parts);
         Ok(Self::over(
             reader,
             ScanRequest::default(),
             on_damage,
-            route,
-            LostQueues::default(),
+            Route::Parts(parts),
+            lost,
         ))
     }
 

@@ -122,24 +122,32 @@ fn a_repaired_copy_of_each_damage_of_a_killed_store_keeps_offsets() {
 }
 
 fn keeps_offsets_of_each_damage(is_killed: bool) {
+    let mut wrong = String::new();
+    on_each_damage(is_killed, |row, root, intact| {
+        if let Some(failure) = failure(root, intact) {
+            let _ = writeln!(wrong, "--- {row}: {failure}\n");
+        }
+    });
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Damages copies of a closed or killed store in one way each, and hands each over with the name of the row.
+fn on_each_damage(is_killed: bool, mut take: impl FnMut(&str, &Path, &Readable)) {
     let dir = tempdir().unwrap();
     let intact = dir.path().join("intact");
     make(&intact, is_killed);
-    let mut wrong = String::new();
+    let messages = readable(&intact);
     for (number, row) in rows().into_iter().enumerate() {
         let root = dir.path().join("damaged");
         copy(&intact, &root);
         // Some entries of a killed store are not in its queue files yet.
-        if catch_unwind(AssertUnwindSafe(|| row.2(&Store(&root)))).is_err() && is_killed {
-            fs::remove_dir_all(&root).unwrap();
-            continue;
-        }
-        if let Some(failure) = failure(&root, &readable(&intact)) {
-            let _ = writeln!(wrong, "--- row {number}, {}: {failure}\n", row.0.facts().name);
+        let is_done = catch_unwind(AssertUnwindSafe(|| row.2(&Store(&root)))).is_ok();
+        assert!(is_done || is_killed, "row {number}");
+        if is_done {
+            take(&format!("row {number}, {}", row.0.facts().name), &root, &messages);
         }
         fs::remove_dir_all(&root).unwrap();
     }
-    assert!(wrong.is_empty(), "{wrong}");
 }
 
 /// Damages closed and killed stores in turns, in three ways each, at random, and hands each over with its seed and the names of the damages. `DAMAGE_SEEDS` says
@@ -192,11 +200,15 @@ fn a_repaired_copy_of_three_damages_passes_verify_and_keeps_offsets() {
 /// tests/interop runs it: RocketMQ opens the copies that it puts into the directory `REPAIRED_STORES`.
 #[test]
 #[ignore = "a child of tests/interop"]
-fn puts_repaired_copies_of_three_damages_into_a_directory() {
+fn puts_repaired_copies_of_any_damage_into_a_directory() {
     let Some(into) = std::env::var_os("REPAIRED_STORES") else {
         return;
     };
-    on_three_damages(|seed, _, root, _| {
-        repaired(root, false, Some(&Path::new(&into).join(format!("seed {seed}")))).unwrap();
-    });
+    let put = |root: &Path, name: String| {
+        repaired(root, false, Some(&Path::new(&into).join(name))).unwrap();
+    };
+    for (base, is_killed) in [("closed", false), ("killed", true)] {
+        on_each_damage(is_killed, |row, root, _| put(root, format!("{row}, {base}")));
+    }
+    on_three_damages(|seed, _, root, _| put(root, format!("seed {seed}")));
 }

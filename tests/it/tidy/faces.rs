@@ -8,7 +8,7 @@ use mqstore::remedy::Remedy;
 use super::tree::{Finding, Tree};
 
 /// Arguments of Python and commands, which the core must not name.
-const OF_OTHER_FACES: [&str; 10] = [
+const OF_OTHER_FACES: [&str; 11] = [
     "errors=",
     "recovery=",
     "walk=",
@@ -19,6 +19,7 @@ const OF_OTHER_FACES: [&str; 10] = [
     "mqstore rebuild",
     "mqstore repair",
     "mqstore verify",
+    "truncate -s",
 ];
 /// The faces of other languages, and what their text has for a remedy.
 const FACES: [(&str, &str); 3] = [

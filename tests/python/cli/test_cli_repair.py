@@ -225,3 +225,22 @@ def test_a_repair_into_a_full_disk_names_the_part_of_the_copy(store: Path, tmp_p
         shutil.rmtree(disk / "new")
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize(
+    "words", [("doctor",), ("verify",), ("info",), ("repair",), ("repair", "--into", "NEW", "--yes"), ("rebuild", "--yes")]
+)
+def test_a_segment_that_is_too_long_is_cut_by_the_command_that_is_named(
+    words: tuple[str, ...], copied: Callable[[str], Path], tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    store = copied("491_multifile")
+    segment = min((store / "commitlog").iterdir())
+    length = segment.stat().st_size
+    os.truncate(segment, length + 1)
+    words = tuple(str(tmp_path / "new") if word == "NEW" else word for word in words)
+    ran = run(words[0], store, *words[1:])
+    way = f"; copy the file again, or, if the bytes after that length are not its own: truncate -s {length} {segment}\n"
+    assert (ran.code, ran.err.endswith(way), ran.err.count("see mqstore doctor")) == (3, True, 0), ran
+    subprocess.run(shlex.split(ran.err[ran.err.index("truncate -s") :]), check=True)
+    assert segment.stat().st_size == length
+    assert run(words[0], store, *words[1:]).code == 0
