@@ -34,10 +34,10 @@ def test_a_slave_of_rocketmq_has_our_log_and_is_waited_for(rocketmq: RocketMQ, g
     with mqstore.open(
         tmp_path / "master",
         "x",
-        **embedded.options(geometry),
         broker_role="SYNC_MASTER",
         ha_listen_port=0,
         slave_timeout=30_000,
+        **embedded.options(geometry),
     ) as store:
         assert store.append("orders", b"nobody").status == "SLAVE_NOT_AVAILABLE"
         address = store.replicas.address

@@ -67,7 +67,7 @@ def test_a_broker_delivers_our_timers_once_and_we_deliver_its_timers_once(tmp_pa
         # The broker puts it on its wheel.
         time.sleep(1)
         broker.kill()
-    expected = dict.fromkeys(("ours", "soon 0", "soon 1", "theirs"), 1)
+    expected: dict[str, int] = dict.fromkeys(("ours", "soon 0", "soon 1", "theirs"), 1)
     assert delivered(path) == expected
     with mqstore.open(path, "r+", **OPTIONS) as store:
         wait_until(lambda: "killed" in delivered(path))
