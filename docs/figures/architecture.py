@@ -14,6 +14,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 WORDS = {
     "bindings": "Python classes",
     "arrow": "batches of messages",
+    "ha": "replication to slaves",
     "broker": "groups, delays, retention",
     "check": "verify, repair, rebuild",
     "store": "the writing process",
@@ -78,7 +79,7 @@ def kind(module: str) -> str:
     """Returns the colour of a module."""
     for color, modules in (
         ("e", ("bindings", "arrow")),
-        ("a", ("broker", "check", "store", "read", "pipeline", "services", "recovery")),
+        ("a", ("ha", "broker", "check", "store", "read", "pipeline", "services", "recovery")),
     ):
         if module in modules:
             return color

@@ -69,8 +69,8 @@ class Replicas(Shown):
     address : str or None
         Where the store listens for slaves, "ip:port"; None without `ha_listen_port`.
     replicated_offset : int
-        The physical offset up to which as many slaves hold the log as `in_sync_replicas` says, of what
-        was appended since the open.
+        The physical offset up to which as many slaves hold the log as `in_sync_replicas` says, of
+        what was appended since the open.
     slaves : tuple of Slave
         The connected ones, in the order in which they connected.
     refused : tuple of RefusedSlave

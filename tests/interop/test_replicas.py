@@ -70,7 +70,7 @@ def test_a_slave_of_rocketmq_has_our_log_and_is_waited_for(rocketmq: RocketMQ, g
         assert store.append("orders", b"alone").status in ("SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT")
     # It starts on what it has, and serves it.
     dump, _ = rocketmq.ask(theirs, geometry, [])
-    with mqstore.open(tmp_path / "master") as store:
-        records = embedded.dump(store, geometry.segment).records
+    with mqstore.open(tmp_path / "master") as reader:
+        records = embedded.dump(reader, geometry.segment).records
     assert dump.bounds == (0, end)
     assert dump.records == {offset: record for offset, record in records.items() if offset < end}

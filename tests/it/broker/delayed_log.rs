@@ -167,9 +167,14 @@ impl DelayedLog {
     }
 }
 
-/// Returns the time of a timer message, or of its copy; `None` for any other message.
+/// Returns the time of a timer message, or of its copy; `None` for any other message. A power cut may tear a sector in the properties of the
+/// last copies, which no checksum covers: what does not name its topic any more is not a copy, for a delayed message neither.
 fn time_of_timer(view: &MessageView<'_>) -> Option<i64> {
     let properties = view.properties();
+    let topic = properties.get(property::REAL_TOPIC)?;
+    if !view.has_topic(TIMER_TOPIC) && topic != view.topic() {
+        return None;
+    }
     properties.get(property::TIMER_OUT_MS)?;
     properties.get(property::TIMER_DELIVER_MS)?.parse().ok()
 }
