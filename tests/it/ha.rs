@@ -438,6 +438,9 @@ fn a_close_sends_what_is_left() {
 #[test]
 fn an_idle_master_sends_heartbeats_with_the_next_offset() {
     let node = Node::open(asynchronous());
+    // No segment is there yet.
+    let mut empty = node.slave(0);
+    assert_eq!(empty.frame(), Some((0, Vec::new())));
     node.append(b"x");
     let end = node.store.appended_offset();
     let mut slave = node.slave(end);
@@ -568,4 +571,29 @@ fn each_of_the_needed_slaves_was_sent_the_message() {
     let three = replicas.connect("192.0.2.3:1".parse().unwrap(), 0, 0);
     replicas.acknowledge(three, end);
     assert_eq!(status_of(&node, first), PutStatus::PutOk);
+}
+
+#[test]
+fn a_slave_that_leaves_is_gone_at_once() {
+    let node = Node::open(asynchronous());
+    let slave = node.slave(0);
+    node.wait_for_slaves(1);
+    let begun = Instant::now();
+    drop(slave);
+    node.wait_for_slaves(0);
+    assert!(begun.elapsed() < Duration::from_secs(4), "not with the next heartbeat");
+}
+
+#[test]
+fn a_close_does_not_wait_for_a_connection_that_reports_nothing() {
+    let node = Node::open(asynchronous());
+    let mut silent = TcpStream::connect(node.master.address()).unwrap();
+    // Served after it.
+    let _slave = node.slave(0);
+    node.wait_for_slaves(1);
+    node.store.close().unwrap();
+    let begun = Instant::now();
+    node.master.close();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
 }
