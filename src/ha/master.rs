@@ -4,8 +4,10 @@
 //! files. A frame ends with the segment at the latest. A slave that asks for bytes that this log does not have gets nothing, and is
 //! reported: it is ahead of the master, or below the begin of the log.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -28,7 +30,7 @@ const LAST_BYTES: Duration = Duration::from_secs(3);
 pub struct Master {
     shared: Arc<Shared>,
     address: SocketAddr,
-    acceptor: Mutex<Option<JoinHandle<()>>>,
+    acceptor: Mutex<Option<Acceptor>>,
     opened_in: Generation,
 }
 
@@ -40,10 +42,19 @@ struct Shared {
     connections: Mutex<Vec<Connection>>,
 }
 
+/// The thread that accepts slaves.
+#[derive(Debug)]
+struct Acceptor {
+    /// The listener's socket, to end the wait of the thread. A close may find that no file can be opened, so it is opened before.
+    listening: ClosedInChild<TcpStream>,
+    thread: JoinHandle<()>,
+}
+
 /// A connection, and the thread that serves it.
 #[derive(Debug)]
 struct Connection {
     stream: Arc<ClosedInChild<TcpStream>>,
+    address: SocketAddr,
     thread: JoinHandle<()>,
 }
 
@@ -61,20 +72,19 @@ impl Master {
             what: format!("ha_listen_host is {:?}: expected an IP address", config.ha_listen_host),
         })?;
         let address = SocketAddr::new(host, port);
-        let listening = ClosedInChild::open(|| TcpListener::bind(address));
-        let listening = listening.and_then(|listener| Ok((listener.of_process()?.local_addr()?, listener)));
-        let (address, listener) = listening.map_err(|error| Error::io("listen for slaves at", address.to_string(), error))?;
+        let (address, listener, listening) =
+            listen(address).map_err(|error| Error::io("listen for slaves at", address.to_string(), error))?;
         let shared = Arc::new(Shared {
             store: store.clone(),
             is_closing: AtomicBool::new(false),
             connections: Mutex::default(),
         });
         let accepting = shared.clone();
-        let acceptor = spawn("ha-acceptor", move || accepting.accept(&listener))?;
+        let thread = spawn("ha-acceptor", move || accepting.accept(&listener))?;
         Ok(Some(Self {
             shared,
             address,
-            acceptor: Mutex::new(Some(acceptor)),
+            acceptor: Mutex::new(Some(Acceptor { listening, thread })),
             opened_in: Generation::current(),
         }))
     }
@@ -90,14 +100,18 @@ impl Master {
         if self.opened_in != Generation::current() {
             return;
         }
-        let Some(acceptor) = lock(&self.acceptor).take() else { return };
+        let Some(Acceptor { listening, thread }) = lock(&self.acceptor).take() else {
+            return;
+        };
         self.shared.is_closing.store(true, Ordering::SeqCst);
-        // Ends the wait of the acceptor.
-        drop(TcpStream::connect_timeout(&self.address, LAST_BYTES));
-        let _ = acceptor.join();
+        hang_up(&listening);
+        let _ = thread.join();
         let deadline = Instant::now() + LAST_BYTES;
-        for Connection { stream, thread } in std::mem::take(&mut *lock(&self.shared.connections)) {
-            while !thread.is_finished() && Instant::now() < deadline {
+        let slaves: BTreeSet<_> = self.shared.replicas().connected().iter().map(|slave| slave.address).collect();
+        for connection in std::mem::take(&mut *lock(&self.shared.connections)) {
+            let Connection { stream, address, thread } = connection;
+            // What has not asked for the log is given no time.
+            while slaves.contains(&address) && !thread.is_finished() && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(1));
             }
             hang_up(&stream);
@@ -127,7 +141,15 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Ends the reads and writes of a connection.
+/// Returns a listener with its address, and its socket.
+fn listen(address: SocketAddr) -> io::Result<(SocketAddr, ClosedInChild<TcpListener>, ClosedInChild<TcpStream>)> {
+    let listener = ClosedInChild::open(|| TcpListener::bind(address))?;
+    let opened = listener.of_process()?;
+    let socket = ClosedInChild::open(|| Ok(TcpStream::from(OwnedFd::from(opened.try_clone()?))))?;
+    Ok((opened.local_addr()?, listener, socket))
+}
+
+/// Ends the reads and writes of a connection, and the accepts of a listener.
 fn hang_up(stream: &ClosedInChild<TcpStream>) {
     let _ = stream.of_process().and_then(|stream| stream.shutdown(Shutdown::Both));
 }
@@ -170,7 +192,7 @@ impl Shared {
         }
         let (shared, served) = (self.clone(), stream.clone());
         match spawn("ha-sender", move || shared.serve(&served, address)) {
-            Ok(thread) => connections.push(Connection { stream, thread }),
+            Ok(thread) => connections.push(Connection { stream, address, thread }),
             Err(error) => self.refuse(address, error.to_string()),
         }
     }
@@ -203,18 +225,23 @@ impl Shared {
         let connection = self.replicas().connect(address, from, self.store.now_ms());
         let sent = AtomicI64::new(from);
         let ended = thread::scope(|scope| {
-            let reports = scope.spawn(|| {
-                let ended = self.take_reports(stream, connection, &sent);
+            let take_reports = || {
+                if let Err(Ended::Refused(reason)) = self.take_reports(stream, connection, &sent) {
+                    self.refuse(address, reason);
+                }
+                // The sender may be asleep until the next heartbeat.
+                self.replicas().disconnect(connection);
                 // Ends the sends.
                 let _ = stream.shutdown(Shutdown::Both);
-                ended
-            });
+            };
+            let reports = thread::Builder::new()
+                .name("mqstore-ha-reports".to_owned())
+                .spawn_scoped(scope, take_reports)
+                .map_err(|error| Ended::Refused(format!("no thread can be started for it: {error}")))?;
             let outcome = self.send_log(stream, from, &sent);
             let _ = stream.shutdown(Shutdown::Both);
-            match reports.join() {
-                Ok(Err(Ended::Refused(reason))) => Err(Ended::Refused(reason)),
-                _ => outcome,
-            }
+            let _ = reports.join();
+            outcome
         });
         self.replicas().disconnect(connection);
         ended
@@ -261,7 +288,10 @@ impl Shared {
             frame.extend(header.encode());
             frame.resize(TransferHeader::LEN + size, 0);
             let bytes = frame.get_mut(TransferHeader::LEN..).unwrap_or_default();
-            log.fill(next, bytes).map_err(|error| Ended::Refused(error.to_string()))?;
+            // A heartbeat may be about a segment that is not there yet.
+            if size > 0 {
+                log.fill(next, bytes).map_err(|error| Ended::Refused(error.to_string()))?;
+            }
             // Before the send, so that no acknowledgement comes first.
             sent.store(end, Ordering::SeqCst);
             (&*stream).write_all(&frame)?;
@@ -273,10 +303,13 @@ impl Shared {
         let (mut buffer, mut kept) = ([0; 1024], 0);
         loop {
             let room = buffer.get_mut(kept..).unwrap_or_default();
-            let read = (&*stream).read(room)?;
-            if read == 0 {
-                return Err(Ended::Gone);
-            }
+            let read = match (&*stream).read(room) {
+                Ok(0) => return Err(Ended::Gone),
+                Ok(read) => read,
+                // A signal, also SIGCONT.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
             kept += read;
             let Some((report, taken)) = SlaveReport::last_of(buffer.get(..kept).unwrap_or_default()) else {
                 continue;

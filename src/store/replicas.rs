@@ -2,7 +2,7 @@
 //!
 //! *Replicated* is a watermark: the end of the log that enough slaves have acknowledged. A slave acknowledges what this process has sent to
 //! it. Its first report says only what it holds, and a log that was cut by a crash may hold something else there (`RocketMQ` #10666), so
-//! that report acknowledges nothing.
+//! that report acknowledges nothing. A message below *replicated* is held where enough slaves were sent all of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -19,6 +19,8 @@ use crate::watermark::{Wait, Watermark};
 
 /// The refused slaves that are remembered.
 const REFUSALS: usize = 16;
+/// The ranges of held offsets that are remembered. A slave that comes back begins one.
+const RANGES: usize = 64;
 
 /// The slaves of a store.
 #[derive(Debug)]
@@ -30,16 +32,19 @@ pub struct Replicas {
     max_gap: i64,
     timeout: Duration,
     replicated: Watermark,
+    /// The number of acknowledgements.
+    reports: Watermark,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     connections: u64,
+    reports: i64,
     connected: BTreeMap<u64, Slave>,
     refused: VecDeque<RefusedSlave>,
-    /// Physical offsets past *replicated* that a slave held before it connected: no acknowledgement is about them.
-    unproven: Range<i64>,
+    /// Physical offsets that enough slaves were sent and have acknowledged, the latest at the end. No range is inside another one.
+    held: VecDeque<Range<i64>>,
 }
 
 /// A connected slave.
@@ -76,6 +81,7 @@ impl Replicas {
             max_gap: i64::try_from(config.ha_max_gap_not_in_sync).unwrap_or(i64::MAX),
             timeout: Duration::from_millis(config.slave_timeout),
             replicated: Watermark::new(end),
+            reports: Watermark::default(),
             state: Mutex::default(),
         }
     }
@@ -89,15 +95,6 @@ impl Replicas {
     /// Adds a slave that gets the log from the physical offset `from` on. Returns the number of the connection.
     pub fn connect(&self, address: SocketAddr, from: i64, now_ms: i64) -> u64 {
         let mut state = lock(&self.state);
-        let replicated = self.replicated.get();
-        if from > replicated {
-            let start = if state.unproven.is_empty() {
-                replicated
-            } else {
-                state.unproven.start
-            };
-            state.unproven = start..state.unproven.end.max(from);
-        }
         state.connections += 1;
         let slave = Slave {
             address,
@@ -116,9 +113,14 @@ impl Replicas {
         if let Some(slave) = state.connected.get_mut(&connection) {
             slave.acknowledged = slave.acknowledged.max(end);
         }
-        let replicated = state.held_by(self.needed);
+        for held in state.held_by(self.needed, end) {
+            state.remember(held);
+        }
+        state.reports += 1;
+        let (replicated, reports) = (state.acknowledged_by(self.needed), state.reports);
         drop(state);
         self.replicated.advance(replicated);
+        self.reports.advance(reports);
     }
 
     /// Removes the slave of this connection.
@@ -171,37 +173,40 @@ impl Replicas {
     /// # Errors
     /// Those of [`interrupt::check`].
     pub(super) fn wait(&self, appended: Appended, begun: Instant) -> Result<PutStatus> {
-        let end = appended.end();
         if self.available(appended) != PutStatus::PutOk {
             return Ok(PutStatus::SlaveNotAvailable);
         }
         let deadline = begun + self.timeout;
         loop {
-            let slice = deadline.min(Instant::now() + interrupt::INTERVAL);
-            match self.replicated.wait(end, Some(slice)) {
-                Wait::Reached if self.is_proven(appended.physical_offset) => return Ok(PutStatus::PutOk),
-                Wait::TimedOut if slice < deadline => interrupt::check_after_wait()?,
+            let slice = Some(deadline.min(Instant::now() + interrupt::INTERVAL));
+            // Read first, so that no acknowledgement is missed.
+            let seen = self.reports.get();
+            let mut wait = self.replicated.wait(appended.end(), slice);
+            if matches!(wait, Wait::Reached) {
+                if lock(&self.state).holds(appended) {
+                    return Ok(PutStatus::PutOk);
+                }
+                // What follows is held by a slave that came later, and the others may still acknowledge this.
+                wait = self.reports.wait(seen + 1, slice);
+            }
+            match wait {
+                Wait::Reached | Wait::TimedOut if Instant::now() < deadline => interrupt::check_after_wait()?,
                 Wait::Reached | Wait::TimedOut | Wait::Poisoned(_) => return Ok(PutStatus::FlushSlaveTimeout),
             }
         }
     }
 
-    /// Returns true if a raise of *replicated* past this physical offset was for bytes that slaves were sent.
-    fn is_proven(&self, physical_offset: i64) -> bool {
-        !lock(&self.state).unproven.contains(&physical_offset)
-    }
-
-    /// Returns [`PutStatus::SlaveNotAvailable`] if too few slaves are connected, or they are far behind an append: `RocketMQ`'s `isSlaveOK`.
+    /// Returns [`PutStatus::SlaveNotAvailable`] if too few slaves are connected that are sent the message, or they are far behind it:
+    /// `RocketMQ`'s `isSlaveOK`.
     pub(super) fn available(&self, appended: Appended) -> PutStatus {
-        let end = appended.end();
-        if self.replicated.get() >= end {
+        let state = lock(&self.state);
+        if state.holds(appended) {
             return PutStatus::PutOk;
         }
-        let state = lock(&self.state);
         let near = state
             .connected
             .values()
-            .filter(|slave| end - slave.acknowledged < self.max_gap);
+            .filter(|slave| slave.from <= appended.physical_offset && appended.end() - slave.acknowledged < self.max_gap);
         let is_enough = near.map(Slave::host).collect::<BTreeSet<_>>().len() >= self.needed;
         if is_enough {
             PutStatus::PutOk
@@ -213,24 +218,62 @@ impl Replicas {
     /// Ends every wait, for the close of the store.
     pub(super) fn close(&self) {
         self.replicated.poison(Error::Closed);
+        self.reports.poison(Error::Closed);
     }
 }
 
 impl State {
-    /// Returns the physical offset up to which this number of slaves has acknowledged the log; 0 if there are fewer.
-    fn held_by(&self, needed: usize) -> i64 {
-        let mut ends: BTreeMap<IpAddr, i64> = BTreeMap::new();
-        for slave in self.connected.values().filter(|slave| slave.acknowledged > slave.from) {
-            let end = ends.entry(slave.host()).or_default();
-            *end = slave.acknowledged.max(*end);
-        }
-        let mut ends: Vec<_> = ends.into_values().collect();
-        ends.sort_unstable_by_key(|end| std::cmp::Reverse(*end));
-        needed
-            .checked_sub(1)
-            .and_then(|last| ends.get(last).copied())
-            .unwrap_or_default()
+    /// Returns the slaves that have acknowledged something.
+    fn reporting(&self) -> impl Iterator<Item = &Slave> {
+        self.connected.values().filter(|slave| slave.acknowledged > slave.from)
     }
+
+    /// Returns the physical offset up to which this number of slaves has acknowledged the log; 0 if there are fewer.
+    fn acknowledged_by(&self, needed: usize) -> i64 {
+        let ends = self.reporting().map(|slave| (slave.host(), -slave.acknowledged));
+        of_hosts(ends, needed).map_or(0, |last| -last)
+    }
+
+    /// Returns the physical offsets that this number of slaves was sent and has acknowledged, by ends up to this one.
+    fn held_by(&self, needed: usize, up_to: i64) -> Vec<Range<i64>> {
+        let ends = self.reporting().map(|slave| slave.acknowledged).filter(|end| *end <= up_to);
+        let held = ends.filter_map(|end| {
+            let far = self.reporting().filter(|slave| slave.acknowledged >= end);
+            let start = of_hosts(far.map(|slave| (slave.host(), slave.from)), needed)?;
+            Some(start..end)
+        });
+        held.collect()
+    }
+
+    fn remember(&mut self, held: Range<i64>) {
+        let is_inside = |inner: &Range<i64>, outer: &Range<i64>| outer.start <= inner.start && inner.end <= outer.end;
+        if held.is_empty() || self.held.iter().any(|known| is_inside(&held, known)) {
+            return;
+        }
+        self.held.retain(|known| !is_inside(known, &held));
+        if self.held.len() == RANGES {
+            self.held.pop_front();
+        }
+        self.held.push_back(held);
+    }
+
+    /// Returns true if enough slaves hold what was appended, all of it.
+    fn holds(&self, appended: Appended) -> bool {
+        let is_in = |held: &Range<i64>| held.start <= appended.physical_offset && appended.end() <= held.end;
+        self.held.iter().rev().any(is_in)
+    }
+}
+
+/// Returns the highest of this number of hosts' values, of those hosts whose lowest values are the lowest.
+fn of_hosts(values: impl Iterator<Item = (IpAddr, i64)>, count: usize) -> Option<i64> {
+    let mut lowest: BTreeMap<IpAddr, i64> = BTreeMap::new();
+    for (host, value) in values {
+        let known = lowest.entry(host).or_insert(value);
+        *known = value.min(*known);
+    }
+    let mut lowest: Vec<_> = lowest.into_values().collect();
+    lowest.sort_unstable();
+    lowest.get(count.checked_sub(1)?).copied()
 }
 
 impl Slave {

@@ -260,11 +260,12 @@ fn a_batch_waits_once_and_each_message_has_its_status() {
         done.iter().map(|result| result.status).collect::<Vec<_>>()
     };
     assert_eq!(append(), [PutStatus::SlaveNotAvailable; 2]);
-    let mut slave = node.slave(node.store.appended_offset());
+    let end = node.store.appended_offset();
+    let mut slave = node.slave(end);
     node.wait_for_slaves(1);
     thread::scope(|scope| {
         let appended = scope.spawn(append);
-        slave.take_until(node.store.appended_offset() + 1);
+        slave.take_until(end + 1);
         while !appended.is_finished() {
             slave.take_until(node.store.appended_offset());
         }
@@ -436,6 +437,9 @@ fn a_close_sends_what_is_left() {
 #[test]
 fn an_idle_master_sends_heartbeats_with_the_next_offset() {
     let node = Node::open(asynchronous());
+    // No segment is there yet.
+    let mut empty = node.slave(0);
+    assert_eq!(empty.frame(), Some((0, Vec::new())));
     node.append(b"x");
     let end = node.store.appended_offset();
     let mut slave = node.slave(end);
@@ -479,4 +483,116 @@ fn a_close_ends_the_wait_for_a_slave() {
         assert_eq!(appended.join().unwrap().status, PutStatus::FlushSlaveTimeout);
         assert!(begun.elapsed() < Duration::from_secs(15));
     });
+}
+
+/// Stores two messages for which nobody waits.
+fn two_messages(node: &Node) -> (AppendResult, AppendResult) {
+    let append = |body: &[u8]| node.store.appender(Some(false)).append(message(body)).unwrap();
+    (append(&[b'x'; 1000]), append(b"y"))
+}
+
+/// Waits for slaves as a future of this append does.
+fn status_of(node: &Node, result: AppendResult) -> PutStatus {
+    let deadline = Instant::now() + Duration::from_millis(node.store.config().sync_flush_timeout);
+    let waited = node.store.flushed().wait_for_copies(result, deadline, false);
+    waited.unwrap().status
+}
+
+#[test]
+fn a_slave_that_comes_back_takes_nothing_from_what_another_holds() {
+    let node = Node::open(synchronous());
+    let replicas = node.store.replicas();
+    let steady = replicas.connect("192.0.2.1:1".parse().unwrap(), 0, 0);
+    let (first, second) = two_messages(&node);
+    let back = replicas.connect("192.0.2.2:1".parse().unwrap(), first.appended.end(), 0);
+    replicas.acknowledge(back, second.appended.end());
+    assert_eq!(replicas.replicated(), second.appended.end());
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| status_of(&node, first));
+        thread::sleep(Duration::from_millis(20));
+        // The first slave may still acknowledge it.
+        assert!(!waiting.is_finished());
+        replicas.acknowledge(steady, first.appended.end());
+        assert_eq!(waiting.join().unwrap(), PutStatus::PutOk);
+    });
+    assert_eq!(status_of(&node, second), PutStatus::PutOk);
+    // Also once both have left, and others have come.
+    for connection in [steady, back] {
+        replicas.disconnect(connection);
+    }
+    let (third, fourth) = two_messages(&node);
+    let late = replicas.connect("192.0.2.3:1".parse().unwrap(), third.appended.end(), 0);
+    replicas.acknowledge(late, fourth.appended.end());
+    for (result, status) in [
+        (first, PutStatus::PutOk),
+        (second, PutStatus::PutOk),
+        (third, PutStatus::SlaveNotAvailable),
+        (fourth, PutStatus::PutOk),
+    ] {
+        assert_eq!(status_of(&node, result), status, "{result:?}");
+    }
+}
+
+#[test]
+fn two_slaves_that_hold_a_part_each_do_not_hold_a_message() {
+    let node = Node::open(StoreConfig {
+        slave_timeout: 100,
+        ..synchronous()
+    });
+    let replicas = node.store.replicas();
+    let first_part = replicas.connect("192.0.2.1:1".parse().unwrap(), 0, 0);
+    let (split, whole) = two_messages(&node);
+    replicas.acknowledge(first_part, 500);
+    replicas.disconnect(first_part);
+    let rest = replicas.connect("192.0.2.2:1".parse().unwrap(), split.appended.end(), 0);
+    replicas.acknowledge(rest, whole.appended.end());
+    assert_eq!(status_of(&node, split), PutStatus::SlaveNotAvailable);
+    assert_eq!(status_of(&node, whole), PutStatus::PutOk);
+}
+
+#[test]
+fn each_of_the_needed_slaves_was_sent_the_message() {
+    let node = Node::open(StoreConfig {
+        in_sync_replicas: Some(3),
+        slave_timeout: 100,
+        ..synchronous()
+    });
+    let replicas = node.store.replicas();
+    let one = replicas.connect("192.0.2.1:1".parse().unwrap(), 0, 0);
+    let (first, second) = two_messages(&node);
+    let two = replicas.connect("192.0.2.2:1".parse().unwrap(), first.appended.end(), 0);
+    let end = second.appended.end();
+    replicas.acknowledge(one, end);
+    replicas.acknowledge(two, end);
+    assert_eq!(replicas.replicated(), end);
+    assert_eq!(status_of(&node, first), PutStatus::SlaveNotAvailable);
+    assert_eq!(status_of(&node, second), PutStatus::PutOk);
+    let three = replicas.connect("192.0.2.3:1".parse().unwrap(), 0, 0);
+    replicas.acknowledge(three, end);
+    assert_eq!(status_of(&node, first), PutStatus::PutOk);
+}
+
+#[test]
+fn a_slave_that_leaves_is_gone_at_once() {
+    let node = Node::open(asynchronous());
+    let slave = node.slave(0);
+    node.wait_for_slaves(1);
+    let begun = Instant::now();
+    drop(slave);
+    node.wait_for_slaves(0);
+    assert!(begun.elapsed() < Duration::from_secs(4), "not with the next heartbeat");
+}
+
+#[test]
+fn a_close_does_not_wait_for_a_connection_that_reports_nothing() {
+    let node = Node::open(asynchronous());
+    let mut silent = TcpStream::connect(node.master.address()).unwrap();
+    // Served after it.
+    let _slave = node.slave(0);
+    node.wait_for_slaves(1);
+    node.store.close().unwrap();
+    let begun = Instant::now();
+    node.master.close();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0);
 }

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import pickle
+import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -186,3 +190,48 @@ def test_a_fork_neither_feeds_slaves_nor_lists_them(master: mqstore.Writer) -> N
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert master.append("orders", b"x").status == "PUT_OK"
+
+
+def test_a_signal_or_a_stop_does_not_disconnect_slaves(master: mqstore.Writer) -> None:
+    # A socket with a timeout is interrupted by a signal, also by one whose handler says that calls are restarted, and by SIGCONT.
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    try:
+        with slave_of(master):
+            for task in Path("/proc/self/task").iterdir():
+                if (task / "comm").read_text().startswith("mqstore-ha"):
+                    assert ctypes.CDLL(None).tgkill(os.getpid(), int(task.name), signal.SIGUSR1) == 0
+            time.sleep(0.1)
+            assert master.append("orders", b"x").status == "PUT_OK"
+            assert len(master.replicas.slaves) == 1
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+#: Closes a store while no file can be opened.
+CLOSE_WITHOUT_FILES = """
+import contextlib, os, resource, sys, threading, mqstore
+
+store = mqstore.open(sys.argv[1], "x", ha_listen_port=0, mapped_file_size_commit_log=1 << 16)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+full = threading.Event()
+
+def fill():
+    while True:
+        try:
+            os.open("/dev/null", os.O_RDONLY)
+        except OSError:
+            full.set()
+
+threading.Thread(target=fill, daemon=True).start()
+full.wait()
+with contextlib.suppress(mqstore.StoreError):
+    store.close()
+print("closed", flush=True)
+os._exit(0)
+"""
+
+
+def test_a_close_ends_where_no_file_can_be_opened(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLOSE_WITHOUT_FILES, str(tmp_path / "store")]
+    ended = subprocess.run(command, timeout=60, capture_output=True, text=True, check=True)
+    assert ended.stdout == "closed\n"
