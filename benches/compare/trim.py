@@ -1,4 +1,4 @@
-"""The removal of old segments: a trim of 1,000 segments of 1 MiB, and appends beside one that removes a segment at a time.
+"""The removal of old segments: a trim of 1,000 segments of 1 MiB, and appends beside a trim, a segment at a time.
 
 The segments have all their blocks on disk and one message each, so that they are made in a moment and take as long to remove as
 full ones. The limit of the trim removes the same files one by one and syncs their directory. That of the appends has no trim

@@ -121,6 +121,17 @@ pub(super) struct Taken {
     pub(super) due: Option<Instant>,
 }
 
+impl Taken {
+    /// Adds the messages of one read. The first ones are not copied: most polls read once.
+    fn add(&mut self, messages: Vec<StoredMessage>) {
+        if self.messages.is_empty() {
+            self.messages = messages;
+        } else {
+            self.messages.extend(messages);
+        }
+    }
+}
+
 impl ConsumerGroup {
     pub(super) fn new(name: Option<String>, store: Arc<GroupStore>) -> Self {
         Self {
@@ -322,11 +333,7 @@ impl ConsumerGroup {
                     for message in &got.messages {
                         queue.in_flight.hand_out(message.view().queue_offset(), member, now);
                     }
-                    if taken.messages.is_empty() {
-                        taken.messages = got.messages;
-                    } else {
-                        taken.messages.extend(got.messages);
-                    }
+                    taken.add(got.messages);
                     queue.in_flight.pass_to(got.next_begin_offset);
                 }
                 GetMessageStatus::NoMatchedMessage | GetMessageStatus::MessageWasRemoving | GetMessageStatus::OffsetFoundNull => {

@@ -284,7 +284,7 @@ fn a_log_that_is_being_trimmed_has_no_hole_after_a_power_cut() {
 }
 
 #[test]
-fn a_log_that_is_being_trimmed_on_a_full_disk_has_no_hole_after_a_power_cut() {
+fn a_log_that_is_trimmed_on_a_full_disk_has_no_hole_after_a_power_cut() {
     let fault = |number| Fault {
         failure: Failure::Full,
         number,
