@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import fnmatch
+import os
 
 import mqstore
 
@@ -17,16 +18,30 @@ _WRITTEN_WITH = {
 
 def why_missing(store: mqstore.Store, name: str) -> str | None:
     """Returns the reason for a missing file of `config`; None if it is there, or if no broker has written the store."""
-    config = Path(store.path, "config")
-    if (config / name).exists() or (config / f"{name}.bak").exists():
+    config = os.path.join(store.path, "config")
+
+    def is_there(file: str) -> bool:
+        return os.path.exists(os.path.join(config, file))
+
+    if is_there(name) or is_there(f"{name}.bak"):
         return None
-    if aside := max(Path(store.path).glob(f"mqstore-backup-*/config/{name}"), default=None):
+    if aside := max((backup for backup in _backups(store) if os.path.basename(backup) == name), default=None):
         return f"a repair has set the damaged {name} aside: {aside}"
     others = _WRITTEN_WITH.get(name, ())
-    return f"{name} is missing" if others and all((config / other).exists() for other in others) else None
+    return f"{name} is missing" if others and all(map(is_there, others)) else None
 
 
 def missing_settings(store: mqstore.Store) -> dict[str, str]:
     """Returns the names of all missing files, each with the reason."""
-    names = {*_WRITTEN_WITH, *(file.name for file in Path(store.path).glob("mqstore-backup-*/config/*.json"))}
+    names = {*_WRITTEN_WITH, *map(os.path.basename, _backups(store))}
     return {name: why for name in sorted(names) if (why := why_missing(store, name)) is not None}
+
+
+def _backups(store: mqstore.Store) -> list[str]:
+    """Returns the paths of the settings that repairs have set aside."""
+    found = []
+    for backup in fnmatch.filter(os.listdir(store.path), "mqstore-backup-*"):
+        config = os.path.join(store.path, backup, "config")
+        if os.path.isdir(config):
+            found += [os.path.join(config, name) for name in fnmatch.filter(os.listdir(config), "*.json")]
+    return found

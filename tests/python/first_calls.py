@@ -90,6 +90,7 @@ WRITES: dict[str, Call] = {
     "stats": lambda store, _: store.stats().to_dict(),
     "transactions": lambda store, _: len(store.transactions.open()),
     "wait_dispatched": lambda store, _: store.wait_dispatched(5),
+    "writer": lambda store, _: repr(store.writer("t")),
     "wait_durable": lambda store, _: store.wait_durable(timeout=5),
 }
 READS: dict[str, Call] = {
@@ -216,7 +217,9 @@ def outcome(name: str, call: Call, appends: int | None, mode: Any, work: str) ->
 
         kinds = {"queue_id": pa.int32()}
         TABLES[name] = pa.table({column: pa.array(values, kinds.get(column)) for column, values in COLUMNS[name].items()})
-    store = mqstore.open(path, mode, flush_disk_type="ASYNC_FLUSH")
+    # The timers of a store with the files of a broker are handed over by a writer that delivers them.
+    services = True if name == "hand_over" else None
+    store = mqstore.open(path, mode, flush_disk_type="ASYNC_FLUSH", services=services)
     first, stored = without_descriptors(call, store, work)
     then = "answer"
     try:

@@ -44,7 +44,7 @@ async def each(items: AsyncIterable[_T]) -> list[_T]:
     ("plain_class", "twin_class", "without_twin"),
     [
         (mqstore.Store, mqstore.aio.Store, {"close"} | PASSES),
-        (mqstore.Writer, mqstore.aio.Writer, {"append_nowait", "stats"}),
+        (mqstore.Writer, mqstore.aio.Writer, {"append_nowait", "stats", "writer"}),
         (mqstore.Inspect, mqstore.aio.Inspect, set()),
         (mqstore.BrokerState, mqstore.aio.BrokerState, set()),
         (mqstore.Transactions, mqstore.aio.Transactions, {"begin"}),
