@@ -84,6 +84,7 @@ impl Run<'_> {
         let may_go = self.judge.transactions.may_give_up(RULES.max_checks);
         let taken = checker.take_due(self.env.now());
         let asked = self.outcome("a check", taken)?.map(|(asked, _)| asked).unwrap_or_default();
+        self.without_fault(|run| run.adopt_halves().map(drop))?;
         let until = self.store().appended_offset();
         for (half, queue_offset) in may_go {
             if !works("transactions", transactions.is_open(queue_offset))? {
@@ -102,6 +103,14 @@ impl Run<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Takes account of half messages that are in the log although their append has failed. Returns what the log has.
+    fn adopt_halves(&mut self) -> Result<TransactionLog, Violation> {
+        let reader = self.store().reader().clone();
+        let found = in_log(&self.log(&reader)?)?;
+        self.judge.transactions.adopt_all(&found);
+        Ok(found)
     }
 
     /// Runs a call of the store in which nothing fails.
@@ -132,9 +141,10 @@ impl Run<'_> {
     /// Ends every transaction that a store has open, which are those that its log shows.
     pub(super) fn end_all(&mut self) -> Checked {
         let check = "a writer finds the open transactions";
-        let reader = self.store().reader().clone();
-        let found = in_log(&self.log(&reader)?)?;
-        self.judge.transactions.adopt_all(&found);
+        // A dispatcher that has met a shortage tries again later.
+        self.pass(1000);
+        self.settle()?;
+        let found = self.adopt_halves()?;
         let transactions = works(check, self.broker().transactions())?.clone();
         let open = open_places(&works(check, transactions.open())?);
         if open != found.open() {
