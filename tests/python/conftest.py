@@ -341,3 +341,20 @@ until(lambda: syncs() > before)
 def led_test(slow_sync: Path, path: Path, timeout: int, code: str) -> None:
     led = LED.replace("sys.argv[2]", str(timeout))
     sync_test(slow_sync, path, led + code)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a file system in memory of a size such as "8m", and returns its directory."""
+    disk = tmp_path / "disk"
+
+    def mount(size: str) -> Path:
+        disk.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", disk]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("a mount needs root")
+        return disk
+
+    yield mount
+    if disk.is_mount():
+        subprocess.run(["umount", disk], check=True)

@@ -209,22 +209,17 @@ def test_repair_reports_queue_offsets_that_new_messages_may_get_again(
     assert found == ([] if offsets is None else [f"{said}: {offsets}"])
 
 
-def test_a_repair_into_a_full_disk_names_the_part_of_the_copy(store: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a mount needs root")
-    try:
-        full = run("repair", store, "--into", disk / "new", "--yes")
-        assert (full.code, full.out) == (3, "")
-        assert full.err.startswith("mqstore: no space left on the disk for this file: free some and try again: ")
-        assert full.err.endswith(f"; {disk / 'new'} is a part of a copy: remove it\n")
-        again = run("repair", store, "--into", disk / "new", "--yes")
-        assert (again.code, "is a part of a copy" in again.err) == (1, False)
-        shutil.rmtree(disk / "new")
-    finally:
-        subprocess.run(["umount", disk], check=True)
+def test_a_repair_into_a_full_disk_names_the_part_of_the_copy(
+    store: Path, mounted: Callable[[str], Path], run: Callable[..., Any]
+) -> None:
+    disk = mounted("64k")
+    full = run("repair", store, "--into", disk / "new", "--yes")
+    assert (full.code, full.out) == (3, "")
+    assert full.err.startswith("mqstore: no space left on the disk for this file: free some and try again: ")
+    assert full.err.endswith(f"; {disk / 'new'} is a part of a copy: remove it\n")
+    again = run("repair", store, "--into", disk / "new", "--yes")
+    assert (again.code, "is a part of a copy" in again.err) == (1, False)
+    shutil.rmtree(disk / "new")
 
 
 @pytest.mark.parametrize(

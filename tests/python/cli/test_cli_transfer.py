@@ -319,18 +319,13 @@ def test_an_export_that_misses_expired_messages_is_partial(
 
 
 @pytest.mark.parametrize("name", ["all.parquet", "all.jsonl", "all.csv"])
-def test_an_export_to_a_full_disk_names_the_file_and_leaves_none(tmp_path: Path, name: str, run: Callable[..., Any]) -> None:
+def test_an_export_to_a_full_disk_names_the_file_and_leaves_none(
+    tmp_path: Path, mounted: Callable[[str], Path], name: str, run: Callable[..., Any]
+) -> None:
     with mqstore.open(tmp_path / "store", "x", **SMALL) as store:
         store.append_batch([random.randbytes(4096) for _ in range(100)], topic="orders")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a mount needs root")
-    try:
-        full = run("export", tmp_path / "store", disk / name)
-        assert (full.code, full.out) == (1, "")
-        assert full.err == f"mqstore: no space left on the disk for this file: free some and try again: {disk / name}\n"
-        assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    disk = mounted("64k")
+    full = run("export", tmp_path / "store", disk / name)
+    assert (full.code, full.out) == (1, "")
+    assert full.err == f"mqstore: no space left on the disk for this file: free some and try again: {disk / name}\n"
+    assert list(disk.iterdir()) == []
