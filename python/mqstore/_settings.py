@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
+import glob
 import os
 
 import mqstore
@@ -39,9 +39,5 @@ def missing_settings(store: mqstore.Store) -> dict[str, str]:
 
 def _backups(store: mqstore.Store) -> list[str]:
     """Returns the paths of the settings that repairs have set aside."""
-    found = []
-    for backup in fnmatch.filter(os.listdir(store.path), "mqstore-backup-*"):
-        config = os.path.join(store.path, backup, "config")
-        if os.path.isdir(config):
-            found += [os.path.join(config, name) for name in fnmatch.filter(os.listdir(config), "*.json")]
-    return found
+    found = glob.glob("mqstore-backup-*/config/*.json", root_dir=store.path)
+    return [os.path.join(store.path, name) for name in found]

@@ -1,8 +1,9 @@
 //! The slaves of a store: how much of its log each holds, and the wait of an append for them.
 //!
-//! *Replicated* is a watermark: the end of the log that enough slaves have acknowledged. A slave acknowledges what this process has sent to
-//! it. Its first report says only what it holds, and a log that was cut by a crash may hold something else there (`RocketMQ` #10666), so
-//! that report acknowledges nothing. A message below *replicated* is held where enough slaves were sent all of it.
+//! A slave acknowledges what this process has sent to it. Its first report says only what it holds, and a log that was cut by a crash may
+//! hold something else there (`RocketMQ` #10666), so that report acknowledges nothing. So each slave holds a range of offsets, from those
+//! that it was sent first to those that it has acknowledged last, and an append waits until a range that enough slaves hold has all of it.
+//! *Replicated* is a watermark, the end of the last such range: it wakes the appends that wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +41,6 @@ pub struct Replicas {
 #[derive(Debug, Default)]
 struct State {
     connections: u64,
-    reports: i64,
     connected: BTreeMap<u64, Slave>,
     refused: VecDeque<RefusedSlave>,
     /// Physical offsets that enough slaves were sent and have acknowledged, the latest at the end. No range is inside another one.
@@ -116,11 +116,11 @@ impl Replicas {
         for held in state.held_by(self.needed, end) {
             state.remember(held);
         }
-        state.reports += 1;
-        let (replicated, reports) = (state.acknowledged_by(self.needed), state.reports);
+        let replicated = state.held.iter().map(|held| held.end).max();
+        // With the lock, so that each of two calls counts.
+        self.reports.advance(self.reports.get() + 1);
         drop(state);
-        self.replicated.advance(replicated);
-        self.reports.advance(reports);
+        self.replicated.advance(replicated.unwrap_or_default());
     }
 
     /// Removes the slave of this connection.
@@ -228,18 +228,12 @@ impl State {
         self.connected.values().filter(|slave| slave.acknowledged > slave.from)
     }
 
-    /// Returns the physical offset up to which this number of slaves has acknowledged the log; 0 if there are fewer.
-    fn acknowledged_by(&self, needed: usize) -> i64 {
-        let ends = self.reporting().map(|slave| (slave.host(), -slave.acknowledged));
-        of_hosts(ends, needed).map_or(0, |last| -last)
-    }
-
     /// Returns the physical offsets that this number of slaves was sent and has acknowledged, by ends up to this one.
     fn held_by(&self, needed: usize, up_to: i64) -> Vec<Range<i64>> {
         let ends = self.reporting().map(|slave| slave.acknowledged).filter(|end| *end <= up_to);
         let held = ends.filter_map(|end| {
             let far = self.reporting().filter(|slave| slave.acknowledged >= end);
-            let start = of_hosts(far.map(|slave| (slave.host(), slave.from)), needed)?;
+            let start = start_of(far, needed)?;
             Some(start..end)
         });
         held.collect()
@@ -264,16 +258,16 @@ impl State {
     }
 }
 
-/// Returns the highest of this number of hosts' values, of those hosts whose lowest values are the lowest.
-fn of_hosts(values: impl Iterator<Item = (IpAddr, i64)>, count: usize) -> Option<i64> {
-    let mut lowest: BTreeMap<IpAddr, i64> = BTreeMap::new();
-    for (host, value) in values {
-        let known = lowest.entry(host).or_insert(value);
-        *known = value.min(*known);
+/// Returns the first physical offset that slaves of this number of hosts were sent; `None` if there are fewer hosts.
+fn start_of<'s>(slaves: impl Iterator<Item = &'s Slave>, hosts: usize) -> Option<i64> {
+    let mut starts: BTreeMap<IpAddr, i64> = BTreeMap::new();
+    for slave in slaves {
+        let start = starts.entry(slave.host()).or_insert(slave.from);
+        *start = slave.from.min(*start);
     }
-    let mut lowest: Vec<_> = lowest.into_values().collect();
-    lowest.sort_unstable();
-    lowest.get(count.checked_sub(1)?).copied()
+    let mut starts: Vec<_> = starts.into_values().collect();
+    starts.sort_unstable();
+    starts.get(hosts.checked_sub(1)?).copied()
 }
 
 impl Slave {

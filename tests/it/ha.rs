@@ -187,7 +187,7 @@ fn a_slave_gets_the_bytes_of_the_log_in_each_write_mode() {
 }
 
 #[test]
-fn a_slave_goes_on_where_it_stands_and_an_empty_one_with_the_last_segment() {
+fn a_slave_continues_at_its_end_and_an_empty_one_with_the_last_segment() {
     let node = Node::open(asynchronous());
     for n in 0..100 {
         node.append(&vec![n; 700]);

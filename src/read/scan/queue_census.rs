@@ -34,7 +34,7 @@ pub fn lost_queues(reader: &MessageReader, topics: Option<Vec<String>>) -> Resul
         physical: reader.physical_bounds(),
         ..ScanRequest::default()
     };
-    if !may_lack_queues(reader, &topics_with_queues(reader, &request)?)? {
+    if !may_have_had_more_queues(reader, &topics_with_queues(reader, &request)?)? {
         return Ok(lost);
     }
     let (mut predicate, mut cursor) = (Predicate::new(&request, lost.clone()), RecordCursor::default());
@@ -78,12 +78,12 @@ pub(super) fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) 
 /// # Errors
 /// [`Error::Io`].
 pub(super) fn may_have_lost_queues(reader: &MessageReader, topics: &BTreeSet<String>, stretch: &Range<i64>) -> Result<bool> {
-    Ok(may_lack_queues(reader, topics)? && !unfilled_segments(reader, stretch)?.is_empty())
+    Ok(may_have_had_more_queues(reader, topics)? && !unfilled_segments(reader, stretch)?.is_empty())
 }
 
 /// Returns true if a queue id of one of the topics has no queue, although a higher one has or the settings of the topic include it. Without
 /// settings that can be read, any topic may have had more queues.
-fn may_lack_queues(reader: &MessageReader, topics: &BTreeSet<String>) -> Result<bool> {
+fn may_have_had_more_queues(reader: &MessageReader, topics: &BTreeSet<String>) -> Result<bool> {
     let mut counts = Vec::new();
     for topic in topics.iter().filter(|topic| !is_light_queue(topic)) {
         let ids = reader.queue_ids(topic)?;
@@ -114,10 +114,9 @@ struct SegmentFill {
 /// Returns the segments of a stretch of the log that are not filled by the records to which the entries of the queues in files lead, by the
 /// sizes in the entries. Reads the entries once for scans of the same segments.
 fn unfilled_segments(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Range<i64>>> {
-    let segment = segment_size(reader);
-    let bounds = reader.physical_bounds();
-    let start = stretch.start.max(bounds.start) / segment * segment;
-    let end = stretch.end.saturating_add(segment - 1) / segment * segment;
+    let (log, bounds) = (reader.log(), reader.physical_bounds());
+    let start = segment_of(log, stretch.start.max(bounds.start)).start;
+    let end = segment_of(log, stretch.end - 1).end;
     let segments = start..end.min(bounds.end).min(reader.queued_until());
     let mut counted = lock(&reader.counted);
     match &*counted {
@@ -130,13 +129,15 @@ fn unfilled_segments(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec
     }
 }
 
-fn segment_size(reader: &MessageReader) -> i64 {
-    i64::try_from(reader.log().segment_size()).unwrap_or(i64::MAX).max(1)
+/// Returns the physical offsets of the segment that contains this one, whether it exists or not.
+fn segment_of(log: &LogFiles, offset: i64) -> Range<i64> {
+    let end = log.end_of_segment(offset);
+    end.saturating_sub_unsigned(log.segment_size())..end
 }
 
 /// The stretch begins with a segment.
 fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Range<i64>>> {
-    let (log, segment) = (reader.log(), segment_size(reader));
+    let log = reader.log();
     let starts = log.starts().filter(|start| stretch.contains(start));
     let mut segments: BTreeMap<_, _> = starts.map(|start| (start, SegmentFill::default())).collect();
     for (topic, _, queue) in reader.queue_store().file_queues() {
@@ -145,7 +146,7 @@ fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Ra
             continue;
         }
         let mut entries = EntryCursor::new(Arc::clone(&queue));
-        let mut current = (-1, None);
+        let mut current = (0..0, None);
         // A wrong entry may end this early: the segment then does not count as full.
         for offset in first_within(&queue, stretch)?..queue.max_offset() {
             interrupt::check()?;
@@ -156,9 +157,10 @@ fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Ra
             if unit.physical_offset >= stretch.end {
                 break;
             }
-            let start = unit.physical_offset / segment * segment;
-            if current.0 != start {
-                current = (start, segments.get_mut(&start));
+            if !current.0.contains(&unit.physical_offset) {
+                let segment = segment_of(log, unit.physical_offset);
+                let filled = segments.get_mut(&segment.start);
+                current = (segment, filled);
             }
             if let Some(filled) = &mut current.1 {
                 filled.bytes += i64::from(unit.size);
@@ -168,7 +170,7 @@ fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Ra
     }
     let mut unfilled = Vec::new();
     for (start, filled) in segments {
-        let (end, next) = (filled.end.max(start), stretch.end.min(start + segment));
+        let (end, next) = (filled.end.max(start), stretch.end.min(segment_of(log, start).end));
         let is_at_end = end >= next;
         if end - start != filled.bytes || !(is_at_end || is_blank(log, end)?) {
             unfilled.push(start..next);
