@@ -103,7 +103,7 @@ def sqlite_late(folder: Path, *, count: int, part: float) -> float:
 
 
 def all_due(folder: Path, *, count: int) -> float:
-    """Returns the milliseconds from the time at which the last message is due until it is in its queue.
+    """Returns the milliseconds from the time at which the last message is due until it is in its queue, rounded up to a whole one.
 
     The first ones are due in the second before.
     """
@@ -116,7 +116,7 @@ def all_due(folder: Path, *, count: int) -> float:
         while "orders" not in store.topics or len(store.topics["orders"].queues[0]) < count:
             time.sleep(0.005)
         copy = store.topics["orders"].queues[0][-1]
-        return (copy.store_time - last.store_time).total_seconds() * 1e3 - 3 * DELAY_MS
+        return max((copy.store_time - last.store_time).total_seconds() * 1e3 - 3 * DELAY_MS, 1)
 
 
 def appended(folder: Path, *, count: int) -> float:
