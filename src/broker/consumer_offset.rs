@@ -1,7 +1,8 @@
 //! `config/consumerOffset.json`: the progress of consumer groups. No record has it, so this file is its only home.
 //!
 //! It never passes a message, or the retry or dead letter that settles a message, that a power failure can take, or that is in a topic
-//! without an entry: see [`SettingsFile::persist_after_log`].
+//! without an entry: the log is flushed between each snapshot of the progress and the write of the file. Callers that commit at the same
+//! time share a write (leader/follower group commit).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -217,6 +218,27 @@ impl ConsumerOffsets {
     /// Writes the file, and returns the number of changes that it has.
     fn write(&self) -> Result<i64> {
         let mut file = lock(&self.file);
+        let mut written = self.settle(&mut file)?;
+        // Callers that have arrived during these syncs share the write of the file. A lone caller waits for no other.
+        if self.persisted.waiting() > 0 && self.changes.load(Ordering::Acquire) > written {
+            written = self.settle(&mut file)?;
+        }
+        file.persist()?;
+        Ok(written)
+    }
+
+    /// Puts the progress into the file's fields, then makes durable what it passes, and returns the number of changes that it has. A
+    /// second call costs no sync unless messages were appended after the first.
+    fn settle(&self, file: &mut SettingsFile) -> Result<i64> {
+        let changes = self.snapshot(file)?;
+        // A broker serves retries and dead letters only in topics with an entry.
+        self.topics.persist()?;
+        self.store.flush()?;
+        Ok(changes)
+    }
+
+    /// Puts the progress and the mark of the transactions into the file's fields.
+    fn snapshot(&self, file: &mut SettingsFile) -> Result<i64> {
         let changes = self.changes.load(Ordering::Acquire);
         let table = file.table(OFFSET_TABLE)?;
         for (name, queues) in &*lock(&self.progress) {
@@ -231,9 +253,6 @@ impl ConsumerOffsets {
         if let Some(mark) = &*lock(&self.mark) {
             mark.write(file.table(OWN_FIELD)?);
         }
-        // A broker serves retries and dead letters only in topics with an entry.
-        self.topics.persist()?;
-        file.persist_after_log(&self.store)?;
         Ok(changes)
     }
 }

@@ -2,13 +2,19 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::broker::{BrokerService, Start};
+use mqstore::broker::{BrokerService, Consumer, Start};
+use mqstore::config::StoreConfig;
 use mqstore::error::Error;
+use mqstore::read::StoredMessage;
+use mqstore::storage::Env;
 use serde_json::{Value, json};
 
 use super::{Open, ack, bodies, directory, subscription};
+use crate::counting_env::CountingEnv;
 
 fn written(store: &Path) -> Value {
     serde_json::from_slice(&fs::read(store.join("config/consumerOffset.json")).unwrap()).unwrap()
@@ -131,4 +137,86 @@ fn the_previous_version_is_used_where_the_file_is_damaged() {
     );
     open.close();
     assert_eq!(written(&path)["offsetTable"]["orders@billing"]["0"], 3);
+}
+
+/// Returns true if the thread sleeps that has this number in `/proc/self/task`.
+fn is_asleep(thread: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+    stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
+}
+
+/// Starts a thread that settles a message and then commits. Returns once it waits for the commit of this thread.
+fn commit_beside(consumer: Arc<Consumer>, settle: impl FnOnce(&Consumer) + Send + 'static) -> thread::JoinHandle<()> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let beside = thread::spawn(move || {
+        settle(&consumer);
+        let own = fs::read_link("/proc/thread-self").unwrap();
+        sender.send(own.file_name().unwrap().to_str().unwrap().to_owned()).unwrap();
+        consumer.commit().unwrap();
+    });
+    let thread = receiver.recv().unwrap();
+    while !is_asleep(&thread) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    beside
+}
+
+/// Commits one group, and a second one during the sync of the log for the first. The second settles its message by `settle`. Returns, in
+/// order, the syncs of the log and the renames of the settings files since then.
+fn commits_that_overlap(path: &Path, settle: fn(&Consumer, &StoredMessage)) -> Vec<String> {
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let config = StoreConfig {
+        flush_interval_commit_log: 3_600_000,
+        ..StoreConfig::default()
+    };
+    let open = Open::in_env(&seam, path, config);
+    open.append("orders", 0, "a");
+    let [first, second] = ["billing", "shipping"].map(|group| Arc::new(open.consumer(group, subscription(&["orders"]))));
+    let [given, late] = [&first, &second].map(|consumer| consumer.poll(1, None).unwrap().remove(0));
+    ack(&first, &[given]);
+    let beside = Arc::new(Mutex::new(None));
+    let before = Mutex::new(Some((second, late)));
+    env.before_changes({
+        let beside = beside.clone();
+        move |change| {
+            let waits = change
+                .starts_with("sync LogRange")
+                .then(|| before.lock().unwrap().take())
+                .flatten();
+            if let Some((second, late)) = waits {
+                *beside.lock().unwrap() = Some(commit_beside(second, move |second| settle(second, &late)));
+            }
+            Ok(())
+        }
+    });
+    let known = env.changes().len();
+    first.commit().unwrap();
+    beside.lock().unwrap().take().unwrap().join().unwrap();
+    let changes = env.changes().split_off(known);
+    env.heal();
+    open.close();
+    let kinds = ["LogRange", "topics.json", "consumerOffset.json"];
+    let kind = |change: &String| kinds.into_iter().find(|kind| change.contains(kind)).map(str::to_owned);
+    let ordered = |change: &&String| change.starts_with("rename") || change.starts_with("sync LogRange");
+    changes.iter().filter(ordered).filter_map(kind).collect()
+}
+
+#[test]
+fn commits_that_overlap_in_the_flush_share_one_write_of_the_file() {
+    let (_dir, path) = directory();
+    let acknowledge = |second: &Consumer, late: &StoredMessage| assert_eq!(ack(second, std::slice::from_ref(late)), 1);
+    let changes = commits_that_overlap(&path, acknowledge);
+    assert_eq!(changes, ["topics.json", "LogRange", "consumerOffset.json"]);
+    assert_eq!(written(&path)["offsetTable"]["orders@shipping"]["0"], 1);
+}
+
+#[test]
+fn a_shared_write_follows_the_flush_of_what_each_caller_settled() {
+    let (_dir, path) = directory();
+    let send_back = |second: &Consumer, late: &StoredMessage| assert!(second.nack(&late.view(), None, Instant::now()).unwrap());
+    let changes = commits_that_overlap(&path, send_back);
+    let expected = ["topics.json", "LogRange", "topics.json", "LogRange", "consumerOffset.json"];
+    assert_eq!(changes, expected);
+    assert_eq!(written(&path)["offsetTable"]["orders@shipping"]["0"], 1);
 }
