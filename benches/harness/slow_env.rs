@@ -1,4 +1,4 @@
-//! The real environment with a fixed minimal latency of log syncs.
+//! The real environment with a fixed minimal latency of the syncs of the log and of settings files.
 
 use std::io;
 use std::ops::Range;
@@ -24,7 +24,7 @@ struct SlowFile {
 }
 
 impl SlowEnv {
-    /// Creates an environment in which each sync of the log takes at least `sync`.
+    /// Creates an environment in which each sync of the log, of a settings file or of its directory takes at least `sync`.
     pub fn new(sync: Duration) -> Self {
         let env = RealEnv::new();
         Self { env, sync }
@@ -65,6 +65,9 @@ impl Env for SlowEnv {
     }
 
     fn sync_dir(&self, dir: &Path, step: Step) -> io::Result<()> {
+        if step == Step::SettingsRenamed {
+            wait_at_least(self.sync);
+        }
         self.env.sync_dir(dir, step)
     }
 
@@ -119,6 +122,9 @@ impl File for SlowFile {
     }
 
     fn sync(&self, step: Step) -> io::Result<()> {
+        if step == Step::SettingsFile {
+            wait_at_least(self.sync);
+        }
         self.file.sync(step)
     }
 

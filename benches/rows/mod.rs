@@ -12,6 +12,7 @@ mod dispatch;
 mod durable_window;
 mod flush_modes;
 mod group_commit;
+mod groups_commit;
 mod index_put;
 mod io_modes;
 mod lock_kinds;
@@ -48,6 +49,7 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("dispatch", dispatch::run),
     ("visible_latency", visible_latency::run),
     ("group_commit", group_commit::run),
+    ("groups_commit", groups_commit::run),
     ("durable_window", durable_window::run),
     ("flush_modes", flush_modes::run),
     ("sync_floor", sync_floor::run),
