@@ -53,14 +53,10 @@ mod tabular;
 mod queue;
 /// `Topics`, `Topic`, `Queues`.
 mod topic;
-/// `GetResult`, `QueryResult`.
-mod results;
 /// The rows of `append_batch`.
 mod rows;
 /// Appends and waits, with the interpreter or without.
 mod append;
-/// `Usage`.
-mod usage;
 /// `Inspect`: the files of a store and their bytes.
 mod inspect;
 /// `BrokerState`: the settings and positions of the broker of a store.
@@ -72,6 +68,16 @@ mod broker;
     reason = "the arguments of a Python call, extracted"
 )]
 mod store;
+/// `Store.get` and `Store.query`: `GetResult`, `QueryResult`.
+#[expect(
+    clippy::too_many_arguments,
+    clippy::needless_pass_by_value,
+    reason = "the arguments of a Python call, extracted"
+)]
+mod results;
+/// `Store.usage`: `Usage`.
+#[expect(clippy::needless_pass_by_value, reason = "the arguments of a Python call, extracted")]
+mod usage;
 /// `Store.refresh`, `Store.follow`, `Queue.tail`.
 mod follow;
 /// `Writer`: a store that is open for writing.

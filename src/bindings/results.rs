@@ -1,4 +1,5 @@
-//! The answers that are sequences of messages: `GetResult`, which holds them, and `QueryResult`, which reads them when they are asked for.
+//! `Store.get` and `Store.query`, and their answers: `GetResult` holds messages, `QueryResult` reads them when they are asked for.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,9 +17,11 @@ use super::message_iterator::MessageIterator;
 use super::queue::{Indexed, indexed};
 use super::recipe::{Recipe, Reduced, of_native};
 use super::source::{Selection, Source};
+use super::store::Store;
 use super::tabular::{Tabular, tabular};
+use super::time::to_range;
 use crate::config::Errors;
-use crate::read::{self, GetRequest, KeyHit, OnDamage, QueryBy, QueryHits, QueryRequest, StoredMessage};
+use crate::read::{self, GetRequest, KeyHit, OnDamage, QueryBy, QueryHits, QueryRequest, StoredMessage, TagFilter};
 use crate::storage::Generation;
 
 /// The answer to `Store.get`: a sequence of Message, with the status and offsets that a consumer
@@ -84,6 +87,131 @@ impl GetResult {
 }
 
 #[pymethods]
+impl Store {
+    /// Reads messages of a queue from a queue offset on, as a broker answers a pull.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic, queue_id, offset : str, int, int
+    ///     The queue, and the queue offset of the first message.
+    /// max_messages : int, default 32
+    ///     The most messages to return; 0 counts as 1, as in a broker.
+    /// tags : str, optional
+    ///     Returns messages with one of these tags: "paid || refund". None: all.
+    /// where : callable, optional
+    ///     Returns messages for which it returns a true value; it is called with each `Message`. What it
+    ///     raises ends the call.
+    /// bounded : bool, default True
+    ///     True: the bounds of a broker hold, at most 32 messages
+    ///     (`max_transfer_count_on_message_in_memory`), and bounds on the bytes and the entries examined.
+    ///     False: only `max_messages` holds.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a message that was lost or is damaged. None: as in `open`.
+    ///
+    /// Returns
+    /// -------
+    /// GetResult
+    ///     The messages, with the `status`, bounds and `next_begin_offset` of a broker's answer.
+    ///
+    /// Raises
+    /// ------
+    /// UnsupportedFormatError
+    ///     The queue is not a file of this format (RocksDB, batch consume queue).
+    /// CorruptError
+    ///     A message was lost or is damaged (`errors`).
+    /// ValueError
+    ///     `max_messages` is negative.
+    #[pyo3(signature = (topic, queue_id, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::topic)] topic: &str,
+        #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
+        #[pyo3(from_py_with = arguments::offset)] offset: i64,
+        #[pyo3(from_py_with = arguments::max_messages)] max_messages: usize,
+        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
+        r#where: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::bounded)] bounded: bool,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<Py<GetResult>> {
+        let request = GetRequest {
+            topic: topic.to_owned(),
+            queue_id,
+            offset,
+            max_messages,
+            tags: TagFilter::parse(tags.unwrap_or("*")),
+            bounded,
+            errors: errors.unwrap_or(self.handle.errors()),
+        };
+        GetResult::of(py, &self.handle, &request, r#where.map(Bound::unbind).as_ref())
+    }
+
+    /// Finds the messages of a topic that have a key, or else a tag.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic : str
+    ///     The topic.
+    /// key, tag : str, optional
+    ///     A key of the messages, or their unique key; or, in place of it, their tag.
+    /// since, until : datetime with a timezone, or int of ms since 1970, optional
+    ///     Bounds of the store time, the first inclusive and the second exclusive. A bound between two ms
+    ///     is rounded up. An int that is a time between 1980 and 2200 in another unit, such as seconds, is
+    ///     refused.
+    /// limit : int, optional
+    ///     The most messages in the answer, the newest ones. None: all.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do where a message that could match is damaged. None: as in `open`.
+    ///
+    /// Returns
+    /// -------
+    /// QueryResult
+    ///     The messages, ascending by physical offset. It holds places, and reads each message when it is
+    ///     asked for. `complete` says whether these are all that match.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     The call has a key and a tag, or neither.
+    /// ValueError
+    ///     A datetime has no timezone, `since` is after `until`, or the tag has `||`.
+    /// CorruptError
+    ///     A message that could match is damaged (`errors`).
+    ///
+    /// Notes
+    /// -----
+    /// Where no index serves, the log is walked, and any damage in it counts; the index serves for tags
+    /// only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
+    /// the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
+    /// message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
+    /// places of the messages of many keys, in a fraction of the time for each.
+    #[pyo3(signature = (topic, key=None, *, since=None, until=None, limit=None, tag=None, errors=None))]
+    fn query(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = arguments::topic)] topic: &str,
+        #[pyo3(from_py_with = arguments::key)] key: Option<&str>,
+        since: Option<Bound<'_, PyAny>>,
+        until: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
+        #[pyo3(from_py_with = arguments::tag)] tag: Option<&str>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<Py<QueryResult>> {
+        let request = QueryRequest {
+            topic: topic.to_owned(),
+            by: arguments::query_by(key, tag)?,
+            times: to_range(since.as_ref(), until.as_ref())?,
+            limit,
+            errors: errors.unwrap_or(self.handle.errors()),
+        };
+        let reader = self.handle.reader(py, Freshness::Walk)?;
+        let result = self.handle.detach(py, || reader.query(&request))?;
+        let answer = QueryResult::new(self.handle.clone(), request, result);
+        Ok(tabular(py, answer)?.unbind())
+    }
+}
+
+#[pymethods]
 impl GetResult {
     /// The messages in queue order, as a new list of Message.
     #[getter]
@@ -96,7 +224,6 @@ impl GetResult {
     ///
     /// `columns` and `max_bytes` as in `QueueSlice.batches`.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(
         &self,
         py: Python<'_>,
@@ -308,7 +435,6 @@ impl QueryResult {
     ///
     /// `columns` and `max_bytes` as in `QueueSlice.batches`.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
-    #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(
         &self,
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,

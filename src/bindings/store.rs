@@ -21,18 +21,13 @@ use super::pass::reading_threads;
 use super::recipe::{Recipe, Reduced, part_of_pickle};
 use super::record_batch::RecordBatch;
 use super::reports;
-use super::results::{GetResult, QueryResult};
 use super::source::{Selection, Source};
-use super::tabular::tabular;
 use super::time::to_range;
 use super::topic::Topics;
-use super::usage::{Usage, usage_by};
 use crate::arrow;
 use crate::check::{VerifyRequest, verify};
 use crate::config::{Errors, StoreConfig};
-use crate::read::{
-    BodyFilter, GetRequest, HitBounds, Order, QueryRequest, ScanRequest, TagFilter, TimeOf, Transactions, UsageBy,
-};
+use crate::read::{BodyFilter, HitBounds, Order, ScanRequest, TagFilter, TimeOf, Transactions};
 use crate::storage::{Env, RealEnv};
 use crate::store::{OpenMode, choose_sizes};
 
@@ -131,128 +126,6 @@ impl Store {
     #[getter]
     fn recovery<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         reports::recovery_report(py, self.handle.current_reader(py)?.recovery())
-    }
-
-    /// Reads messages of a queue from a queue offset on, as a broker answers a pull.
-    ///
-    /// Parameters
-    /// ----------
-    /// topic, queue_id, offset : str, int, int
-    ///     The queue, and the queue offset of the first message.
-    /// max_messages : int, default 32
-    ///     The most messages to return; 0 counts as 1, as in a broker.
-    /// tags : str, optional
-    ///     Returns messages with one of these tags: "paid || refund". None: all.
-    /// where : callable, optional
-    ///     Returns messages for which it returns a true value; it is called with each `Message`. What it
-    ///     raises ends the call.
-    /// bounded : bool, default True
-    ///     True: the bounds of a broker hold, at most 32 messages
-    ///     (`max_transfer_count_on_message_in_memory`), and bounds on the bytes and the entries examined.
-    ///     False: only `max_messages` holds.
-    /// errors : {"raise", "skip"}, optional
-    ///     What to do at a message that was lost or is damaged. None: as in `open`.
-    ///
-    /// Returns
-    /// -------
-    /// GetResult
-    ///     The messages, with the `status`, bounds and `next_begin_offset` of a broker's answer.
-    ///
-    /// Raises
-    /// ------
-    /// UnsupportedFormatError
-    ///     The queue is not a file of this format (RocksDB, batch consume queue).
-    /// CorruptError
-    ///     A message was lost or is damaged (`errors`).
-    /// ValueError
-    ///     `max_messages` is negative.
-    #[pyo3(signature = (topic, queue_id, offset, max_messages=32, *, tags=None, r#where=None, bounded=true, errors=None))]
-    fn get(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = arguments::topic)] topic: &str,
-        #[pyo3(from_py_with = arguments::queue_id)] queue_id: i32,
-        #[pyo3(from_py_with = arguments::offset)] offset: i64,
-        #[pyo3(from_py_with = arguments::max_messages)] max_messages: usize,
-        #[pyo3(from_py_with = arguments::tag_expression)] tags: Option<&str>,
-        r#where: Option<Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::bounded)] bounded: bool,
-        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
-    ) -> PyResult<Py<GetResult>> {
-        let request = GetRequest {
-            topic: topic.to_owned(),
-            queue_id,
-            offset,
-            max_messages,
-            tags: TagFilter::parse(tags.unwrap_or("*")),
-            bounded,
-            errors: errors.unwrap_or(self.handle.errors()),
-        };
-        GetResult::of(py, &self.handle, &request, r#where.map(Bound::unbind).as_ref())
-    }
-
-    /// Finds the messages of a topic that have a key, or else a tag.
-    ///
-    /// Parameters
-    /// ----------
-    /// topic : str
-    ///     The topic.
-    /// key, tag : str, optional
-    ///     A key of the messages, or their unique key; or, in place of it, their tag.
-    /// since, until : datetime with a timezone, or int of ms since 1970, optional
-    ///     Bounds of the store time, the first inclusive and the second exclusive. A bound between two ms
-    ///     is rounded up. An int that is a time between 1980 and 2200 in another unit, such as seconds, is
-    ///     refused.
-    /// limit : int, optional
-    ///     The most messages in the answer, the newest ones. None: all.
-    /// errors : {"raise", "skip"}, optional
-    ///     What to do where a message that could match is damaged. None: as in `open`.
-    ///
-    /// Returns
-    /// -------
-    /// QueryResult
-    ///     The messages, ascending by physical offset. It holds places, and reads each message when it is
-    ///     asked for. `complete` says whether these are all that match.
-    ///
-    /// Raises
-    /// ------
-    /// TypeError
-    ///     The call has a key and a tag, or neither.
-    /// ValueError
-    ///     A datetime has no timezone, `since` is after `until`, or the tag has `||`.
-    /// CorruptError
-    ///     A message that could match is damaged (`errors`).
-    ///
-    /// Notes
-    /// -----
-    /// Where no index serves, the log is walked, and any damage in it counts; the index serves for tags
-    /// only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
-    /// the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
-    /// message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
-    /// places of the messages of many keys, in a fraction of the time for each.
-    #[pyo3(signature = (topic, key=None, *, since=None, until=None, limit=None, tag=None, errors=None))]
-    fn query(
-        &self,
-        py: Python<'_>,
-        #[pyo3(from_py_with = arguments::topic)] topic: &str,
-        #[pyo3(from_py_with = arguments::key)] key: Option<&str>,
-        since: Option<Bound<'_, PyAny>>,
-        until: Option<Bound<'_, PyAny>>,
-        #[pyo3(from_py_with = arguments::limit)] limit: Option<usize>,
-        #[pyo3(from_py_with = arguments::tag)] tag: Option<&str>,
-        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
-    ) -> PyResult<Py<QueryResult>> {
-        let request = QueryRequest {
-            topic: topic.to_owned(),
-            by: arguments::query_by(key, tag)?,
-            times: to_range(since.as_ref(), until.as_ref())?,
-            limit,
-            errors: errors.unwrap_or(self.handle.errors()),
-        };
-        let reader = self.handle.reader(py, Freshness::Walk)?;
-        let result = self.handle.detach(py, || reader.query(&request))?;
-        let answer = QueryResult::new(self.handle.clone(), request, result);
-        Ok(tabular(py, answer)?.unbind())
     }
 
     /// Returns the message with an id.
@@ -548,33 +421,6 @@ impl Store {
         let progress = progress.map(arguments::callable).transpose()?;
         let source = Source::Store(self.handle.clone(), Selection::Scan(Box::new(request)));
         Ok(Batches::new(source, columns.as_deref(), batch_bytes, errors)?.telling(progress))
-    }
-
-    /// Counts the messages of the log and their bytes, in one pass over it. `by` names the columns
-    /// to group by, one or some of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without
-    /// tags), `hour` (timestamp[us, UTC]: the hour of the store time) and `segment` (int64: the
-    /// physical offset at which a segment of the log starts). A row a group, ascending: these
-    /// columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
-    /// `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
-    ///
-    /// Every message of the log counts, also a message that is in no queue: a half message, or a
-    /// message of a deleted topic. A batch that is stored whole counts as one. Bodies are not
-    /// checked. Memory is taken for each group, not for each message. `errors`, "raise" or "skip",
-    /// says what to do at damage; by default as in `open`. With "skip" the pass continues at the
-    /// next whole message, and `unread` of the answer has the stretches that could not be counted.
-    /// Messages that recovery="salvage" has found lost are in `unread`, too. Raises `ValueError`
-    /// for a name in `by` that is not one of these or is repeated, `CorruptError` as `errors` says.
-    #[pyo3(signature = (by=vec![UsageBy::Topic], *, errors=None), text_signature = "(self, by='topic', *, errors=None)")]
-    fn usage<'py>(
-        &self,
-        py: Python<'py>,
-        #[pyo3(from_py_with = usage_by)] by: Vec<UsageBy>,
-        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
-    ) -> PyResult<Bound<'py, Usage>> {
-        let reader = self.handle.reader(py, Freshness::Log)?;
-        let errors = errors.unwrap_or(self.handle.errors());
-        let usage = self.handle.detach(py, || reader.usage(&by, errors))?;
-        Usage::of(py, &usage, &by)
     }
 
     /// Compares log, queues, index, checkpoint and settings with each other and with the format, in one

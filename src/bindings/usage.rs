@@ -1,4 +1,4 @@
-//! `Usage`.
+//! `Store.usage`, and its answer: `Usage`.
 
 use std::ops::Range;
 
@@ -6,10 +6,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::arguments::{explained, repr_of, type_of};
+use super::arguments::{self, explained, repr_of, type_of};
+use super::handle::Freshness;
 use super::interpreter::hang_at_exit;
 use super::record_batch::{RecordBatch, shown};
+use super::store::Store;
 use crate::arrow::{self, USAGE_COLUMNS};
+use crate::config::Errors;
 use crate::read::{self, UsageBy};
 
 /// The counts of `Store.usage`, a `RecordBatch`, and the parts of the log that could not be
@@ -21,13 +24,43 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn of<'py>(py: Python<'py>, usage: &read::Usage, by: &[UsageBy]) -> PyResult<Bound<'py, Self>> {
+    fn of<'py>(py: Python<'py>, usage: &read::Usage, by: &[UsageBy]) -> PyResult<Bound<'py, Self>> {
         let counted = RecordBatch(arrow::usage(usage, by)?);
         let rest = Self {
             covers: usage.covers.clone(),
             unread: usage.unread.clone(),
         };
         Bound::new(py, PyClassInitializer::from(counted).add_subclass(rest))
+    }
+}
+
+#[pymethods]
+impl Store {
+    /// Counts the messages of the log and their bytes, in one pass over it. `by` names the columns
+    /// to group by, one or some of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without
+    /// tags), `hour` (timestamp[us, UTC]: the hour of the store time) and `segment` (int64: the
+    /// physical offset at which a segment of the log starts). A row a group, ascending: these
+    /// columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
+    /// `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
+    ///
+    /// Every message of the log counts, also a message that is in no queue: a half message, or a
+    /// message of a deleted topic. A batch that is stored whole counts as one. Bodies are not
+    /// checked. Memory is taken for each group, not for each message. `errors`, "raise" or "skip",
+    /// says what to do at damage; by default as in `open`. With "skip" the pass continues at the
+    /// next whole message, and `unread` of the answer has the stretches that could not be counted.
+    /// Messages that recovery="salvage" has found lost are in `unread`, too. Raises `ValueError`
+    /// for a name in `by` that is not one of these or is repeated, `CorruptError` as `errors` says.
+    #[pyo3(signature = (by=vec![UsageBy::Topic], *, errors=None), text_signature = "(self, by='topic', *, errors=None)")]
+    fn usage<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = usage_by)] by: Vec<UsageBy>,
+        #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
+    ) -> PyResult<Bound<'py, Usage>> {
+        let reader = self.handle.reader(py, Freshness::Log)?;
+        let errors = errors.unwrap_or(self.handle.errors());
+        let usage = self.handle.detach(py, || reader.usage(&by, errors))?;
+        Usage::of(py, &usage, &by)
     }
 }
 
@@ -65,7 +98,7 @@ impl Usage {
 }
 
 /// Extracts the groupings of `usage`: a name, or several.
-pub(super) fn usage_by(value: &Bound<'_, PyAny>) -> PyResult<Vec<UsageBy>> {
+fn usage_by(value: &Bound<'_, PyAny>) -> PyResult<Vec<UsageBy>> {
     hang_at_exit();
     let known = || USAGE_COLUMNS.map(|(name, _)| name).join(", ");
     let names: Vec<String> = match value.extract::<String>() {
