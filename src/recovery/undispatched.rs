@@ -84,6 +84,29 @@ enum Known {
     Superseded,
 }
 
+/// The consequence for a message of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// Its queue has its entry.
+    Present,
+    /// It gets no entry, and no queue misses it.
+    Superseded,
+    /// It gets no entry. No checksum covers its topic, queue id and queue offset, so it may be a message of another queue.
+    Foreign,
+    /// Its queue gets its entry.
+    Missing,
+    /// Its queue gets its entry, after entries `substitute` at the queue offsets of messages that were lost.
+    AfterLost { lost: Range<i64>, substitute: CqUnit },
+    /// Its queue gets its entry, and loses the only one gathered so far, which is for a larger queue offset: either of the two is damaged.
+    Replacing,
+    /// Its queue gets the entry of the message before it, which was refused, and its own: a new topic of the same name begins at 0.
+    BeginsAgain { first: CqUnit },
+    /// Its queue gets the entry of the message before it, which was refused, and its own, after a hole.
+    AfterHole { hole: Range<i64>, before: CqUnit },
+    /// It gets no entry for its queue offset, unless the next message continues it.
+    Refused,
+}
+
 /// The largest hole of a queue that a rebuild fills.
 const MAX_HOLE: i64 = 1 << 20;
 
@@ -142,50 +165,73 @@ impl<'a> Undispatched<'a> {
             self.doubt_flags(view);
             return Ok(());
         };
-        let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
-        let (log, is_rebuild) = (self.log, self.is_rebuild);
+        let (log, is_rebuild, queue_offset) = (self.log, self.is_rebuild, view.queue_offset());
+        let lost = self.substitute.map(|substitute| (substitute, self.lost));
         let place = self.place(view.topic_bytes(), view.queue_id(), view.version());
         let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
         let known = queue.known(log, queue_offset, unit, !is_rebuild)?;
-        let is_possible = queue.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
-        match known {
-            Known::Whole => queue.note_place(queue_offset, is_rebuild),
-            Known::Absent if is_possible => self.put(place, queue_offset, unit),
-            Known::Superseded => {
-                queue.refused = None;
-                self.refused += 1;
-            }
-            // No checksum covers its topic, queue id and queue offset, so it may be a message of another queue.
-            Known::Absent | Known::Taken => {
-                self.refused += 1;
-                self.doubt(unit);
-            }
-        }
+        let verdict = queue.classify(known, queue_offset, lost);
+        self.apply(verdict, place, queue_offset, unit);
         Ok(())
     }
 
-    /// Puts the entry of a message into its queue, unless the messages before it show that its queue offset is damaged.
-    fn put(&mut self, place: QueueHandle, queue_offset: i64, unit: CqUnit) {
-        let (substitute, lost) = (self.substitute, self.lost);
+    /// Gives the queue of a message the entries that the verdict names. Where the verdict may come from damage, another queue may miss the
+    /// message.
+    fn apply(&mut self, verdict: Verdict, place: QueueHandle, offset: i64, unit: CqUnit) {
         let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
             return;
         };
-        let gap = queue.is_after_a_gap(queue_offset);
-        let substitute = substitute.filter(|_| queue_offset - queue.next().unwrap_or(queue_offset) <= lost);
-        let (filled, mut refused) = queue.put(queue_offset, unit, substitute);
-        let accepts_last = refused > 0 && queue.continues_refused(queue_offset, unit);
-        if accepts_last {
-            refused = 0;
-        } else if refused == 0 {
-            queue.note_place(queue_offset, self.is_rebuild);
+        let is_after_gap = offset > queue.next().unwrap_or(0);
+        let mut is_doubtful = is_after_gap;
+        match verdict {
+            Verdict::Present => return queue.note_place(offset, self.is_rebuild),
+            Verdict::Superseded => {
+                queue.refused = None;
+                self.refused += 1;
+                return;
+            }
+            Verdict::Foreign => {
+                self.refused += 1;
+                return self.doubt(unit);
+            }
+            Verdict::Missing => {
+                queue.entries.insert(offset, unit);
+                queue.note_place(offset, self.is_rebuild);
+            }
+            Verdict::AfterLost { lost, substitute } => {
+                self.lost -= lost.end - lost.start;
+                queue.fill(lost, substitute);
+                queue.entries.insert(offset, unit);
+                queue.note_place(offset, self.is_rebuild);
+                is_doubtful = false;
+            }
+            Verdict::Replacing => {
+                queue.entries = QueueTail::default();
+                queue.entries.insert(offset, unit);
+                queue.refused = Some((offset, unit));
+                self.refused += 1;
+                is_doubtful = true;
+            }
+            Verdict::BeginsAgain { first } => {
+                queue.entries = QueueTail::default();
+                queue.accept_refused(first, offset, unit);
+                self.refused -= 1;
+            }
+            Verdict::AfterHole { hole, before } => {
+                queue.fill(hole, before.of_lost());
+                queue.accept_refused(before, offset, unit);
+                self.refused -= 1;
+            }
+            Verdict::Refused => {
+                queue.refused = Some((offset, unit));
+                self.refused += 1;
+                is_doubtful = true;
+            }
         }
-        self.refused -= u64::from(accepts_last);
-        self.gap |= gap;
-        self.lost -= filled;
-        self.refused += refused;
-        if refused > 0 || (gap && filled == 0) {
+        self.gap |= is_after_gap;
+        if is_doubtful {
             // No checksum covers its topic, queue id and queue offset. If one of them is damaged, the message belongs to another queue,
             // in which a queue offset is missing then.
             self.doubt(unit);
@@ -233,8 +279,11 @@ impl<'a> Undispatched<'a> {
         for mut queue in self.incomplete.into_values().into_iter().flatten() {
             if self.is_rebuild
                 && let Some((offset, unit)) = queue.refused
+                && let Some(hole) = queue.hole_before(offset)
             {
-                dispatched.refused -= u64::from(queue.put_after_hole(offset, unit));
+                queue.fill(hole, unit.of_lost());
+                queue.entries.insert(offset, unit);
+                dispatched.refused -= 1;
             }
             let name = (queue.topic, queue.queue_id);
             if !queue.unused.is_empty() {
@@ -334,10 +383,6 @@ impl IncompleteQueue {
         gathered.max(known)
     }
 
-    fn is_after_a_gap(&self, offset: i64) -> bool {
-        offset > self.next().unwrap_or(0)
-    }
-
     /// Notes that a message has its place, and in a rebuild the queue offsets before it that no message has.
     fn note_place(&mut self, offset: i64, is_rebuild: bool) {
         self.refused = None;
@@ -348,64 +393,71 @@ impl IncompleteQueue {
         }
     }
 
-    /// Accepts the message before this one, which was refused, and this one, if their queue offsets follow each other: two messages in a
-    /// row are better evidence than one. A queue that begins again at 0 is that of a new topic of the same name. Otherwise a broker
-    /// assigned no queue offset between: the hole gets entries of lost messages.
-    fn continues_refused(&mut self, offset: i64, unit: CqUnit) -> bool {
-        let last = self.refused.replace((offset, unit));
-        let Some((before, unit_before)) = last.filter(|(before, _)| before.checked_add(1) == Some(offset)) else {
-            return false;
-        };
-        if before == 0 {
-            self.entries = QueueTail::default();
-            self.entries.insert(before, unit_before);
-        } else if !self.put_after_hole(before, unit_before) {
-            return false;
+    /// Decides on a message at a queue offset by what the queue has there, and by what the scan has gathered. `lost`: the entry for the
+    /// queue offsets of lost messages, and the largest number of them.
+    fn classify(&self, known: Known, offset: i64, lost: Option<(CqUnit, i64)>) -> Verdict {
+        let is_possible = self.is_valid && self.queue_id >= 0 && (0..MAX_QUEUE_OFFSET).contains(&offset);
+        match known {
+            Known::Whole => return Verdict::Present,
+            Known::Superseded => return Verdict::Superseded,
+            Known::Absent if is_possible => {}
+            Known::Absent | Known::Taken => return Verdict::Foreign,
         }
-        self.entries.insert(offset, unit);
-        self.refused = None;
-        true
-    }
-
-    /// Adds an entry after a hole, which gets entries of lost messages. Returns false if there is no hole, or too large a hole.
-    fn put_after_hole(&mut self, offset: i64, unit: CqUnit) -> bool {
-        let next = self.next().unwrap_or(0);
-        let is_after = (next..next.saturating_add(MAX_HOLE)).contains(&offset);
-        if is_after {
-            let lost = unit.of_lost();
-            self.entries.extend((next..offset).map(|hole| (hole, lost)).collect());
-            self.entries.insert(offset, unit);
-        }
-        is_after
-    }
-
-    /// Adds an entry. Where messages can have been lost, each queue offset that is missing before it gets the entry `substitute`.
-    /// Returns the number of queue offsets that were filled, and of messages that were refused.
-    fn put(&mut self, offset: i64, unit: CqUnit, substitute: Option<CqUnit>) -> (i64, u64) {
-        let (mut filled, mut refused) = (0, 0);
         if let Some(next) = self.next().filter(|next| offset > *next) {
-            let Some(substitute) = substitute else {
+            return match lost.filter(|(_, most)| offset - next <= *most) {
+                Some((substitute, _)) => Verdict::AfterLost {
+                    lost: next..offset,
+                    substitute,
+                },
                 // Nobody ever appended the messages between: this queue offset is damaged.
-                return (0, 1);
+                None => self.continued(offset).unwrap_or(Verdict::Refused),
             };
-            self.entries.extend((next..offset).map(|lost| (lost, substitute)).collect());
-            filled = offset - next;
         }
+        let is_new = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
         if self.entries.get(offset).is_some() {
-            return (filled, 1); // of two messages with one queue offset, the second is the damaged one
-        }
-        let is_empty = self.queue.as_ref().is_none_or(|queue| queue.max_offset() <= 0);
-        if is_empty && self.entries.first().is_some_and(|first| offset < first) {
+            // Of two messages with one queue offset, the second is the damaged one.
+            self.continued(offset).unwrap_or(Verdict::Refused)
+        } else if is_new && self.entries.first().is_some_and(|first| offset < first) {
             // The queue had no message, and this one has a smaller queue offset than the first one met: one of the two is damaged. Two
             // messages in a row are better evidence than one.
-            refused = 1;
-            if self.entries.len() > 1 {
-                return (filled, refused);
-            }
-            self.entries = QueueTail::default();
+            let is_alone = self.entries.len() == 1;
+            self.continued(offset)
+                .unwrap_or(if is_alone { Verdict::Replacing } else { Verdict::Refused })
+        } else {
+            Verdict::Missing
         }
+    }
+
+    /// Returns the verdict on this message and the one before it, which was refused, if their queue offsets follow each other: two are better
+    /// evidence than one. A queue that begins again at 0 is that of a new topic of the same name. Otherwise a broker assigned no
+    /// queue offset between: the hole gets entries of lost messages.
+    fn continued(&self, offset: i64) -> Option<Verdict> {
+        let (refused, before) = self.refused.filter(|(refused, _)| refused.checked_add(1) == Some(offset))?;
+        if refused == 0 {
+            return Some(Verdict::BeginsAgain { first: before });
+        }
+        let hole = self.hole_before(refused)?;
+        Some(Verdict::AfterHole { hole, before })
+    }
+
+    /// Returns the queue offsets between the queue's last message and this one; `None` if it is before the end, or too far after it.
+    fn hole_before(&self, offset: i64) -> Option<Range<i64>> {
+        let next = self.next().unwrap_or(0);
+        (next..next.saturating_add(MAX_HOLE))
+            .contains(&offset)
+            .then_some(next..offset)
+    }
+
+    /// Gives queue offsets one entry.
+    fn fill(&mut self, hole: Range<i64>, unit: CqUnit) {
+        self.entries.extend(hole.map(|offset| (offset, unit)).collect());
+    }
+
+    /// Accepts a message, and the one before it, which was refused.
+    fn accept_refused(&mut self, before: CqUnit, offset: i64, unit: CqUnit) {
+        self.entries.insert(offset - 1, before);
         self.entries.insert(offset, unit);
-        (filled, refused)
+        self.refused = None;
     }
 }
 
@@ -430,4 +482,85 @@ pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i6
         }
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(physical_offset: i64) -> CqUnit {
+        CqUnit {
+            physical_offset,
+            size: 100,
+            tags_code: 0,
+        }
+    }
+
+    /// A queue without files, with entries that the scan has gathered.
+    fn queue(gathered: &[i64], refused: Option<i64>) -> IncompleteQueue {
+        IncompleteQueue {
+            topic: "orders".to_owned(),
+            queue_id: 0,
+            queue: None,
+            cursor: None,
+            is_valid: true,
+            entries: gathered.iter().map(|offset| (*offset, unit(*offset))).collect(),
+            refused: refused.map(|offset| (offset, unit(offset))),
+            placed_until: None,
+            unused: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_known_entry_decides_before_the_gathered_ones() {
+        let queue = queue(&[0, 1], Some(1));
+        for (known, verdict) in [
+            (Known::Whole, Verdict::Present),
+            (Known::Superseded, Verdict::Superseded),
+            (Known::Taken, Verdict::Foreign),
+        ] {
+            assert_eq!(queue.classify(known, 2, None), verdict);
+        }
+        for offset in [-1, MAX_QUEUE_OFFSET] {
+            assert_eq!(queue.classify(Known::Absent, offset, None), Verdict::Foreign);
+        }
+    }
+
+    #[test]
+    fn gathered_entries_decide_on_a_message_without_an_entry() {
+        let substitute = unit(7);
+        let lost = |most| Some((substitute, most));
+        let filled = |range| Verdict::AfterLost { lost: range, substitute };
+        let after_hole = |hole| Verdict::AfterHole { hole, before: unit(4) };
+        let rows = [
+            // The next one of the queue, and the first one of an empty queue, which may have expired messages.
+            (queue(&[0, 1], None), 2, None, Verdict::Missing),
+            (queue(&[], None), 9, None, Verdict::Missing),
+            // A message between the gathered ones.
+            (queue(&[0, 2], None), 1, None, Verdict::Missing),
+            // A hole explained by lost messages, and larger ones.
+            (queue(&[0, 1], None), 4, lost(2), filled(2..4)),
+            (queue(&[0, 1], None), 4, lost(1), Verdict::Refused),
+            (queue(&[0, 1], None), 4, None, Verdict::Refused),
+            // The second message of a queue offset.
+            (queue(&[0, 1], None), 1, None, Verdict::Refused),
+            // A smaller queue offset than the first one.
+            (queue(&[5], None), 3, None, Verdict::Replacing),
+            (queue(&[5, 6], None), 3, None, Verdict::Refused),
+            // Two messages in a row after a hole, and those of a topic that was made again.
+            (queue(&[0, 1], Some(4)), 5, None, after_hole(2..4)),
+            (queue(&[0, 1], Some(3)), 5, None, Verdict::Refused),
+            (queue(&[0, 1], Some(0)), 1, None, Verdict::BeginsAgain { first: unit(0) }),
+            (queue(&[5], Some(0)), 1, None, Verdict::BeginsAgain { first: unit(0) }),
+            (queue(&[0], Some(MAX_HOLE + 1)), MAX_HOLE + 2, None, Verdict::Refused),
+        ];
+        for (queue, offset, lost, verdict) in rows {
+            let gathered: Vec<_> = queue.entries.iter().map(|(offset, _)| offset).collect();
+            assert_eq!(
+                queue.classify(Known::Absent, offset, lost),
+                verdict,
+                "{offset} after {gathered:?}"
+            );
+        }
+    }
 }
