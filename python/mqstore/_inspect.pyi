@@ -50,13 +50,54 @@ class Inspect:
         be read.
         """
     def dump_entry(self, topic: str, queue_id: int, queue_offset: int) -> RecordBatch:
-        """Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the record that it leads
-        to. Raises `NotFoundError` if no file of the queue has this place, `UnsupportedFormatError` as `get`, `OSError`.
+        """Decodes the entry of a queue at a queue offset, and after it the record that it leads to.
+
+        Parameters
+        ----------
+        topic : str
+            The topic.
+        queue_id : int
+            The id of the queue.
+        queue_offset : int
+            The queue offset of the entry.
+
+        Returns
+        -------
+        RecordBatch
+            Rows as those of `dump`.
+
+        Raises
+        ------
+        NotFoundError
+            No file of the queue has this place.
+        UnsupportedFormatError
+            As `get`.
+        OSError
+            A file cannot be read.
         """
     def dump_key(self, topic: str, key: str, *, limit: int = 64) -> RecordBatch:
-        """Decodes the places of a key in the index, in rows as those of `dump`: for each index file its slot and the items of
-        the chain there, the newest first, at most `limit` of them, also those of other keys. The row `item N record` names
-        the message that an item leads to. Raises `NotFoundError` if there is no index file, `OSError`.
+        """Decodes the places of a key in the index: for each index file its slot, and the items of the chain there.
+
+        Parameters
+        ----------
+        topic : str
+            The topic.
+        key : str
+            The key.
+        limit : int, default 64
+            The most items of a file, the newest first; items of other keys count, too.
+
+        Returns
+        -------
+        RecordBatch
+            Rows as those of `dump`. The row `item N record` names the message that an item leads to.
+
+        Raises
+        ------
+        NotFoundError
+            There is no index file.
+        OSError
+            A file cannot be read.
         """
 
 @final
@@ -124,16 +165,35 @@ class BrokerState:
         errors: _Errors | None = None,
     ) -> ResendReport:
         """Appends dead letters of a group again to the topics that they came from, as their producer would: without the
-        properties of the retries, and as if no consumer had failed. Returns a `ResendReport`. The queues of a topic take
-        turns.
+        properties of the retries, and as if no consumer had failed. The queues of a topic take turns.
 
-        `messages` is a message or an iterable of them. By default these are the letters that were not sent again before:
-        the group has progress in its dead letters, which then passes them and is durable. After a crash within the call
-        some come twice. With `errors="skip"` the letters that are lost or damaged are passed, too, and the report names
-        them; the option of the open is the default.
+        Parameters
+        ----------
+        group : str
+            The name of the group.
+        messages : Message or iterable of Message, optional
+            The letters. None: those that were not sent again before; the group has progress in its dead
+            letters, which then passes them and is durable. After a crash within the call some come
+            twice.
+        errors : {"raise", "skip"}, optional
+            What to do at a letter that was lost or is damaged. None: as in `open`. "skip" passes it,
+            and the report names it.
 
-        Raises `ValueError` for a message that is not a dead letter of the group, `TypeError` if the store is open for
-        reading, `CorruptError` at a damaged letter, and the errors of `append`: the letters before it were sent.
+        Returns
+        -------
+        ResendReport
+            The letters that were sent, and those that were not.
+
+        Raises
+        ------
+        TypeError
+            The store is open for reading.
+        ValueError
+            A message is not a dead letter of the group.
+        CorruptError
+            A letter is damaged (`errors`). The letters before it were sent.
+        StoreError
+            As `append`: the letters before it were sent.
         """
     def hand_over(self) -> int:
         """Hands the timers that wait (`append(deliver_at=)`) over to a broker, durably, and returns their number. Call it
@@ -152,15 +212,35 @@ class BrokerState:
         `DiskFullError` and `StoreIOError` as `append`.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
-        """Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to the queue offset of
-        the message that the group gets next. Its consumers in this process continue there; what they have in flight is
+        """Moves a group to a place in each queue of a topic, durably.
+
+        Parameters
+        ----------
+        group : str
+            The name of the group.
+        topic : str
+            The topic.
+        to : {"earliest", "latest"}, datetime with a timezone, or int of ms since 1970
+            The place. A time: the first message that was stored then or later.
+
+        Returns
+        -------
+        dict of int to int
+            For each queue id the queue offset of the message that the group gets next.
+
+        Raises
+        ------
+        TypeError, ValueError
+            The store is open for reading, or `to` is not one of those accepted.
+        NotFoundError
+            The topic has no queues.
+        CorruptError
+            `config/consumerOffset.json` cannot be read.
+
+        Notes
+        -----
+        The consumers of the group in this process continue at the place; what they have in flight is
         forgotten, and an `ack` of it returns 0.
-
-        `to` is "earliest", "latest", or a time, a datetime with a timezone or an int of ms since 1970: the first message
-        that was stored then or later.
-
-        Raises `NotFoundError` for a topic without queues, `TypeError` if the store is open for reading, `CorruptError`
-        where `config/consumerOffset.json` cannot be read.
         """
     def delete_group(self, group: str) -> None:
         """Deletes a group of consumers, durably: its positions and its settings. Messages are then no longer kept for it

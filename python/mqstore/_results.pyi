@@ -34,12 +34,47 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
     def skipped(self) -> int:
         """The number of messages that were skipped because they were lost or are damaged: always 0 with `errors="raise"`."""
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Returns its messages as Arrow record batches. They were read already, so a closed store does not matter.
+        """Returns the messages of the answer as Arrow record batches. They were read already, so a closed store does not
+        matter.
 
-        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        Parameters
+        ----------
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        max_bytes : int, default 4194304
+            About the most bytes in a batch.
+
+        Returns
+        -------
+        Batches
+            An iterable of `RecordBatch` that speaks Arrow.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """Returns the index of a message. Raises `ValueError` if it is not there."""
+        """Returns the index of a message in the answer.
+
+        Parameters
+        ----------
+        value : Message
+            The message.
+        start, stop : int, default 0 and 2**63 - 1
+            The indexes between which it is looked for, the second exclusive. A negative one counts from
+            the end.
+
+        Returns
+        -------
+        int
+            The index.
+
+        Raises
+        ------
+        ValueError
+            The message is not there.
+        """
     def count(self, value: object, /) -> int:
         """Returns how often a message is in it."""
     def __contains__(self, value: object, /) -> bool: ...
@@ -77,14 +112,47 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
         `errors="skip"`, is damaged there; with those of the messages that reads of the answer have passed over so far.
         """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
-        """Returns its messages as Arrow record batches, read when they are asked for.
+        """Returns the messages of the answer as Arrow record batches, read when they are asked for.
 
-        `columns` and `max_bytes` as in `QueueSlice.batches`.
+        Parameters
+        ----------
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        max_bytes : int, default 4194304
+            About the most bytes in a batch.
+
+        Returns
+        -------
+        Batches
+            An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted.
+        NotFoundError, CorruptError
+            Raised by the iteration at a message that has expired, or is damaged, since the query,
+            unless that had `errors="skip"`.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """The index in this answer of a message, if it lies between the indexes `start` and `stop`.
+        """Returns the index of a message in this answer.
 
-        Raises `ValueError` if it is not there.
+        Parameters
+        ----------
+        value : object
+            What is looked for.
+        start, stop : int, default 0 and 2**63 - 1
+            The bounds of the result, the second exclusive.
+
+        Returns
+        -------
+        int
+            The place. It is counted as in `[...]`.
+
+        Raises
+        ------
+        ValueError
+            It is not there, or not within the bounds.
         """
     def count(self, value: object, /) -> int:
         """Returns the number of times that the message is in this answer: 1 or 0."""

@@ -206,13 +206,26 @@ class Store:
         Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
         """
     def resolve_offsets(self, batch: _Table) -> RecordBatch:
-        """Resolves queue offsets to places in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a
-        `RecordBatch` of `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is
-        no such message, where it was lost, and where its queue entry is damaged; the message itself is not read.
+        """Resolves queue offsets to places in the log. Reads no message.
 
-        `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb, pandas. Raises
-        `TypeError` if it does not, `ValueError` if a column is missing, of another type or malformed,
-        `UnsupportedFormatError` as `get`.
+        Parameters
+        ----------
+        batch : a table of Arrow
+            A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+            Arrow: columns `topic` (utf8), `queue_id` and `queue_offset` (integers).
+
+        Returns
+        -------
+        RecordBatch
+            A row for a row: `physical_offset` (int64) and `store_size` (int32, bytes), null where there
+            is no such message, where it was lost, and where its queue entry is damaged.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `batch` does not speak Arrow, or a column is missing, of another type or malformed.
+        UnsupportedFormatError
+            As `get`.
         """
     def resolve_keys(
         self,
@@ -222,18 +235,40 @@ class Store:
         physical: tuple[int | None, int | None] | None = None,
         errors: _Errors | None = None,
     ) -> RecordBatch:
-        """Resolves keys to messages: columns `topic` and `key` (utf8) in, a `RecordBatch` of one column `hits` out, a row for
-        a row: a list of (`queue_id` int32, `queue_offset` int64, `physical_offset` int64, `store_size` int32) by physical
-        offset; null if empty.
+        """Resolves keys to messages.
 
-        `batch` is anything that speaks Arrow. `limit` is the most hits of a row, the newest ones; None for all: a key that
-        many messages have takes memory for each of them. `physical` is a pair of physical offsets between which the records
-        start, as in `scan`.
+        Parameters
+        ----------
+        batch : a table of Arrow
+            A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+            Arrow: columns `topic` and `key` (utf8).
+        limit : int, optional
+            The most hits of a row, the newest ones. None: all; a key that many messages have takes
+            memory for each of them.
+        physical : pair of int or None, optional
+            Physical offsets between which the records start, as in `scan`.
+        errors : {"raise", "skip"}, optional
+            What to do at a damaged message that may have one of the keys. None: as in `open`. "skip"
+            leaves it out of the hits.
 
-        The log is walked where no index serves, once for an open store: up to 256 MiB of its keys stay in memory.
+        Returns
+        -------
+        RecordBatch
+            A row for a row, in one column `hits`: a list of (`queue_id` int32, `queue_offset` int64,
+            `physical_offset` int64, `store_size` int32), by physical offset; null if empty.
 
-        Raises `TypeError` and `ValueError` for an argument, and if a column is missing or of another type; `CorruptError`
-        at a damaged message that may have one of the keys; with `errors="skip"` it leaves such a message out of the hits.
+        Raises
+        ------
+        TypeError, ValueError
+            `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+            argument is not one of those accepted.
+        CorruptError
+            A message that may have one of the keys is damaged (`errors`).
+
+        Notes
+        -----
+        The log is walked where no index serves, once for an open store: up to 256 MiB of its keys stay
+        in memory.
         """
     def refresh(self) -> int:
         """Take up what another process has changed since the store was opened or refreshed: new messages, queues and topics,
@@ -479,24 +514,68 @@ class Store:
         properties shows in the message alone: `Store.verify` reports it where other files repeat them.
         """
     def resolve_ids(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
-        """Resolves ids to places in the log: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and
-        `store_size` (int32, bytes) out, a row for a row, null where there is no such message. An id is what `message`
-        takes: an offset id if a record starts where it points, else the unique key of a message of a topic that has queues;
-        the first message with this key counts. A stretch of the log that no index covers is walked.
+        """Resolves ids to places in the log.
 
-        `batch` and `errors` are those of `resolve_keys`, and so is what it raises.
+        Parameters
+        ----------
+        batch : a table of Arrow
+            A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+            Arrow: a column `id` (utf8). An id is what `message` takes: an offset id if a record starts
+            where it points, else the unique key of a message of a topic that has queues; the first
+            message with this key counts.
+        errors : {"raise", "skip"}, optional
+            What to do at a damaged message that may have one of the keys. None: as in `open`. "skip"
+            passes over it.
+
+        Returns
+        -------
+        RecordBatch
+            A row for a row: `physical_offset` (int64) and `store_size` (int32, bytes), null where there
+            is no such message.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+            argument is not one of those accepted.
+        CorruptError
+            A message that may have one of the keys is damaged (`errors`).
+
+        Notes
+        -----
+        A stretch of the log that no index covers is walked.
         """
     def resolve_times(
         self, batch: _Table, *, side: Literal["left", "right"] = "left", errors: _Errors | None = None
     ) -> RecordBatch:
-        """Resolves times to queue offsets: columns `topic` (utf8), `queue_id` (integers) and `time` in, a `RecordBatch` of
-        `queue_offset` (int64) out, a row for a row: what `Queue.offset_at` gives for the time and `side`, null where there
-        is no such queue.
+        """Resolves times to queue offsets.
 
-        `time` holds timestamps with a timezone, or integers of ms since 1970. `batch` is anything that speaks Arrow. Raises
-        `TypeError` if it does not, `ValueError` for another `side` and if a column is missing, of another type or
-        malformed, `UnsupportedFormatError` as `get`, and `CorruptError` at a damaged message on the way; with
-        `errors="skip"` it passes over such a message.
+        Parameters
+        ----------
+        batch : a table of Arrow
+            A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+            Arrow: columns `topic` (utf8), `queue_id` (integers) and `time`: timestamps with a timezone,
+            or integers of ms since 1970.
+        side : {"left", "right"}, default "left"
+            As in `Queue.offset_at`.
+        errors : {"raise", "skip"}, optional
+            What to do at a damaged message on the way. None: as in `open`. "skip" passes over it.
+
+        Returns
+        -------
+        RecordBatch
+            A row for a row: `queue_offset` (int64), which `Queue.offset_at` returns for the time, null
+            where there is no such queue.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+            argument is not one of those accepted.
+        UnsupportedFormatError
+            As `get`.
+        CorruptError
+            A message on the way is damaged (`errors`).
         """
     def export(
         self,
@@ -573,34 +652,60 @@ class Store:
         geometry: Literal["broker"] | Mapping[str, int] | None = None,
         **conditions: Unpack[_Conditions],
     ) -> Copied:
-        """Copies messages into a new store at `path`, in the order of the log, and returns an `mqstore.files.Copied` with
-        exact counts. A copy can drop topics and deleted messages, rename topics, rebuild the index, and change the sizes of
-        files.
+        """Copies messages into a new store, in the order of the log. A copy can drop topics and deleted messages, rename
+        topics, rebuild the index, and change the sizes of files.
 
-        The arguments are those of `scan`, but for what would change messages or their order. `topics` selects topics, all
-        by default; `rename` maps names of topics to new ones, to the same one to merge them. Bodies, properties (except
-        `__CRC32#`, which is computed again), queue ids, hosts, flags, born times, unique keys and keys are as they were,
-        and with `keep_store_time` so are store times; a time that is before that of the message before it is raised to that
-        (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical offsets and offset ids are new.
-        `prepared_transaction_offset` stays and names a place in the old log. Messages that wait for their delay are copied,
-        too, and still name their topic by its old name. No settings of a broker are copied: a broker on the copy delivers
-        from the first offset of each delay level and to each group.
+        Parameters
+        ----------
+        path : str or os.PathLike
+            The directory of the new store. The copy is closed and synced before it is there: until then
+            it is in a directory `.mqstore-*.part` beside it, which a killed process leaves there.
+        rename : mapping of str to str, optional
+            New names of topics, the same one for topics to merge.
+        keep_store_time : bool, default True
+            True keeps store times; a time that is before that of the message before it is raised to
+            that (`Copied.raised`). False: each message gets the time at which it is copied.
+        geometry : "broker" or mapping of str to int, optional
+            The sizes of the files. None: those of this store. "broker": RocketMQ's defaults. A mapping
+            has the sizes that `mqstore.open` takes by name; the others are those of a small store.
+        **conditions
+            The other arguments of `scan`, which selects the messages, but for those that would change
+            messages or their order.
+
+        Returns
+        -------
+        mqstore.files.Copied
+            The new store, and exact counts.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted, or `rename` gives a topic the name of another
+            topic that keeps it.
+        FileExistsError
+            `path` exists.
+        IllegalMessageError
+            No store takes a message: a batch that is stored whole, a message larger than a segment of
+            the copy, and a message whose properties take 32,767 bytes without the separator at their
+            end, which brokers before 5.2 leave out.
+        DiskFullError, OSError, CorruptError
+            The system refuses, or a message is damaged (`errors`). After any exception, also of
+            `progress`, no store is at `path`.
+
+        Notes
+        -----
+        Bodies, properties (except `__CRC32#`, which is computed again), queue ids, hosts, flags, born
+        times, unique keys and keys are as they were. Queue offsets begin at 0 in each queue, and
+        physical offsets and offset ids are new. `prepared_transaction_offset` stays and names a place
+        in the old log. Messages that wait for their delay are copied, too, and still name their topic
+        by its old name. No settings of a broker are copied: a broker on the copy delivers from the
+        first offset of each delay level and to each group.
 
         Only what consumers see is copied. A half, rolled-back or deleted message would be in no queue of the copy or come
         back into one, so `transactions="all"` is refused: `export` writes such messages. A broker's own topics of half
         messages and of their ends (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
         (`Copied.left_out`), because one names offsets of the other, which are new: the broker would take open transactions
         for ended ones. End them before you copy.
-
-        `geometry` states the sizes: None for those of this store, "broker", or a mapping of the sizes that `mqstore.open`
-        takes by name, with those of a small store for the others. The copy is closed and synced before it is at `path`:
-        until then it is in a directory `.mqstore-*.part` beside it, which a killed process leaves there.
-
-        Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and where `rename` gives a
-        topic the name of another topic that keeps it, `IllegalMessageError` for a message that no store takes (a batch that
-        is stored whole, a message larger than a segment of the copy, and a message whose properties take 32,767 bytes
-        without the separator at their end, which brokers before 5.2 leave out), `DiskFullError`, `OSError`, and what a
-        `scan` and `progress` raise. No store is at `path` then.
         """
     def _options_of_copy(self) -> dict[str, Any]: ...
     def fetch(
@@ -611,27 +716,68 @@ class Store:
         max_bytes: int = 4194304,
         errors: _Errors | None = None,
     ) -> Batches:
-        """The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a row for each offset that
-        is not null, in order.
+        """Returns the messages at physical offsets, as Arrow record batches, a row for each offset that is not null, in order.
 
-        `batch` is anything that speaks Arrow. `columns` names the columns wanted, in order, all by default; `max_bytes` is
-        about the most that a batch holds. Raises `TypeError` and `ValueError` as `resolve_offsets`; reading raises
-        `NotFoundError` at an offset where no message starts, `CorruptError` at a damaged one, or skips both
-        (`errors="skip"`).
+        Parameters
+        ----------
+        batch : a table of Arrow
+            A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+            Arrow: a column `physical_offset` (an integer).
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        max_bytes : int, default 4194304
+            About the most bytes in a batch.
+        errors : {"raise", "skip"}, optional
+            What to do at an offset where no message starts, or a damaged one. None: as in `open`.
+
+        Returns
+        -------
+        Batches
+            An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+            argument is not one of those accepted.
+        NotFoundError
+            Raised by the iteration at an offset where no message starts (`errors`).
+        CorruptError
+            Raised by the iteration at a damaged message (`errors`).
         """
     def usage(self, by: _UsageBy | Iterable[_UsageBy] = "topic", *, errors: _Errors | None = None) -> Usage:
-        """Counts the messages of the log and their bytes, in one pass over it. `by` names the columns to group by, one or some
-        of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without tags), `hour` (timestamp[us, UTC]: the hour of the
-        store time) and `segment` (int64: the physical offset at which a segment of the log starts). A row a group,
-        ascending: these columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
-        `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
+        """Counts the messages of the log and their bytes, in one pass over it.
 
-        Every message of the log counts, also a message that is in no queue: a half message, or a message of a deleted
-        topic. A batch that is stored whole counts as one. Bodies are not checked. Memory is taken for each group, not for
-        each message. `errors`, "raise" or "skip", says what to do at damage; by default as in `open`. With "skip" the pass
-        continues at the next whole message, and `unread` of the answer has the stretches that could not be counted.
-        Messages that recovery="salvage" has found lost are in `unread`, too. Raises `ValueError` for a name in `by` that is
-        not one of these or is repeated, `CorruptError` as `errors` says.
+        Parameters
+        ----------
+        by : str or iterable of str, default "topic"
+            The columns to group by: `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without
+            tags), `hour` (timestamp[us, UTC]: the hour of the store time) and `segment` (int64: the
+            physical offset at which a segment of the log starts). An empty one counts all in one row.
+        errors : {"raise", "skip"}, optional
+            What to do at damage. None: as in `open`. "skip" continues at the next whole message, and
+            `Usage.unread` has the stretches that could not be counted.
+
+        Returns
+        -------
+        Usage
+            A row a group, ascending: the columns of `by`, then `messages` (int64), `bytes` (int64, of
+            their records), `first_store_time` and `last_store_time` (timestamp[us, UTC]).
+
+        Raises
+        ------
+        TypeError, ValueError
+            `by` has what is none of these names, or repeats one; or `errors` is not one of those
+            accepted.
+        CorruptError
+            A part of the log is damaged (`errors`).
+
+        Notes
+        -----
+        Every message of the log counts, also a message that is in no queue: a half message, or a
+        message of a deleted topic. A batch that is stored whole counts as one. Bodies are not checked.
+        Memory is taken for each group, not for each message. Messages that recovery="salvage" has found
+        lost are in `unread`, too.
         """
     def verify(
         self,

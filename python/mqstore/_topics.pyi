@@ -22,7 +22,25 @@ class Topics(Mapping[str, Topic]):
     def __getitem__(self, name: str, /) -> Topic: ...
     @overload
     def get(self, key: str, default: None = None, /) -> Topic | None:
-        """The topic of that name, or `default`."""
+        """Returns the topic with a name.
+
+        Parameters
+        ----------
+        key : str
+            The name.
+        default : object, optional
+            What to return if there is no such topic.
+
+        Returns
+        -------
+        Topic
+            The topic, or `default`.
+
+        Raises
+        ------
+        TypeError
+            The name is no str.
+        """
     @overload
     def get(self, key: str, default: Topic | _T, /) -> Topic | _T: ...
 
@@ -54,10 +72,31 @@ class Topic(Tabular, Collection[Message]):
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches:
-        """The messages that it has now as Arrow record batches, one queue after the other, by id.
+        """Returns the messages that the topic has now as Arrow record batches, one queue after the other, by id.
 
-        `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. If the files of a queue are lost,
-        `Batches.lost_queues` names it. Raises `UnsupportedFormatError` as `queues` does.
+        Parameters
+        ----------
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        max_bytes : int, default 4194304
+            About the most bytes in a batch.
+        errors : {"raise", "skip"}, optional
+            What to do at a message that was lost or is damaged. None: as in `open`.
+
+        Returns
+        -------
+        Batches
+            An iterable of `RecordBatch` that speaks Arrow; each iteration reads again. If the files of
+            a queue are lost, `lost_queues` names it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted.
+        UnsupportedFormatError
+            The queues are not files of this format (RocksDB, batch consume queue).
+        CorruptError
+            Raised by the iteration at a message that was lost or is damaged (`errors`).
         """
     def __contains__(self, value: object, /) -> bool: ...
     def __iter__(self) -> MessageIterator: ...
@@ -103,19 +142,63 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
     def max_offset(self) -> int:
         """Queue offset of the message that comes next: one more than the last one's."""
     def offset_at(self, time: _Time, side: Literal["left", "right"] = "left") -> int:
-        """Queue offset of the first message stored at or after `time` (side="left") or after it (side="right"); `max_offset`
-        without such a message. Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged
-        ones, too. Where the writer's clock was set back, several messages of the time follow an earlier one: the answer is
-        the first that the search sees, and a short stretch of such messages further back can be missed. `query` with
-        `since` and `until` misses none.
+        """Returns the queue offset of the first message from a time on.
 
-        `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a datetime without one and
-        for another side.
+        Parameters
+        ----------
+        time : datetime with a timezone, or int of ms since 1970
+            The time.
+        side : {"left", "right"}, default "left"
+            "left": of the first message stored at the time or later. "right": of the first one stored
+            later.
+
+        Returns
+        -------
+        int
+            The queue offset; `max_offset` without such a message.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted, such as a datetime without a timezone.
+        CorruptError
+            A message on the way is damaged, unless the store was opened with `errors="skip"`.
+
+        Notes
+        -----
+        Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones,
+        too. Where the writer's clock was set back, several messages of the time follow an earlier one:
+        the answer is the first that the search sees, and a short stretch of such messages further back
+        can be missed. `query` with `since` and `until` misses none.
         """
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches:
-        """The messages that it has now as Arrow record batches: as `queue[:].batches`."""
+        """Returns the messages that the queue has now as Arrow record batches.
+
+        Parameters
+        ----------
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        max_bytes : int, default 4194304
+            About the most bytes in a batch.
+        errors : {"raise", "skip"}, optional
+            What to do at a message that was lost or is damaged. None: as in `open`.
+
+        Returns
+        -------
+        Batches
+            An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted.
+        UnsupportedFormatError
+            The queues are not files of this format (RocksDB, batch consume queue).
+        CorruptError
+            Raised by the iteration at a message that was lost or is damaged (`errors`).
+        """
     def tail(
         self,
         timeout: float | timedelta | None = None,
@@ -156,9 +239,24 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
             Raised by the iteration, as by `Store.follow`.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """The queue offset of a message of this queue, if it lies between `start` and `stop`.
+        """Returns the queue offset of a message of this queue.
 
-        Raises `ValueError` if it is not there.
+        Parameters
+        ----------
+        value : object
+            What is looked for.
+        start, stop : int, default 0 and 2**63 - 1
+            The bounds of the result, the second exclusive.
+
+        Returns
+        -------
+        int
+            The place. It is counted as in `[...]`.
+
+        Raises
+        ------
+        ValueError
+            It is not there, or not within the bounds.
         """
     def count(self, value: object, /) -> int:
         """Returns the number of times that the message is in this queue: 1 or 0."""
@@ -190,16 +288,48 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
     def batches(
         self, columns: Sequence[str] | None = None, max_bytes: int = 4194304, *, errors: _Errors | None = None
     ) -> Batches:
-        """The messages as Arrow record batches, read when they are asked for.
+        """Returns the messages of the slice as Arrow record batches, read when they are asked for.
 
-        `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most that a batch holds;
-        `errors` says what to do at a message that was lost or is damaged: "raise" or "skip", by default as the store was
-        opened. Raises `ValueError` for a column that a message does not have.
+        Parameters
+        ----------
+        columns : iterable of str, optional
+            The columns, in order; None for all.
+        max_bytes : int, default 4194304
+            About the most bytes in a batch.
+        errors : {"raise", "skip"}, optional
+            What to do at a message that was lost or is damaged. None: as in `open`.
+
+        Returns
+        -------
+        Batches
+            An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument is not one of those accepted.
+        CorruptError
+            Raised by the iteration at a message that was lost or is damaged (`errors`).
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
-        """The index in this slice of a message, if it lies between the indexes `start` and `stop`.
+        """Returns the index of a message in this slice.
 
-        Raises `ValueError` if it is not there.
+        Parameters
+        ----------
+        value : object
+            What is looked for.
+        start, stop : int, default 0 and 2**63 - 1
+            The bounds of the result, the second exclusive.
+
+        Returns
+        -------
+        int
+            The place. It is counted as in `[...]`.
+
+        Raises
+        ------
+        ValueError
+            It is not there, or not within the bounds.
         """
     def count(self, value: object, /) -> int:
         """Returns the number of times that the message is in this slice: 1 or 0."""

@@ -35,7 +35,22 @@ class Transactions:
         """Begins a transaction with one message, for `with`: the block gets the half message, a `Half`. Its end commits the
         message, an exception rolls it back.
 
-        The arguments are those of `send_half`; `durable` holds for the half message and its end.
+        Parameters
+        ----------
+        topic, body, group, tags, keys, properties, queue_id, sharding_key, unique_key, born_time
+            As in `send_half`.
+        durable : bool, optional
+            As in `Writer.append`, for the half message and its end.
+
+        Returns
+        -------
+        Transaction
+            A context manager.
+
+        Raises
+        ------
+        IllegalMessageError, StoreError
+            As `send_half`; the end of the block as `end`.
         """
     def send_half(
         self,

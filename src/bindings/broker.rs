@@ -1,4 +1,5 @@
 //! `BrokerState`: the settings and positions that the broker of a store keeps beside its messages.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -199,18 +200,36 @@ impl BrokerState {
     }
 
     /// Appends dead letters of a group again to the topics that they came from, as their producer
-    /// would: without the properties of the retries, and as if no consumer had failed. Returns a
-    /// `ResendReport`. The queues of a topic take turns.
+    /// would: without the properties of the retries, and as if no consumer had failed. The queues of a
+    /// topic take turns.
     ///
-    /// `messages` is a message or an iterable of them. By default these are the letters that were not
-    /// sent again before: the group has progress in its dead letters, which then passes them and is
-    /// durable. After a crash within the call some come twice. With `errors="skip"` the letters that are
-    /// lost or damaged are passed, too, and the report names them; the option of the open is the
-    /// default.
+    /// Parameters
+    /// ----------
+    /// group : str
+    ///     The name of the group.
+    /// messages : Message or iterable of Message, optional
+    ///     The letters. None: those that were not sent again before; the group has progress in its dead
+    ///     letters, which then passes them and is durable. After a crash within the call some come
+    ///     twice.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a letter that was lost or is damaged. None: as in `open`. "skip" passes it,
+    ///     and the report names it.
     ///
-    /// Raises `ValueError` for a message that is not a dead letter of the group, `TypeError` if the store
-    /// is open for reading, `CorruptError` at a damaged letter, and the errors of `append`: the
-    /// letters before it were sent.
+    /// Returns
+    /// -------
+    /// ResendReport
+    ///     The letters that were sent, and those that were not.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     The store is open for reading.
+    /// ValueError
+    ///     A message is not a dead letter of the group.
+    /// CorruptError
+    ///     A letter is damaged (`errors`). The letters before it were sent.
+    /// StoreError
+    ///     As `append`: the letters before it were sent.
     #[pyo3(signature = (group, messages=None, *, errors=None))]
     fn resend<'py>(
         &self,
@@ -263,15 +282,35 @@ impl BrokerState {
         Ok(report.timers)
     }
 
-    /// Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to
-    /// the queue offset of the message that the group gets next. Its consumers in this process
-    /// continue there; what they have in flight is forgotten, and an `ack` of it returns 0.
+    /// Moves a group to a place in each queue of a topic, durably.
     ///
-    /// `to` is "earliest", "latest", or a time, a datetime with a timezone or an int of ms since
-    /// 1970: the first message that was stored then or later.
+    /// Parameters
+    /// ----------
+    /// group : str
+    ///     The name of the group.
+    /// topic : str
+    ///     The topic.
+    /// to : {"earliest", "latest"}, datetime with a timezone, or int of ms since 1970
+    ///     The place. A time: the first message that was stored then or later.
     ///
-    /// Raises `NotFoundError` for a topic without queues, `TypeError` if the store is open for
-    /// reading, `CorruptError` where `config/consumerOffset.json` cannot be read.
+    /// Returns
+    /// -------
+    /// dict of int to int
+    ///     For each queue id the queue offset of the message that the group gets next.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     The store is open for reading, or `to` is not one of those accepted.
+    /// NotFoundError
+    ///     The topic has no queues.
+    /// CorruptError
+    ///     `config/consumerOffset.json` cannot be read.
+    ///
+    /// Notes
+    /// -----
+    /// The consumers of the group in this process continue at the place; what they have in flight is
+    /// forgotten, and an `ack` of it returns 0.
     fn reset(
         &self,
         py: Python<'_>,

@@ -251,13 +251,30 @@ impl Store {
 
 #[pymethods]
 impl Consumer {
-    /// Returns up to `max_messages` messages as a list, as soon as one is there; an empty list when
-    /// none has come for `timeout` (seconds, or a timedelta; None waits for ever). It is woken by an
-    /// append.
+    /// Returns messages as soon as one is there. It is woken by an append.
     ///
-    /// Raises `OffsetOutOfRangeError` where the group's progress lies outside of a queue,
-    /// `CorruptError` for a damaged message (a store that was opened with errors="skip" skips and
-    /// counts it), `ClosedError`, `PoisonedError`.
+    /// Parameters
+    /// ----------
+    /// max_messages : int, default 32
+    ///     The most messages to return, 1 or more.
+    /// timeout : float of seconds, or timedelta, optional
+    ///     The longest wait. None waits for ever.
+    ///
+    /// Returns
+    /// -------
+    /// list of Message
+    ///     The messages; none when the time is over.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     An argument is not one of those accepted.
+    /// OffsetOutOfRangeError
+    ///     The progress of the group lies outside of a queue (`on_missing`).
+    /// CorruptError
+    ///     A message is damaged. A store that was opened with `errors="skip"` skips and counts it.
+    /// ClosedError, PoisonedError
+    ///     The store or the consumer is closed, or a write of the store has failed.
     #[pyo3(signature = (max_messages=32, timeout=None))]
     fn poll<'py>(
         &self,
@@ -296,13 +313,34 @@ impl Consumer {
         Ok(py.detach(|| self.member.ack(places))?)
     }
 
-    /// Sends a message back. The group gets it again: after `delay_level`, by default after 10 s, 30
-    /// s, 1 min and so on up to 2 h; after `max_reconsume_times` retries, and with a negative level,
-    /// it becomes a dead letter in `%DLQ%` and the name of the group. In an ordered topic it comes
-    /// again after 1 s, and its queue waits. Returns False if it was not in flight.
+    /// Sends a message back: the group gets it again later.
     ///
-    /// Raises the errors of `append`: the message stays in flight; `ReadOnlyError` where the store is
-    /// open for reading.
+    /// Parameters
+    /// ----------
+    /// message : Message
+    ///     The message, as a poll returned it.
+    /// delay_level : int, optional
+    ///     The delay level after which it comes. None: after 10 s, 30 s, 1 min and so on up to 2 h.
+    ///     Negative: it becomes a dead letter at once.
+    ///
+    /// Returns
+    /// -------
+    /// bool
+    ///     False if the message was not in flight.
+    ///
+    /// Raises
+    /// ------
+    /// ReadOnlyError
+    ///     The store is open for reading.
+    /// TypeError
+    ///     `message` is no `Message`, or the consumer has no group.
+    /// StoreError
+    ///     As `append`: the message stays in flight.
+    ///
+    /// Notes
+    /// -----
+    /// After `max_reconsume_times` retries the message becomes a dead letter, in the topic `%DLQ%` and
+    /// the name of the group. In an ordered topic it comes again after 1 s, and its queue waits.
     #[pyo3(signature = (message, delay_level=None))]
     fn nack(&self, py: Python<'_>, message: &Bound<'_, PyAny>, delay_level: Option<i32>) -> PyResult<bool> {
         self.expect_own()?;
@@ -333,10 +371,23 @@ impl Consumer {
         Ok(())
     }
 
-    /// Continues at a queue offset of a queue of the topic, which may be left out if there is one.
-    /// What is in flight in the queue is forgotten.
+    /// Continues at a queue offset of a queue. What is in flight in the queue is forgotten.
     ///
-    /// Raises `OffsetOutOfRangeError`.
+    /// Parameters
+    /// ----------
+    /// queue_id : int
+    ///     The id of the queue.
+    /// offset : int
+    ///     The queue offset of the message that is handed out next.
+    /// topic : str, optional
+    ///     The topic of the queue. It may be left out if the consumer has one topic.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     The consumer has several topics, and none is named.
+    /// OffsetOutOfRangeError
+    ///     The offset lies outside of the queue.
     #[pyo3(signature = (queue_id, offset, topic=None))]
     fn seek(&self, py: Python<'_>, queue_id: i32, offset: i64, topic: Option<&str>) -> PyResult<()> {
         self.expect_own()?;

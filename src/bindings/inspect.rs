@@ -1,4 +1,5 @@
 //! `Inspect`: the files of a store and their bytes.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::sync::Arc;
 
@@ -77,9 +78,30 @@ impl Inspect {
         Ok(RecordBatch(rows))
     }
 
-    /// Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the
-    /// record that it leads to. Raises `NotFoundError` if no file of the queue has this place,
-    /// `UnsupportedFormatError` as `get`, `OSError`.
+    /// Decodes the entry of a queue at a queue offset, and after it the record that it leads to.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic : str
+    ///     The topic.
+    /// queue_id : int
+    ///     The id of the queue.
+    /// queue_offset : int
+    ///     The queue offset of the entry.
+    ///
+    /// Returns
+    /// -------
+    /// RecordBatch
+    ///     Rows as those of `dump`.
+    ///
+    /// Raises
+    /// ------
+    /// NotFoundError
+    ///     No file of the queue has this place.
+    /// UnsupportedFormatError
+    ///     As `get`.
+    /// OSError
+    ///     A file cannot be read.
     fn dump_entry(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<RecordBatch> {
         let reader = self.0.reader(py, Freshness::Log)?;
         let rows = self
@@ -88,14 +110,35 @@ impl Inspect {
         Ok(RecordBatch(rows))
     }
 
-    /// Decodes the places of a key in the index, in rows as those of `dump`: for each index file
-    /// its slot and the items of the chain there, the newest first, at most `limit` of them, also
-    /// those of other keys. The row `item N record` names the message that an item leads to. Raises
-    /// `NotFoundError` if there is no index file, `OSError`.
+    /// Decodes the places of a key in the index: for each index file its slot, and the items of the
+    /// chain there.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic : str
+    ///     The topic.
+    /// key : str
+    ///     The key.
+    /// limit : int, default 64
+    ///     The most items of a file, the newest first; items of other keys count, too.
+    ///
+    /// Returns
+    /// -------
+    /// RecordBatch
+    ///     Rows as those of `dump`. The row `item N record` names the message that an item leads to.
+    ///
+    /// Raises
+    /// ------
+    /// NotFoundError
+    ///     There is no index file.
+    /// OSError
+    ///     A file cannot be read.
     #[pyo3(signature = (topic, key, *, limit=64))]
     fn dump_key(&self, py: Python<'_>, topic: &str, key: &str, limit: usize) -> PyResult<RecordBatch> {
         let reader = self.0.reader(py, Freshness::Walk)?;
-        let rows = self.0.detach(py, || arrow::dump(&reader.dump_key(topic, key, limit)?))?;
+        let rows = self
+            .0
+            .detach(py, || arrow::dump(&reader.dump_key(topic, key, limit)?))?;
         Ok(RecordBatch(rows))
     }
 

@@ -145,8 +145,24 @@ macro_rules! finds {
 
             $(#[$index])*
             ///
-            /// Raises `ValueError` if it is not there.
+            /// Parameters
+            /// ----------
+            /// value : object
+            ///     What is looked for.
+            /// start, stop : int, default 0 and 2**63 - 1
+            ///     The bounds of the result, the second exclusive.
+            ///
+            /// Returns
+            /// -------
+            /// int
+            ///     The place. It is counted as in `[...]`.
+            ///
+            /// Raises
+            /// ------
+            /// ValueError
+            ///     It is not there, or not within the bounds.
             #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
+            #[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]
             fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<i64> {
                 let found = self.find(py, value, &(start..stop))?;
                 found.ok_or_else(|| PyValueError::new_err(concat!("the ", $item, " is not here")))
@@ -163,28 +179,28 @@ macro_rules! finds {
 
 finds! {
     queue::Queue, "message",
-    /// The queue offset of a message of this queue, if it lies between `start` and `stop`.
+    /// Returns the queue offset of a message of this queue.
     index,
     /// Returns the number of times that the message is in this queue: 1 or 0.
     count
 }
 finds! {
     queue::QueueSlice, "message",
-    /// The index in this slice of a message, if it lies between the indexes `start` and `stop`.
+    /// Returns the index of a message in this slice.
     index,
     /// Returns the number of times that the message is in this slice: 1 or 0.
     count
 }
 finds! {
     results::QueryResult, "message",
-    /// The index in this answer of a message, if it lies between the indexes `start` and `stop`.
+    /// Returns the index of a message in this answer.
     index,
     /// Returns the number of times that the message is in this answer: 1 or 0.
     count
 }
 finds! {
     topic::Queues, "queue",
-    /// The id of a queue of this topic, if it lies between the ids `start` and `stop`.
+    /// Returns the id of a queue of this topic.
     index,
     /// Returns the number of times that the queue is here: 1 or 0.
     count

@@ -1,4 +1,5 @@
 //! `Queue`, `QueueSlice`.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -173,15 +174,34 @@ impl Queue {
         Ok(self.bounds(py)?.end)
     }
 
-    /// Queue offset of the first message stored at or after `time` (side="left") or after it
-    /// (side="right"); `max_offset` without such a message. Messages that expired or were lost are
-    /// passed over, and with `open(errors="skip")` damaged ones, too. Where the writer's clock was
-    /// set back, several messages of the time follow an earlier one: the answer is the first that
-    /// the search sees, and a short stretch of such messages further back can be missed. `query`
-    /// with `since` and `until` misses none.
+    /// Returns the queue offset of the first message from a time on.
     ///
-    /// `time` is a datetime with a timezone, or an int of ms since 1970. Raises `ValueError` for a
-    /// datetime without one and for another side.
+    /// Parameters
+    /// ----------
+    /// time : datetime with a timezone, or int of ms since 1970
+    ///     The time.
+    /// side : {"left", "right"}, default "left"
+    ///     "left": of the first message stored at the time or later. "right": of the first one stored
+    ///     later.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The queue offset; `max_offset` without such a message.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted, such as a datetime without a timezone.
+    /// CorruptError
+    ///     A message on the way is damaged, unless the store was opened with `errors="skip"`.
+    ///
+    /// Notes
+    /// -----
+    /// Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones,
+    /// too. Where the writer's clock was set back, several messages of the time follow an earlier one:
+    /// the answer is the first that the search sees, and a short stretch of such messages further back
+    /// can be missed. `query` with `since` and `until` misses none.
     #[pyo3(signature = (time, side="left"), text_signature = "(self, time, side='left')")]
     fn offset_at(
         &self,
@@ -195,7 +215,30 @@ impl Queue {
         Ok(self.handle.detach(py, || reader.offset_at(&self.topic, self.id, ms, side))?)
     }
 
-    /// The messages that it has now as Arrow record batches: as `queue[:].batches`.
+    /// Returns the messages that the queue has now as Arrow record batches.
+    ///
+    /// Parameters
+    /// ----------
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// max_bytes : int, default 4194304
+    ///     About the most bytes in a batch.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a message that was lost or is damaged. None: as in `open`.
+    ///
+    /// Returns
+    /// -------
+    /// Batches
+    ///     An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
+    /// UnsupportedFormatError
+    ///     The queues are not files of this format (RocksDB, batch consume queue).
+    /// CorruptError
+    ///     Raised by the iteration at a message that was lost or is damaged (`errors`).
     #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(
@@ -297,12 +340,28 @@ impl QueueSlice {
         self.offsets.end
     }
 
-    /// The messages as Arrow record batches, read when they are asked for.
+    /// Returns the messages of the slice as Arrow record batches, read when they are asked for.
     ///
-    /// `columns` names the columns wanted, in order, all by default; `max_bytes` is about the most
-    /// that a batch holds; `errors` says what to do at a message that was lost or is damaged:
-    /// "raise" or "skip", by default as the store was opened. Raises `ValueError` for a column that
-    /// a message does not have.
+    /// Parameters
+    /// ----------
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// max_bytes : int, default 4194304
+    ///     About the most bytes in a batch.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a message that was lost or is damaged. None: as in `open`.
+    ///
+    /// Returns
+    /// -------
+    /// Batches
+    ///     An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
+    /// CorruptError
+    ///     Raised by the iteration at a message that was lost or is damaged (`errors`).
     #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(

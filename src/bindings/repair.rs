@@ -1,4 +1,5 @@
 //! `repair`, `rebuild`.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,7 +66,6 @@ use crate::storage::{Env, RealEnv};
 /// readers continue. What `progress` raises ends the call.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, into=None, progress=None, **options))]
-#[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]
 pub(super) fn repair<'py>(
     py: Python<'py>,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
@@ -88,20 +88,41 @@ pub(super) fn repair<'py>(
 }
 
 /// Rebuilds the queues, the index and the checkpoint of a store from its log, and verifies it
-/// before and afterwards. By default it changes nothing and reports what it would change. Each
-/// queue keeps its offsets: entries of messages that have expired stay, and so does a queue without
-/// a message.
+/// before and afterwards. Each queue keeps its offsets: entries of messages that have expired stay,
+/// and so does a queue without a message.
 ///
-/// Options are those of `open` but `recovery`, which is chosen here. Where all files of a kind are
-/// gone, and nothing has recorded their sizes, those of a broker's defaults are made.
+/// Parameters
+/// ----------
+/// path : str, bytes or os.PathLike
+///     The directory of the store.
+/// dry_run : bool, default True
+///     True changes nothing, and reports what would be changed.
+/// progress : callable, optional
+///     As in `repair`.
+/// **options
+///     The options of `open` but `recovery`, which is chosen here. Where all files of a kind are
+///     gone, and nothing has recorded their sizes, those of a broker's defaults are made.
 ///
-/// It changes nothing, and raises `CorruptError`, in a dry run, too: if the log is damaged,
-/// which needs `repair`; if a part of the log is missing, because queue offsets would be given again;
-/// and if a message and a queue entry contradict each other about a place. The error says what to
-/// do. Queues of a topic that was deleted come back if the log still has its messages. It may be
-/// called again after an error or a crash, and open readers continue. `progress` is called as by
-/// `repair`. Raises `LockedError` while a writer has the store, unless it is a dry run, what `open`
-/// and `Store.verify` raise, and what `progress` raises.
+/// Returns
+/// -------
+/// RepairReport
+///     What was changed, and the findings before and afterwards.
+///
+/// Raises
+/// ------
+/// CorruptError
+///     The log is damaged, which needs `repair`; a part of it is missing, because queue offsets
+///     would be given again; or a message and a queue entry contradict each other about a place.
+///     The error says what to do. Nothing is changed, and a dry run raises it, too.
+/// LockedError
+///     A writer has the store; a dry run does not ask.
+/// StoreError
+///     As `open` and `Store.verify`.
+///
+/// Notes
+/// -----
+/// Queues of a topic that was deleted come back if the log still has its messages. It may be called
+/// again after an error or a crash, and open readers continue.
 #[pyfunction]
 #[pyo3(signature = (path, *, dry_run=true, progress=None, **options))]
 pub(super) fn rebuild<'py>(

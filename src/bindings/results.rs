@@ -219,10 +219,25 @@ impl GetResult {
         self.held.bind(py).to_list()
     }
 
-    /// Returns its messages as Arrow record batches. They were read already, so a closed store does
-    /// not matter.
+    /// Returns the messages of the answer as Arrow record batches. They were read already, so a closed
+    /// store does not matter.
     ///
-    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    /// Parameters
+    /// ----------
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// max_bytes : int, default 4194304
+    ///     About the most bytes in a batch.
+    ///
+    /// Returns
+    /// -------
+    /// Batches
+    ///     An iterable of `RecordBatch` that speaks Arrow.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
     fn batches(
         &self,
@@ -256,7 +271,25 @@ impl GetResult {
         self.held.bind(py).contains(value)
     }
 
-    /// Returns the index of a message. Raises `ValueError` if it is not there.
+    /// Returns the index of a message in the answer.
+    ///
+    /// Parameters
+    /// ----------
+    /// value : Message
+    ///     The message.
+    /// start, stop : int, default 0 and 2**63 - 1
+    ///     The indexes between which it is looked for, the second exclusive. A negative one counts from
+    ///     the end.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The index.
+    ///
+    /// Raises
+    /// ------
+    /// ValueError
+    ///     The message is not there.
     #[pyo3(signature = (value, start=0, stop=9_223_372_036_854_775_807, /))]
     fn index(&self, py: Python<'_>, value: &Bound<'_, PyAny>, start: i64, stop: i64) -> PyResult<usize> {
         self.held.bind(py).call_method1("index", (value, start, stop))?.extract()
@@ -431,9 +464,27 @@ impl QueryResult {
         self.skipped + self.hits.skipped()
     }
 
-    /// Returns its messages as Arrow record batches, read when they are asked for.
+    /// Returns the messages of the answer as Arrow record batches, read when they are asked for.
     ///
-    /// `columns` and `max_bytes` as in `QueueSlice.batches`.
+    /// Parameters
+    /// ----------
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// max_bytes : int, default 4194304
+    ///     About the most bytes in a batch.
+    ///
+    /// Returns
+    /// -------
+    /// Batches
+    ///     An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
+    /// NotFoundError, CorruptError
+    ///     Raised by the iteration at a message that has expired, or is damaged, since the query,
+    ///     unless that had `errors="skip"`.
     #[pyo3(signature = (columns=None, max_bytes=4_194_304))]
     fn batches(
         &self,

@@ -171,14 +171,26 @@ impl Store {
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
-    /// Resolves queue offsets to places in the log: columns `topic` (utf8), `queue_id` and
-    /// `queue_offset` (integers) in, a `RecordBatch` of `physical_offset` (int64) and `store_size`
-    /// (int32, bytes) out, a row for a row, null where there is no such message, where it was lost,
-    /// and where its queue entry is damaged; the message itself is not read.
+    /// Resolves queue offsets to places in the log. Reads no message.
     ///
-    /// `batch` is anything that speaks Arrow: a table, frame or batch of pyarrow, polars, duckdb,
-    /// pandas. Raises `TypeError` if it does not, `ValueError` if a column is missing, of another
-    /// type or malformed, `UnsupportedFormatError` as `get`.
+    /// Parameters
+    /// ----------
+    /// batch : a table of Arrow
+    ///     A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+    ///     Arrow: columns `topic` (utf8), `queue_id` and `queue_offset` (integers).
+    ///
+    /// Returns
+    /// -------
+    /// RecordBatch
+    ///     A row for a row: `physical_offset` (int64) and `store_size` (int32, bytes), null where there
+    ///     is no such message, where it was lost, and where its queue entry is damaged.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     `batch` does not speak Arrow, or a column is missing, of another type or malformed.
+    /// UnsupportedFormatError
+    ///     As `get`.
     fn resolve_offsets(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
         self.handle.expect_open()?;
         let (wanted, reader) = (import_table(batch)?, self.handle.reader(py, Freshness::Queues)?);
@@ -186,20 +198,40 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Resolves keys to messages: columns `topic` and `key` (utf8) in, a `RecordBatch` of one
-    /// column `hits` out, a row for a row: a list of (`queue_id` int32, `queue_offset` int64,
-    /// `physical_offset` int64, `store_size` int32) by physical offset; null if empty.
+    /// Resolves keys to messages.
     ///
-    /// `batch` is anything that speaks Arrow. `limit` is the most hits of a row, the newest ones;
-    /// None for all: a key that many messages have takes memory for each of them. `physical` is a
-    /// pair of physical offsets between which the records start, as in `scan`.
+    /// Parameters
+    /// ----------
+    /// batch : a table of Arrow
+    ///     A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+    ///     Arrow: columns `topic` and `key` (utf8).
+    /// limit : int, optional
+    ///     The most hits of a row, the newest ones. None: all; a key that many messages have takes
+    ///     memory for each of them.
+    /// physical : pair of int or None, optional
+    ///     Physical offsets between which the records start, as in `scan`.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a damaged message that may have one of the keys. None: as in `open`. "skip"
+    ///     leaves it out of the hits.
     ///
-    /// The log is walked where no index serves, once for an open store: up to 256 MiB of its keys
-    /// stay in memory.
+    /// Returns
+    /// -------
+    /// RecordBatch
+    ///     A row for a row, in one column `hits`: a list of (`queue_id` int32, `queue_offset` int64,
+    ///     `physical_offset` int64, `store_size` int32), by physical offset; null if empty.
     ///
-    /// Raises `TypeError` and `ValueError` for an argument, and if a column is missing or of
-    /// another type; `CorruptError` at a damaged message that may have one of the keys; with
-    /// `errors="skip"` it leaves such a message out of the hits.
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+    ///     argument is not one of those accepted.
+    /// CorruptError
+    ///     A message that may have one of the keys is damaged (`errors`).
+    ///
+    /// Notes
+    /// -----
+    /// The log is walked where no index serves, once for an open store: up to 256 MiB of its keys stay
+    /// in memory.
     #[pyo3(signature = (batch, *, limit=None, physical=None, errors=None))]
     fn resolve_keys(
         &self,
@@ -219,13 +251,36 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Resolves ids to places in the log: column `id` (utf8) in, a `RecordBatch` of
-    /// `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where
-    /// there is no such message. An id is what `message` takes: an offset id if a record starts
-    /// where it points, else the unique key of a message of a topic that has queues; the first
-    /// message with this key counts. A stretch of the log that no index covers is walked.
+    /// Resolves ids to places in the log.
     ///
-    /// `batch` and `errors` are those of `resolve_keys`, and so is what it raises.
+    /// Parameters
+    /// ----------
+    /// batch : a table of Arrow
+    ///     A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+    ///     Arrow: a column `id` (utf8). An id is what `message` takes: an offset id if a record starts
+    ///     where it points, else the unique key of a message of a topic that has queues; the first
+    ///     message with this key counts.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a damaged message that may have one of the keys. None: as in `open`. "skip"
+    ///     passes over it.
+    ///
+    /// Returns
+    /// -------
+    /// RecordBatch
+    ///     A row for a row: `physical_offset` (int64) and `store_size` (int32, bytes), null where there
+    ///     is no such message.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+    ///     argument is not one of those accepted.
+    /// CorruptError
+    ///     A message that may have one of the keys is damaged (`errors`).
+    ///
+    /// Notes
+    /// -----
+    /// A stretch of the log that no index covers is walked.
     #[pyo3(signature = (batch, *, errors=None))]
     fn resolve_ids(
         &self,
@@ -240,15 +295,34 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Resolves times to queue offsets: columns `topic` (utf8), `queue_id` (integers) and `time`
-    /// in, a `RecordBatch` of `queue_offset` (int64) out, a row for a row: what `Queue.offset_at`
-    /// gives for the time and `side`, null where there is no such queue.
+    /// Resolves times to queue offsets.
     ///
-    /// `time` holds timestamps with a timezone, or integers of ms since 1970. `batch` is anything
-    /// that speaks Arrow. Raises `TypeError` if it does not, `ValueError` for another `side` and if
-    /// a column is missing, of another type or malformed, `UnsupportedFormatError` as `get`, and
-    /// `CorruptError` at a damaged message on the way; with `errors="skip"` it passes over such a
-    /// message.
+    /// Parameters
+    /// ----------
+    /// batch : a table of Arrow
+    ///     A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+    ///     Arrow: columns `topic` (utf8), `queue_id` (integers) and `time`: timestamps with a timezone,
+    ///     or integers of ms since 1970.
+    /// side : {"left", "right"}, default "left"
+    ///     As in `Queue.offset_at`.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a damaged message on the way. None: as in `open`. "skip" passes over it.
+    ///
+    /// Returns
+    /// -------
+    /// RecordBatch
+    ///     A row for a row: `queue_offset` (int64), which `Queue.offset_at` returns for the time, null
+    ///     where there is no such queue.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+    ///     argument is not one of those accepted.
+    /// UnsupportedFormatError
+    ///     As `get`.
+    /// CorruptError
+    ///     A message on the way is damaged (`errors`).
     #[pyo3(signature = (batch, *, side="left", errors=None), text_signature = "(self, batch, *, side='left', errors=None)")]
     fn resolve_times(
         &self,
@@ -267,13 +341,35 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// The messages at physical offsets: column `physical_offset` (an integer) in, Batches out, a
-    /// row for each offset that is not null, in order.
+    /// Returns the messages at physical offsets, as Arrow record batches, a row for each offset that is
+    /// not null, in order.
     ///
-    /// `batch` is anything that speaks Arrow. `columns` names the columns wanted, in order, all by
-    /// default; `max_bytes` is about the most that a batch holds. Raises `TypeError` and
-    /// `ValueError` as `resolve_offsets`; reading raises `NotFoundError` at an offset where no
-    /// message starts, `CorruptError` at a damaged one, or skips both (`errors="skip"`).
+    /// Parameters
+    /// ----------
+    /// batch : a table of Arrow
+    ///     A table, frame or batch of pyarrow, polars, duckdb or pandas, or anything else that speaks
+    ///     Arrow: a column `physical_offset` (an integer).
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// max_bytes : int, default 4194304
+    ///     About the most bytes in a batch.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at an offset where no message starts, or a damaged one. None: as in `open`.
+    ///
+    /// Returns
+    /// -------
+    /// Batches
+    ///     An iterable of `RecordBatch` that speaks Arrow; each iteration reads again.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     `batch` does not speak Arrow, a column is missing, of another type or malformed, or another
+    ///     argument is not one of those accepted.
+    /// NotFoundError
+    ///     Raised by the iteration at an offset where no message starts (`errors`).
+    /// CorruptError
+    ///     Raised by the iteration at a damaged message (`errors`).
     #[pyo3(signature = (batch, *, columns=None, max_bytes=4_194_304, errors=None))]
     fn fetch(
         &self,
@@ -542,39 +638,61 @@ impl Store {
         in_python(slf, "mqstore._export", "export", target, options)
     }
 
-    /// Copies messages into a new store at `path`, in the order of the log, and returns an
-    /// `mqstore.files.Copied` with exact counts. A copy can drop topics and deleted messages,
-    /// rename topics, rebuild the index, and change the sizes of files.
+    /// Copies messages into a new store, in the order of the log. A copy can drop topics and deleted
+    /// messages, rename topics, rebuild the index, and change the sizes of files.
     ///
-    /// The arguments are those of `scan`, but for what would change messages or their order.
-    /// `topics` selects topics, all by default; `rename` maps names of topics to new ones, to the
-    /// same one to merge them. Bodies, properties (except `__CRC32#`, which is computed again),
-    /// queue ids, hosts, flags, born times, unique keys and keys are as they were, and with
-    /// `keep_store_time` so are store times; a time that is before that of the message before it is
-    /// raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical
-    /// offsets and offset ids are new. `prepared_transaction_offset` stays and names a place in the
-    /// old log. Messages that wait for their delay are copied, too, and still name their topic by
-    /// its old name. No settings of a broker are copied: a broker on the copy delivers from the
+    /// Parameters
+    /// ----------
+    /// path : str or os.PathLike
+    ///     The directory of the new store. The copy is closed and synced before it is there: until then
+    ///     it is in a directory `.mqstore-*.part` beside it, which a killed process leaves there.
+    /// rename : mapping of str to str, optional
+    ///     New names of topics, the same one for topics to merge.
+    /// keep_store_time : bool, default True
+    ///     True keeps store times; a time that is before that of the message before it is raised to
+    ///     that (`Copied.raised`). False: each message gets the time at which it is copied.
+    /// geometry : "broker" or mapping of str to int, optional
+    ///     The sizes of the files. None: those of this store. "broker": RocketMQ's defaults. A mapping
+    ///     has the sizes that `mqstore.open` takes by name; the others are those of a small store.
+    /// **conditions
+    ///     The other arguments of `scan`, which selects the messages, but for those that would change
+    ///     messages or their order.
+    ///
+    /// Returns
+    /// -------
+    /// mqstore.files.Copied
+    ///     The new store, and exact counts.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted, or `rename` gives a topic the name of another
+    ///     topic that keeps it.
+    /// FileExistsError
+    ///     `path` exists.
+    /// IllegalMessageError
+    ///     No store takes a message: a batch that is stored whole, a message larger than a segment of
+    ///     the copy, and a message whose properties take 32,767 bytes without the separator at their
+    ///     end, which brokers before 5.2 leave out.
+    /// DiskFullError, OSError, CorruptError
+    ///     The system refuses, or a message is damaged (`errors`). After any exception, also of
+    ///     `progress`, no store is at `path`.
+    ///
+    /// Notes
+    /// -----
+    /// Bodies, properties (except `__CRC32#`, which is computed again), queue ids, hosts, flags, born
+    /// times, unique keys and keys are as they were. Queue offsets begin at 0 in each queue, and
+    /// physical offsets and offset ids are new. `prepared_transaction_offset` stays and names a place
+    /// in the old log. Messages that wait for their delay are copied, too, and still name their topic
+    /// by its old name. No settings of a broker are copied: a broker on the copy delivers from the
     /// first offset of each delay level and to each group.
     ///
-    /// Only what consumers see is copied. A half, rolled-back or deleted message would be in no
-    /// queue of the copy or come back into one, so `transactions="all"` is refused: `export` writes
-    /// such messages. A broker's own topics of half messages and of their ends
-    /// (`RMQ_SYS_TRANS_HALF_TOPIC`, `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out
-    /// (`Copied.left_out`), because one names offsets of the other, which are new: the broker would
-    /// take open transactions for ended ones. End them before you copy.
-    ///
-    /// `geometry` states the sizes: None for those of this store, "broker", or a mapping of the sizes that
-    /// `mqstore.open` takes by name, with those of a small store for the others. The copy is closed
-    /// and synced before it is at `path`: until then it is in a directory `.mqstore-*.part` beside
-    /// it, which a killed process leaves there.
-    ///
-    /// Raises `FileExistsError` if `path` exists, `TypeError` and `ValueError` for an argument and
-    /// where `rename` gives a topic the name of another topic that keeps it, `IllegalMessageError`
-    /// for a message that no store takes (a batch that is stored whole, a message larger than a segment
-    /// of the copy, and a message whose properties take 32,767 bytes without the separator at
-    /// their end, which brokers before 5.2 leave out), `DiskFullError`, `OSError`, and what a
-    /// `scan` and `progress` raise. No store is at `path` then.
+    /// Only what consumers see is copied. A half, rolled-back or deleted message would be in no queue
+    /// of the copy or come back into one, so `transactions="all"` is refused: `export` writes such
+    /// messages. A broker's own topics of half messages and of their ends (`RMQ_SYS_TRANS_HALF_TOPIC`,
+    /// `RMQ_SYS_TRANS_OP_HALF_TOPIC`) are left out (`Copied.left_out`), because one names offsets of
+    /// the other, which are new: the broker would take open transactions for ended ones. End them
+    /// before you copy.
     #[pyo3(
         signature = (path, **options),
         text_signature = "(self, path, *, rename=None, keep_store_time=True, geometry=None, **conditions)"

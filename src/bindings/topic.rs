@@ -1,4 +1,5 @@
 //! `Topics`, `Topic`, `Queues`.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,7 +88,24 @@ impl Topics {
         }
     }
 
-    /// The topic of that name, or `default`.
+    /// Returns the topic with a name.
+    ///
+    /// Parameters
+    /// ----------
+    /// key : str
+    ///     The name.
+    /// default : object, optional
+    ///     What to return if there is no such topic.
+    ///
+    /// Returns
+    /// -------
+    /// Topic
+    ///     The topic, or `default`.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     The name is no str.
     #[pyo3(signature = (key, default=None, /))]
     fn get<'py>(
         &self,
@@ -185,10 +203,32 @@ impl Topic {
         })
     }
 
-    /// The messages that it has now as Arrow record batches, one queue after the other, by id.
+    /// Returns the messages that the topic has now as Arrow record batches, one queue after the other,
+    /// by id.
     ///
-    /// `columns`, `max_bytes` and `errors` as in `QueueSlice.batches`. If the files of a queue are
-    /// lost, `Batches.lost_queues` names it. Raises `UnsupportedFormatError` as `queues` does.
+    /// Parameters
+    /// ----------
+    /// columns : iterable of str, optional
+    ///     The columns, in order; None for all.
+    /// max_bytes : int, default 4194304
+    ///     About the most bytes in a batch.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at a message that was lost or is damaged. None: as in `open`.
+    ///
+    /// Returns
+    /// -------
+    /// Batches
+    ///     An iterable of `RecordBatch` that speaks Arrow; each iteration reads again. If the files of
+    ///     a queue are lost, `lost_queues` names it.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted.
+    /// UnsupportedFormatError
+    ///     The queues are not files of this format (RocksDB, batch consume queue).
+    /// CorruptError
+    ///     Raised by the iteration at a message that was lost or is damaged (`errors`).
     #[pyo3(signature = (columns=None, max_bytes=4_194_304, *, errors=None))]
     #[expect(clippy::needless_pass_by_value, reason = "an extracted argument")]
     fn batches(

@@ -1,4 +1,5 @@
 //! `Store.usage`, and its answer: `Usage`.
+#![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
 use std::ops::Range;
 
@@ -36,20 +37,38 @@ impl Usage {
 
 #[pymethods]
 impl Store {
-    /// Counts the messages of the log and their bytes, in one pass over it. `by` names the columns
-    /// to group by, one or some of `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without
-    /// tags), `hour` (timestamp[us, UTC]: the hour of the store time) and `segment` (int64: the
-    /// physical offset at which a segment of the log starts). A row a group, ascending: these
-    /// columns, then `messages` (int64), `bytes` (int64, of their records), `first_store_time` and
-    /// `last_store_time` (timestamp[us, UTC]). `by=()` counts all in one row.
+    /// Counts the messages of the log and their bytes, in one pass over it.
     ///
+    /// Parameters
+    /// ----------
+    /// by : str or iterable of str, default "topic"
+    ///     The columns to group by: `topic` (utf8), `queue_id` (int32), `tags` (utf8, null without
+    ///     tags), `hour` (timestamp[us, UTC]: the hour of the store time) and `segment` (int64: the
+    ///     physical offset at which a segment of the log starts). An empty one counts all in one row.
+    /// errors : {"raise", "skip"}, optional
+    ///     What to do at damage. None: as in `open`. "skip" continues at the next whole message, and
+    ///     `Usage.unread` has the stretches that could not be counted.
+    ///
+    /// Returns
+    /// -------
+    /// Usage
+    ///     A row a group, ascending: the columns of `by`, then `messages` (int64), `bytes` (int64, of
+    ///     their records), `first_store_time` and `last_store_time` (timestamp[us, UTC]).
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     `by` has what is none of these names, or repeats one; or `errors` is not one of those
+    ///     accepted.
+    /// CorruptError
+    ///     A part of the log is damaged (`errors`).
+    ///
+    /// Notes
+    /// -----
     /// Every message of the log counts, also a message that is in no queue: a half message, or a
-    /// message of a deleted topic. A batch that is stored whole counts as one. Bodies are not
-    /// checked. Memory is taken for each group, not for each message. `errors`, "raise" or "skip",
-    /// says what to do at damage; by default as in `open`. With "skip" the pass continues at the
-    /// next whole message, and `unread` of the answer has the stretches that could not be counted.
-    /// Messages that recovery="salvage" has found lost are in `unread`, too. Raises `ValueError`
-    /// for a name in `by` that is not one of these or is repeated, `CorruptError` as `errors` says.
+    /// message of a deleted topic. A batch that is stored whole counts as one. Bodies are not checked.
+    /// Memory is taken for each group, not for each message. Messages that recovery="salvage" has found
+    /// lost are in `unread`, too.
     #[pyo3(signature = (by=vec![UsageBy::Topic], *, errors=None), text_signature = "(self, by='topic', *, errors=None)")]
     fn usage<'py>(
         &self,

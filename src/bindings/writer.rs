@@ -203,7 +203,21 @@ takes_message! {
 takes_message! {
     /// Appends a message as `append` does, without a wait until it is durable.
     ///
-    /// The arguments are those of `append`; `durable` says when the future is done.
+    /// Parameters
+    /// ----------
+    /// topic, body, queue_id, sharding_key
+    ///     The message and its queue, as in `append`.
+    /// tags, keys, properties, unique_key
+    ///     Its properties, as in `append`.
+    /// delay_level, deliver_at
+    ///     Its delay, as in `append`.
+    /// born_time, born_host, store_host
+    ///     Its origin, as in `append`.
+    /// flag, sys_flag, reconsume_times, prepared_transaction_offset
+    ///     Its other fields, as in `append`.
+    /// durable : bool, optional
+    ///     As in `append`: True, and None with `SYNC_FLUSH`, complete the future when the message is
+    ///     durable.
     ///
     /// Returns
     /// -------
@@ -341,22 +355,39 @@ impl Writer {
     /// Creates a topic with a fixed number of queues, or changes its settings. They are durable when
     /// the call returns. Does nothing if the topic has these settings.
     ///
-    /// `topic` is 1 to 127 letters and digits of ASCII and %|-_, as a broker accepts it, and no topic
-    /// that a broker makes for itself. `queues` is 1 to 65,536; a queue that has messages stays
-    /// readable if there are fewer now. `perm` is 2 (write), 4 (read) or 6 (both), or one of them + 1
-    /// (a template for topics that a broker creates). `order` is a broker's flag of an ordered topic.
-    /// `message_type` is "NORMAL" (no delay, transaction or sharding key), "FIFO" (with a sharding
-    /// key), "DELAY", "TRANSACTION", "MIXED" or "UNSPECIFIED" (any message); None keeps the type that
-    /// the topic has.
+    /// Parameters
+    /// ----------
+    /// topic : str
+    ///     1 to 127 letters and digits of ASCII and %|-_, as a broker accepts it, and no topic that a
+    ///     broker makes for itself.
+    /// queues : int, default 8
+    ///     The number of queues, 1 to 65,536. A queue that has messages stays readable if there are
+    ///     fewer now.
+    /// perm : int, default 6
+    ///     2 (write), 4 (read) or 6 (both), or one of them + 1 (a template for topics that a broker
+    ///     creates).
+    /// order : bool, default False
+    ///     A broker's flag of an ordered topic.
+    /// message_type : {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}, optional
+    ///     The messages that the topic takes. "NORMAL": no delay, transaction or sharding key. "FIFO":
+    ///     with a sharding key. "DELAY", "TRANSACTION": with a delay, or of a transaction. "MIXED",
+    ///     "UNSPECIFIED": any. None keeps the type that the topic has.
     ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     No broker takes the name, or a value.
+    /// CorruptError
+    ///     `config/topics.json` is damaged. Appends still work; restore the file, or remove it.
+    /// UnsupportedFormatError
+    ///     A broker keeps the topics in RocksDB.
+    ///
+    /// Notes
+    /// -----
     /// From then on appends follow these settings, as they follow those that a broker has written: a
-    /// message without permission, for a queue that the topic does not have, or of another type
-    /// raises `IllegalMessageError`. A topic that is not created has as many queues as its messages
-    /// name; `close` writes it to `config/topics.json` as well, so that a broker serves it.
-    ///
-    /// Raises `ValueError` for a name or value that no broker takes, `CorruptError` if
-    /// `config/topics.json` is damaged (appends still work; restore the file, or remove it), and
-    /// `UnsupportedFormatError` if a broker keeps the topics in RocksDB.
+    /// message without permission, for a queue that the topic does not have, or of another type raises
+    /// `IllegalMessageError`. A topic that is not created has as many queues as its messages name;
+    /// `close` writes it to `config/topics.json` as well, so that a broker serves it.
     #[pyo3(signature = (topic, *, queues=8, perm=6, order=false, message_type=None))]
     fn create_topic(
         &self,
@@ -377,16 +408,39 @@ impl Writer {
         Ok(py.detach(|| broker.topics().create(topic, &settings))?)
     }
 
-    /// Appends a batch as a producer sends it, each message as its own record. Returns their
-    /// physical offsets as `Offsets`.
+    /// Appends a batch as a producer sends it, each message as its own record.
     ///
-    /// `body` is the body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages`
-    /// makes it): body, flag and properties of each message. What they share is given as in
-    /// `append`. `properties` are those of the batch itself, which brokers up to 5.3.3 store after
-    /// a message's own, and later ones not at all. The messages are stored as `append_batch` stores
-    /// rows with `one_segment`. A broker's limits hold: no transaction, no delay, and
-    /// `max_message_size` for the whole `body`. `durable` and what is raised are as in
-    /// `append_batch`.
+    /// Parameters
+    /// ----------
+    /// topic : str
+    ///     As in `append`.
+    /// body : bytes or a buffer of bytes
+    ///     The body of the producer's request (RocketMQ's `MessageDecoder.encodeMessages` makes it):
+    ///     body, flag and properties of each message. `max_message_size` bounds all of it.
+    /// properties : mapping or iterable of pairs, of str to str, optional
+    ///     The properties of the batch itself, which brokers up to 5.3.3 store after a message's own,
+    ///     and later ones not at all. They name no transaction and no delay.
+    /// queue_id : int, default 0
+    ///     The id of the queue, 0 to 65,535.
+    /// born_time, born_host, store_host, sys_flag
+    ///     As in `append`, for all messages.
+    /// durable : bool, optional
+    ///     As in `append_batch`.
+    ///
+    /// Returns
+    /// -------
+    /// Offsets
+    ///     The physical offsets, one for each message.
+    ///
+    /// Raises
+    /// ------
+    /// StoreError
+    ///     As `append_batch`.
+    ///
+    /// Notes
+    /// -----
+    /// The messages are stored as `append_batch` stores rows with `one_segment`. A broker's limits
+    /// hold.
     #[pyo3(signature = (topic, body, *, properties=None, queue_id=0, born_time=None, born_host=None, store_host=None, sys_flag=0,
         durable=None))]
     fn append_producer_batch(
@@ -531,13 +585,23 @@ impl Writer {
         reports::trim_report(py, &report, dry_run)
     }
 
-    /// Waits until the message at a physical offset is durable, by default until everything appended
-    /// so far is. The store syncs it at once.
+    /// Waits until a message is durable. The store syncs it at once.
     ///
-    /// `offset` is an int, or the `AppendResult` of the message. `timeout` is in seconds, or a
-    /// timedelta. Raises `ValueError` for an offset at which nothing was appended,
-    /// `WaitTimeoutError` (a `TimeoutError`) when the time is up, `PoisonedError` or `ClosedError` if
-    /// the message can no longer become durable.
+    /// Parameters
+    /// ----------
+    /// offset : AppendResult or int, optional
+    ///     The message, or a physical offset in it. None: everything that was appended so far.
+    /// timeout : float of seconds, or timedelta, optional
+    ///     The longest wait. None waits for ever.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted, or nothing was appended at the offset.
+    /// WaitTimeoutError
+    ///     The time is over; a `TimeoutError`.
+    /// PoisonedError, ClosedError
+    ///     The message can no longer become durable.
     #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_durable(
         &self,
@@ -560,9 +624,20 @@ impl Writer {
         append::durable(py, &self.handle, offset, self.running_loop.as_ref())
     }
 
-    /// Waits until the message at a physical offset is in its queue and in the index, by default
-    /// until everything appended so far is. Reads of this store wait for that themselves. The
-    /// arguments and what is raised are those of `wait_durable`.
+    /// Waits until a message is in its queue and in the index. Reads of this store wait for that
+    /// themselves.
+    ///
+    /// Parameters
+    /// ----------
+    /// offset, timeout
+    ///     As in `wait_durable`.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError, ValueError, WaitTimeoutError
+    ///     As `wait_durable`.
+    /// PoisonedError, ClosedError
+    ///     The message can no longer come into its queue.
     #[pyo3(signature = (offset=None, timeout=None))]
     fn wait_dispatched(
         &self,
@@ -573,23 +648,49 @@ impl Writer {
         wait(py, &self.handle, offset, timeout, MessageStore::wait_dispatched)
     }
 
-    /// Appends the messages of files that `export` wrote. Returns an `mqstore.files.Imported` with
-    /// exact counts.
+    /// Appends the messages of files that `export` wrote, and of other tables with columns as
+    /// `append_batch` takes them.
     ///
-    /// `source` is a file, a directory with files below it (in the order of their names; a folder
-    /// `topic=...` names the topic of its files), or several of these. `format` is as in `export`,
-    /// but CSV is not read; so is `body_as`: with "json" a body is the value as it is written. Other
-    /// tables with columns as `append_batch` takes them are read as well. `topic` is that of rows
-    /// that name none. `progress` is called with the files that are done, and how many there are.
+    /// Parameters
+    /// ----------
+    /// source : str, os.PathLike, or an iterable of them
+    ///     A file, a directory with files below it (in the order of their names; a folder `topic=...`
+    ///     names the topic of its files), or several of these.
+    /// format : {"parquet", "arrow", "jsonl"}, optional
+    ///     None: as the name of a file ends. CSV is not read.
+    /// topic : str, optional
+    ///     The topic of rows that name none.
+    /// body_as : {"base64", "text", "json"}, default "base64"
+    ///     The form of the body in JSON Lines, as in `export`. With "json" a body is the value as it is
+    ///     written.
+    /// progress : callable, optional
+    ///     Called with two ints: how many files are done, and of how many. What it raises ends the
+    ///     call.
     ///
-    /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset
-    /// id are new; `copy_to` keeps store times.
+    /// Returns
+    /// -------
+    /// mqstore.files.Imported
+    ///     The files, and exact counts.
     ///
-    /// Files are read and appended a batch at a time. Where that fails, `stored` of the exception
-    /// says how many rows were stored. Raises `FileNotFoundError` for a file that is missing and
-    /// for a directory without files of a format, `ValueError` for a malformed line and for columns
-    /// of other names or types, `ImportError` without pyarrow, and what `append_batch` and
-    /// `progress` raise.
+    /// Raises
+    /// ------
+    /// FileNotFoundError
+    ///     A file is missing, or a directory has no file of a format.
+    /// TypeError, ValueError
+    ///     An argument is not one of those accepted, a line is malformed, or a column has another name
+    ///     or type.
+    /// ImportError
+    ///     pyarrow is not installed.
+    /// StoreError
+    ///     As `append_batch`.
+    ///
+    /// Notes
+    /// -----
+    /// Files are read and appended a batch at a time. Where that fails, `stored` of the exception says
+    /// how many rows were stored.
+    ///
+    /// Every field that a caller of `append` can set is as it was. Offsets, store time and offset id
+    /// are new; `copy_to` keeps store times.
     #[pyo3(
         signature = (source, **options),
         text_signature = "(self, source, *, format=None, topic=None, body_as='base64', progress=None)"

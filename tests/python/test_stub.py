@@ -33,6 +33,32 @@ def test_the_stubs_have_the_docstrings_of_the_native_module() -> None:
     assert wrong == [], "run tests/python/stub_docs.py"
 
 
+def parameters_of(node: ast.FunctionDef) -> set[str]:
+    """The names of the parameters of a call, without `self`."""
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+    return {argument.arg for argument in arguments if argument} - {"self", "cls"}
+
+
+def described_parameters(node: ast.FunctionDef) -> set[str]:
+    """The names in the section `Parameters` of a docstring in numpy's style."""
+    section = re.search(r"^Parameters\n-{10}\n(.*?)(?=\n\n|\Z)", ast.get_docstring(node) or "", re.M | re.S)
+    heads = re.findall(r"^[^ ].*", section[1], re.M) if section else []
+    return {name.lstrip("*") for head in heads for name in head.partition(" : ")[0].split(", ")}
+
+
+def test_every_call_with_several_parameters_describes_each_in_a_section() -> None:
+    calls = {name: node for name, node, _ in entries_of_stubs() if isinstance(node, ast.FunctionDef)}
+    several = {name: node for name, node in calls.items() if len(parameters_of(node)) > 1}
+    assert len(several) > 40
+    assert [name for name, node in several.items() if not described_parameters(node)] == []
+    left_out = {name: parameters_of(node) - described_parameters(node) for name, node in several.items()}
+    assert {name: names for name, names in left_out.items() if names} == {}
+    # A call that takes options by name may describe those that matter most.
+    closed = {name: node for name, node in several.items() if not node.args.kwarg}
+    unknown = {name: described_parameters(node) - parameters_of(node) for name, node in closed.items()}
+    assert {name: names for name, names in unknown.items() if names} == {}
+
+
 def test_help_has_a_text_for_every_member_of_a_report_that_fits_a_terminal() -> None:
     fields = 0
     for owner in (getattr(mqstore, name) for name in _reports.__all__):
