@@ -10,7 +10,7 @@ use crate::arrow::table::{Table, try_with_capacity};
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::interrupt;
-use crate::read::{HitBounds, KeyHit, MessageReader, OffsetResolver, Position, Side};
+use crate::read::{self, HitBounds, KeyHit, MessageReader, OffsetResolver, Position, Side};
 
 /// Resolves `topic`, `queue_id`, `queue_offset` to `physical_offset` and `store_size`, row by row; null for an absent message.
 ///
@@ -48,11 +48,11 @@ const AT_ONCE: usize = 1024;
 /// Resolves `id` to `physical_offset` and `store_size`, row by row; null for an absent message.
 ///
 /// # Errors
-/// [`Error::Invalid`] for the column, and those of [`MessageReader::resolve_ids`].
+/// [`Error::Invalid`] for the column, and those of [`read::resolve_ids`].
 pub(crate) fn resolve_ids(reader: &MessageReader, wanted: &Table, errors: Errors) -> Result<RecordBatch> {
     let ids = wanted.texts("id")?;
     let given: Vec<&str> = ids.iter().copied().flatten().collect();
-    let mut resolved = reader.resolve_ids(&given, errors)?.into_iter();
+    let mut resolved = read::resolve_ids(reader, &given, errors)?.into_iter();
     let found: Vec<_> = ids.iter().map(|id| id.and_then(|_| resolved.next().flatten())).collect();
     positions(&found)
 }

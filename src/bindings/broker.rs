@@ -24,7 +24,7 @@ use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{Round, TIMER_TOPIC};
 use crate::log::BrokerSettings;
-use crate::read::{DelayBacklog, GroupOffset, GroupState, MessageReader};
+use crate::read::{self, DelayBacklog, GroupOffset, GroupState, MessageReader};
 
 /// The settings and positions that the broker of a store keeps in `config/`: `Store.broker` is one.
 #[pyclass(frozen, module = "mqstore")]
@@ -104,7 +104,7 @@ fn delay_backlog(reader: &MessageReader, broker: Option<&BrokerController>) -> R
         known => known?,
     };
     Ok(BrokerSettings {
-        content: reader.delay_backlog(&progress.content)?,
+        content: read::delay_backlog(reader, &progress.content)?,
         doubts: progress.doubts,
     })
 }

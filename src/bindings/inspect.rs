@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use super::handle::{Freshness, Handle};
 use super::record_batch::RecordBatch;
 use crate::arrow;
+use crate::read;
 
 /// The files of a store and their bytes: `Store.inspect` is one.
 ///
@@ -74,7 +75,7 @@ impl Inspect {
     /// is). Raises `NotFoundError` where no segment is, `OSError` for a file that cannot be read.
     fn dump(&self, py: Python<'_>, physical_offset: i64) -> PyResult<RecordBatch> {
         let reader = self.0.reader(py, Freshness::Log)?;
-        let rows = self.0.detach(py, || arrow::dump(&reader.dump(physical_offset)?))?;
+        let rows = self.0.detach(py, || arrow::dump(&read::dump(&reader, physical_offset)?))?;
         Ok(RecordBatch(rows))
     }
 
@@ -106,7 +107,7 @@ impl Inspect {
         let reader = self.0.reader(py, Freshness::Log)?;
         let rows = self
             .0
-            .detach(py, || arrow::dump(&reader.dump_entry(topic, queue_id, queue_offset)?))?;
+            .detach(py, || arrow::dump(&read::dump_entry(&reader, topic, queue_id, queue_offset)?))?;
         Ok(RecordBatch(rows))
     }
 
@@ -138,7 +139,7 @@ impl Inspect {
         let reader = self.0.reader(py, Freshness::Walk)?;
         let rows = self
             .0
-            .detach(py, || arrow::dump(&reader.dump_key(topic, key, limit)?))?;
+            .detach(py, || arrow::dump(&read::dump_key(&reader, topic, key, limit)?))?;
         Ok(RecordBatch(rows))
     }
 

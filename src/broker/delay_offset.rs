@@ -16,7 +16,7 @@ use super::progress_persister::{PersistedProgress, ProgressChanges, SNAPSHOT_AFT
 use super::settings_file::SettingsFile;
 use crate::error::Result;
 use crate::format::{DELAY_OFFSET_FILE, DelayOffset, SCHEDULE_TOPIC};
-use crate::read::DelayBacklog;
+use crate::read::{DelayBacklog, delay_backlog};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 
@@ -149,7 +149,7 @@ impl DelayOffsets {
     /// Those of reading the queues.
     pub(super) fn stats(&self) -> Result<DelayStats> {
         let passed_over = lock(&self.progress).passed_over;
-        let levels = self.store.reader().delay_backlog(&self.all())?;
+        let levels = delay_backlog(self.store.reader(), &self.all())?;
         let sum = |count: fn(&DelayBacklog) -> i64| u64::try_from(levels.iter().map(count).sum::<i64>()).unwrap_or(0);
         Ok(DelayStats {
             waiting: sum(|level| level.waiting),

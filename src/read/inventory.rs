@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::log::{IndexFileState, KeptElsewhere, kept_elsewhere};
 use crate::read::message_reader::MessageReader;
+use crate::read::resolve::is_of_log;
 
 /// A segment of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Segment {
 }
 
 impl MessageReader {
-    /// The segments that are there and hold a part of the log, ascending. Reads the head of each one's first record, and the records of one
+    /// Returns the segments that are there and hold a part of the log, ascending. Reads the head of each one's first record, and the records of one
     /// that is cut short.
     ///
     /// # Errors
@@ -50,11 +51,11 @@ impl MessageReader {
         kept_elsewhere(self.env().as_ref(), self.path(), self.queue_store())
     }
 
-    /// The index files, oldest first. Reads them whole.
+    /// Returns the index files, oldest first. Reads them whole.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub fn index_files(&self) -> Result<Vec<IndexFileState>> {
-        self.index().states(&|file, geometry| self.is_of_log(file, geometry))
+        self.index().states(&|file, geometry| is_of_log(self, file, geometry))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::config::StoreConfig;
+use crate::config::{Errors, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::{Check, CqUnit, IndexHeader, MessageId, MessageView, is_salvage_record};
 use crate::log::{
@@ -478,6 +478,17 @@ impl MessageReader {
         } else {
             Remedy::SkipOrSalvage
         })
+    }
+
+    /// Passes over damage where that is asked for.
+    ///
+    /// # Errors
+    /// The damage, with what can be done about it, unless it is skipped; any other error.
+    pub(super) fn skip(&self, damage: Error, errors: Errors) -> Result<()> {
+        match (damage, errors) {
+            (Error::Corrupt { .. }, Errors::Skip) => Ok(()),
+            (damage, _) => Err(self.advise(damage)),
+        }
     }
 
     pub(crate) fn env(&self) -> &Arc<dyn Env> {

@@ -45,8 +45,8 @@ mod delay_backlog;
 pub use crate::log::StoredMessage;
 pub use consumer_progress::{GroupLag, GroupOffset, GroupState};
 pub use damage::OnDamage;
-pub use delay_backlog::DelayBacklog;
-pub use dump::DumpRow;
+pub use delay_backlog::{DelayBacklog, delay_backlog};
+pub use dump::{DumpRow, dump, dump_entry, dump_key};
 pub use get_message::{GetMessageStatus, GetRequest, GetResult, TagFilter};
 pub use growth_poll::GrowthPoll;
 pub use inventory::Segment;
@@ -56,7 +56,7 @@ pub use query::QueryResult;
 pub use query_hits::QueryHits;
 pub use queue_walk::QueueScan;
 pub use refresh::Refreshed;
-pub use resolve::{HitBounds, KeyHit, OffsetResolver, QueryBy, QueryRequest};
+pub use resolve::{HitBounds, KeyHit, OffsetResolver, QueryBy, QueryRequest, resolve_ids};
 pub(crate) use scan::Throttle;
 pub use scan::{
     BodyFilter, Filled, Follow, FollowFrom, LostQueues, OnMissing, Order, ParallelScan, Picked, QueueOffsets, Scan, ScanRequest,

@@ -10,7 +10,7 @@ use crate::interrupt;
 use crate::log::{Indexed, LogRecord, Source, StoredMessage};
 use crate::read::damage::{Unread, Unreadable, first_damage, first_gone};
 use crate::read::message_reader::MessageReader;
-use crate::read::resolve::{HitBounds, KeyHit, KeySearch, QueryBy, QueryRequest, Wanted, indexed_tag};
+use crate::read::resolve::{HitBounds, KeyHit, KeySearch, QueryBy, QueryRequest, Wanted, indexed_tag, sources};
 
 /// The answer to a query.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl MessageReader {
         let mut search = KeySearch::new(self, Wanted::Query(request), &hit_bounds, request.errors, true)?;
         let mut covers = bounds.end..bounds.end;
         let (mut is_cut, mut oldest) = (false, None);
-        for mut source in self.sources(bounds)?.into_iter().rev() {
+        for mut source in sources(self, bounds)?.into_iter().rev() {
             if search.found.len() >= limit {
                 // An older index file may have some keys of the first record that was searched.
                 if oldest != Some(covers.start) {
@@ -97,7 +97,7 @@ impl MessageReader {
         let wanted = Wanted::UniqueKeys(&topics, &wanted);
         let mut search = KeySearch::new(self, wanted, &bounds, Errors::Raise, true)?;
         let of_topics = std::mem::take(&mut search.keys);
-        for source in self.sources(self.physical_bounds())? {
+        for source in sources(self, self.physical_bounds())? {
             let Source::Index(indexed) = &source else { continue };
             let mut is_whole = true;
             for of_topic in &of_topics {

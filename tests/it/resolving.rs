@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mqstore::config::Errors;
 use mqstore::format::{INDEX_HEADER_SIZE, ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, property};
 use mqstore::log::LogFiles;
-use mqstore::read::{HitBounds, MessageReader, OffsetResolver};
+use mqstore::read::{HitBounds, MessageReader, OffsetResolver, resolve_ids};
 use mqstore::storage::{Access, Advice, Env, MappedFile, RealEnv};
 use tempfile::{TempDir, tempdir};
 
@@ -309,7 +309,7 @@ fn ids_are_found_as_one_by_one() {
         ids.extend([0, *last, 1, 1 << 40].map(|offset: i64| format!("0A00000100002A9F{offset:016X}")));
         ids.extend(["none", "", "k0", "u7"].map(str::to_owned));
         let given: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let found = reader.resolve_ids(&given, Errors::Raise).unwrap();
+        let found = resolve_ids(&reader, &given, Errors::Raise).unwrap();
         for (id, found) in ids.iter().zip(found) {
             let message = reader.message(id, true).ok();
             let expected = message.map(|message| (message.view().physical_offset(), message.view().size() as i32));

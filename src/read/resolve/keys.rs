@@ -7,66 +7,56 @@ use std::cell::OnceCell;
 use std::ops::Range;
 
 use crate::config::Errors;
-use crate::error::{Error, Result};
-use crate::format::{Check, DispatchRequest, IndexGeometry, IndexItem, MessageId, MessageView, is_salvage_record};
+use crate::error::Result;
+use crate::format::{Check, DispatchRequest, MessageView, is_salvage_record};
 use crate::interrupt;
-use crate::log::{Candidate, Candidates, IndexFile, Indexed, KeyLookup, LogRecord, RecordCursor, Source};
+use crate::log::{Candidate, Candidates, Indexed, KeyLookup, LogRecord, RecordCursor, Source};
 use crate::read::damage::{Unread, Unreadable, first_damage};
-use crate::read::message_reader::{MessageReader, Position};
+use crate::read::message_reader::MessageReader;
 use crate::read::resolve::contradicted::Contradicted;
 use crate::read::resolve::hits::{HitBounds, KeyHit, KeyHits, KeyMatches};
 use crate::read::resolve::offsets::OffsetResolver;
 use crate::read::resolve::query_request::{Numbers, Wanted};
-use crate::sync::lock;
+use crate::read::resolve::sources::sources;
 
 /// Records that are read ahead at once.
-const AHEAD: usize = 1024;
+pub(super) const AHEAD: usize = 1024;
 /// Candidates whose keys and records are brought into the cache of the processor at once.
 const NEAR: usize = 16;
 /// By how much more of a chain is looked at where the records that it led to were not enough.
 const DEEPER: usize = 4;
-/// Unique keys that are looked for at once, each in every topic.
-const KEYS_AT_ONCE: usize = 1 << 22;
-/// Items at each end of an index file that are looked at. A message has an item for each of its keys.
-const END_ITEMS: i32 = 64;
 
 impl MessageReader {
-    /// For each `(topic, key)`: every message with it within the bounds, ascending by physical offset. With [`Errors::Skip`]
+    /// Finds for each `(topic, key)` every message with it within the bounds, ascending by physical offset. With [`Errors::Skip`]
     /// damaged messages are left out; without a usable index, so are those in the same segment after them that are in no queue.
     ///
     /// With a limit, memory is taken for as many hits, not for those beyond it. The keys of a stretch that no index serves stay
     /// in memory, up to 256 MiB, so that it is not walked again.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].
+    /// [`crate::error::Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped;
+    /// [`crate::error::Error::Io`].
     pub fn resolve_keys(&self, wanted: &[(&str, &str)], bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
-        self.find_keys(Wanted::Keys(wanted), bounds, errors)
+        find_keys(self, Wanted::Keys(wanted), bounds, errors)
     }
+}
 
-    fn find_keys(&self, wanted: Wanted<'_>, bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
-        let mut search = KeySearch::new(self, wanted, bounds, errors, false)?;
-        let log = self.physical_bounds();
-        let mut sources = self.sources(log.start..log.end.min(bounds.physical.end))?;
-        sources.retain(|source| source.range().end > bounds.physical.start);
-        if bounds.limit.is_some() {
-            sources.reverse();
-        }
-        for source in sources {
-            search.drop_full_keys();
-            if !search.keys.is_empty() {
-                search.look_into(&source)?;
-            }
-        }
-        Ok(search.found.finish(wanted.len()))
+/// Finds the messages with these keys, in one stretch of the log after the other.
+pub(super) fn find_keys(reader: &MessageReader, wanted: Wanted<'_>, bounds: &HitBounds, errors: Errors) -> Result<KeyHits> {
+    let mut search = KeySearch::new(reader, wanted, bounds, errors, false)?;
+    let log = reader.physical_bounds();
+    let mut sources = sources(reader, log.start..log.end.min(bounds.physical.end))?;
+    sources.retain(|source| source.range().end > bounds.physical.start);
+    if bounds.limit.is_some() {
+        sources.reverse();
     }
-
-    /// Passes over damage where that is asked for.
-    fn skip(&self, damage: Error, errors: Errors) -> Result<()> {
-        match (damage, errors) {
-            (Error::Corrupt { .. }, Errors::Skip) => Ok(()),
-            (damage, _) => Err(self.advise(damage)),
+    for source in sources {
+        search.drop_full_keys();
+        if !search.keys.is_empty() {
+            search.look_into(&source)?;
         }
     }
+    Ok(search.found.finish(wanted.len()))
 }
 
 /// A search for one or many keys, in one stretch of the log after the other.
@@ -131,7 +121,7 @@ impl<'a> KeySearch<'a> {
     /// Finds the messages of a stretch.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for damage that is neither collected nor skipped; [`Error::Io`].
+    /// [`crate::error::Error::Corrupt`] for damage that is neither collected nor skipped; [`crate::error::Error::Io`].
     pub(crate) fn look_into(&mut self, source: &Source) -> Result<()> {
         if let Source::Index(indexed) = source {
             if self.look_up_index(indexed)? {
@@ -441,171 +431,5 @@ fn newest(candidates: &[Candidate], lookup: KeyLookup<'_>) -> Candidates {
     Candidates {
         records: candidates.get(first..).unwrap_or_default().to_vec(),
         cut: if first > 0 { lookup.keys.to_vec() } else { Vec::new() },
-    }
-}
-
-impl MessageReader {
-    /// The log in stretches, ascending, as [`IndexService::sources`](crate::log::IndexService::sources) divides it. The last one
-    /// is left out if it is one message, which the index has, too.
-    ///
-    /// # Errors
-    /// [`crate::error::Error::Io`].
-    pub(crate) fn sources(&self, log: Range<i64>) -> Result<Vec<Source>> {
-        let is_of_log = |file: &IndexFile, geometry| self.is_of_log(file, geometry);
-        let mut sources = self.index().sources(log, &is_of_log)?;
-        if let [.., Source::Index(indexed), Source::LogAfterIndex(rest)] = sources.as_slice() {
-            let wanted = (*indexed.header(), rest.end);
-            let is_known = *lock(&self.indexed_to_end) == Some(wanted);
-            if is_known || self.is_indexed(indexed, rest)? {
-                *lock(&self.indexed_to_end) = Some(wanted);
-                sources.pop();
-            }
-        }
-        Ok(sources)
-    }
-
-    /// Returns true if the items of the file are those of this log. Somebody may have copied the file from another store, or have kept it
-    /// from before messages were cut from the log. So at both ends one of two messages must be there: the other one may be
-    /// damaged.
-    pub(crate) fn is_of_log(&self, file: &IndexFile, geometry: IndexGeometry) -> Result<bool> {
-        let (log, header) = (self.physical_bounds(), file.header());
-        if header.end_physical_offset < log.start {
-            return Ok(true);
-        }
-        let number_at = |offset| file.first_at(geometry, header.index_count, offset);
-        let (first, end) = (number_at(log.start)?, number_at(log.end)?);
-        let mut items = Vec::new();
-        file.items(geometry, first..end.min(first.saturating_add(END_ITEMS)), &mut items)?;
-        if !self.is_one_of_two_here(&items)? {
-            return Ok(false);
-        }
-        items.clear();
-        file.items(geometry, first.max(end - END_ITEMS)..end, &mut items)?;
-        items.reverse();
-        self.is_one_of_two_here(&items)
-    }
-
-    /// Returns true if one of the first two messages of the items is in this log.
-    fn is_one_of_two_here(&self, items: &[IndexItem]) -> Result<bool> {
-        let messages = items.chunk_by(|one, next| one.physical_offset == next.physical_offset);
-        for items in messages.take(2) {
-            if self.may_lead_to_their_message(items)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Returns true if the message to which the items of one message lead has the keys of all of them. Messages of many logs may have one
-    /// key in common.
-    fn may_lead_to_their_message(&self, items: &[IndexItem]) -> Result<bool> {
-        let Some(first) = items.first() else {
-            return Ok(false);
-        };
-        Ok(match self.log().read(first.physical_offset, Check::Structure)? {
-            LogRecord::Message(message) => {
-                let view = message.view();
-                let request = DispatchRequest::of(&view);
-                is_salvage_record(&view) || items.iter().all(|item| request.has_index_key_hash(item.key_hash))
-            }
-            // A damaged record starts here by its own account.
-            LogRecord::Corrupt(_) | LogRecord::Missing => true,
-            LogRecord::NoRecord(_) | LogRecord::Blank { .. } | LogRecord::End => false,
-        })
-    }
-
-    /// Returns true if one message fills this stretch, and all its keys are in the file.
-    fn is_indexed(&self, indexed: &Indexed, stretch: &Range<i64>) -> Result<bool> {
-        let LogRecord::Message(message) = self.log().read(stretch.start, Check::Structure)? else {
-            return Ok(false);
-        };
-        let view = message.view();
-        for key_hash in DispatchRequest::of(&view).index_key_hashes(self.config().index_tags) {
-            let (offsets, is_whole) = indexed.offsets(key_hash)?;
-            if !is_whole || !offsets.contains(&stretch.start) {
-                return Ok(false);
-            }
-        }
-        Ok(view.end() == stretch.end && message.intact().is_ok())
-    }
-}
-
-impl MessageReader {
-    /// For each id the message that [`MessageReader::message`] gives: an offset id if a record starts where it points, else the
-    /// first stored message with this unique key, over every topic that has queues. Where no index serves, the log is walked.
-    /// With [`Errors::Skip`] a damaged message counts as absent.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] where a part of the log that had to be looked at cannot be read, unless that is skipped; [`Error::Io`].
-    pub fn resolve_ids(&self, ids: &[&str], errors: Errors) -> Result<Vec<Option<Position>>> {
-        let mut found = vec![None; ids.len()];
-        self.find_offset_ids(ids, errors, &mut found)?;
-        let rest: Vec<usize> = (0..ids.len()).filter(|at| matches!(found.get(*at), Some(None))).collect();
-        if rest.is_empty() {
-            return Ok(found);
-        }
-        let topics = self.topics()?;
-        for rows in rest.chunks((KEYS_AT_ONCE / topics.len().max(1)).max(1)) {
-            let keys: Vec<&str> = rows.iter().filter_map(|row| ids.get(*row).copied()).collect();
-            let hits = self.find_keys(Wanted::UniqueKeys(&topics, &keys), &HitBounds::default(), errors)?;
-            for (number, hits) in hits.iter().enumerate() {
-                let row = number.checked_div(topics.len()).and_then(|at| rows.get(at));
-                if let (Some(place), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
-                    && place.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
-                {
-                    *place = Some(Position {
-                        physical_offset: hit.physical_offset,
-                        store_size: hit.store_size,
-                    });
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    /// Finds those that are offset ids, in the order of the log.
-    fn find_offset_ids(&self, ids: &[&str], errors: Errors, found: &mut [Option<Position>]) -> Result<()> {
-        let parsed = ids.iter().enumerate();
-        let parsed = parsed.filter_map(|(at, id)| Some((id.parse::<MessageId>().ok()?.physical_offset, at)));
-        let mut places: Vec<(i64, usize)> = parsed.collect();
-        places.sort_unstable();
-        let mut cursor = RecordCursor::default();
-        for window in places.chunks(AHEAD) {
-            let offsets: Vec<i64> = window.iter().map(|(physical_offset, _)| *physical_offset).collect();
-            self.log().read_ahead(&offsets)?;
-            for (physical_offset, at) in window {
-                interrupt::check()?;
-                let position = match self.record_at(&mut cursor, *physical_offset) {
-                    Err(Error::NotFound { .. }) => None,
-                    Err(damage) => {
-                        self.skip(damage, errors)?;
-                        None
-                    }
-                    Ok(position) => Some(position),
-                };
-                if let Some(place) = found.get_mut(*at) {
-                    *place = position;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the position of the message that [`message_at`](Self::message_at) returns.
-    fn record_at(&self, cursor: &mut RecordCursor, physical_offset: i64) -> Result<Position> {
-        let log = self.physical_bounds();
-        let size = if log.contains(&physical_offset)
-            && let LogRecord::Message(()) = cursor.read(self.log(), physical_offset, Check::Whole)?
-            && let Some(view) = cursor.view()
-            && !is_salvage_record(&view)
-        {
-            view.size()
-        } else {
-            self.message_at(physical_offset)?.view().size()
-        };
-        Ok(Position {
-            physical_offset,
-            store_size: size as i32,
-        })
     }
 }

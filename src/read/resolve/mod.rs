@@ -8,11 +8,17 @@ mod query_request;
 mod contradicted;
 /// The hits of the keys.
 mod hits;
-/// By key and by id.
+/// The stretches of the log, each with or without an index file.
+mod sources;
+/// By key.
 mod keys;
+/// By id.
+mod ids;
 
 pub use hits::{HitBounds, KeyHit};
+pub use ids::resolve_ids;
 pub(super) use keys::KeySearch;
 pub use offsets::OffsetResolver;
 pub use query_request::{QueryBy, QueryRequest};
 pub(super) use query_request::{Wanted, indexed_tag};
+pub(super) use sources::{is_of_log, sources};
