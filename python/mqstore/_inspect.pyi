@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 from typing import Literal, final
 
+from mqstore._append import AppendResult
 from mqstore._message import Message
 from mqstore._reports import NextRemoval, OpenTransactions, ResendReport, Trace
 from mqstore._scan import RecordBatch
@@ -210,6 +211,23 @@ class BrokerState:
 
         Raises `ValueError` in a writer that delivers no timers (`services`), `TypeError` if the store is open for reading,
         `DiskFullError` and `StoreIOError` as `append`.
+        """
+    def recall(self, timer: AppendResult | Message | str, *, durable: bool | None = None) -> AppendResult:
+        """Recalls a timer: it is not delivered. Appends a recall as a broker of 5.3.2 or later does, which this writer and
+        brokers from 5.3.2 on honour, and returns its `AppendResult`.
+
+        Parameters
+        ----------
+        timer : AppendResult, Message or str
+            The result of `append(deliver_at=..., unique_key=...)`, the message that waits in
+            `rmq_sys_wheel_timer`, or the recall handle that a broker has given to its producer. The
+            unique key may not be missing.
+        durable : bool, optional
+            As in `append`.
+
+        Raises `IllegalMessageError` once the time of delivery has passed, `ValueError` for what is no timer with a unique
+        key and no handle, `TypeError` if the store is open for reading, and the errors of `append`. A recall of what does
+        not wait any more has no effect.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
         """Moves a group to a place in each queue of a topic, durably.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 
 import mqstore
 from mqstore._broker_topics import TIMER_TOPIC
 from mqstore._native import _timers
 from mqstore._transactions import Counting
+
+#: The property of a recall: the topic and the unique key of the timer that it ends.
+RECALLS = "TIMER_DEL_UNIQKEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,53 @@ def count_timers(store: mqstore.Store, counting: Counting) -> Timers:
     return timers
 
 
-def is_waiting(store: mqstore.Store, timer: mqstore.Message) -> bool | None:
-    """Returns whether a timer waits for its delivery; None if a broker may have delivered it."""
-    return _timers(store.broker, timer.queue_offset)[3]
+def timer_fate(store: mqstore.Store, record: mqstore.Message) -> str:
+    """Returns the fate of a record of the timer topic: "waiting" until its time, "recalled", "done", or "unknown" if a broker may
+    have delivered it."""
+    return _timers(store.broker, record.queue_offset)[3] or "unknown"
+
+
+def is_recall(record: mqstore.Message) -> bool:
+    """Returns True for a record of the timer topic that ends another one."""
+    return RECALLS in record.properties
+
+
+def recall(
+    store: mqstore.Writer, timer: mqstore.AppendResult | mqstore.Message | str, durable: bool | None
+) -> mqstore.AppendResult:
+    """Appends the recall of a timer: a message with its topic, its unique key, and a time in the same second."""
+    if isinstance(timer, str):
+        topic, unique_key, deliver_at = _of_handle(timer)
+    else:
+        waiting = timer if isinstance(timer, mqstore.Message) else store.message_at(timer.physical_offset)
+        topic, unique_key, deliver_at = _of_message(waiting)
+    recalled = {RECALLS: f"{topic}+{unique_key}"}
+    tags, body = "_RECALL_TAG_", b"0"
+    return store.append(
+        topic, body, tags=tags, properties=recalled, unique_key=unique_key, deliver_at=deliver_at, durable=durable
+    )
+
+
+def _of_message(timer: mqstore.Message) -> tuple[str, str, int]:
+    """Returns topic, unique key and time of a timer that waits."""
+    given = timer.properties
+    if timer.topic != TIMER_TOPIC or not {"REAL_TOPIC", "TIMER_OUT_MS"} <= given.keys() or is_recall(timer):
+        raise ValueError(f"{timer} is not a timer that waits in {TIMER_TOPIC}: append(deliver_at=...) makes one")
+    if timer.unique_key is None:
+        raise ValueError(f"{timer} has no unique key to recall it by: append(deliver_at=..., unique_key=...) stores one")
+    out = int(given["TIMER_OUT_MS"])
+    asked = int(given.get("TIMER_DELIVER_MS", "0"))
+    # A broker compares whole seconds. With a delay instead of a time, the end of the second stands for the time.
+    return given["REAL_TOPIC"], timer.unique_key, asked if out < asked <= out + 1000 else out + 1000
+
+
+def _of_handle(handle: str) -> tuple[str, str, int]:
+    """Returns topic, unique key and time of a recall handle: base64 of "v1 TOPIC BROKER TIME UNIQUE_KEY"."""
+    try:
+        version, topic, _, time, unique_key, *_ = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode().split(" ")
+        deliver_at = int(time)
+    except ValueError:
+        version = ""
+    if version != "v1":
+        raise ValueError(f"{handle!r} is not a recall handle, such as RocketMQ's SendResult.getRecallHandle() returns")
+    return topic, unique_key, deliver_at

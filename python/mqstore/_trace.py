@@ -31,7 +31,7 @@ from mqstore._groups import progress_of
 from mqstore._lost_queues import lost_queues
 from mqstore._reports import Trace, TracedRecord
 from mqstore._rows import ms_of, store_time_of
-from mqstore._timers import is_waiting
+from mqstore._timers import is_recall, timer_fate
 from mqstore._transactions import Counting, fate_of
 
 _STAGES = {
@@ -96,6 +96,8 @@ class _Tracer:
 
     def _stage(self, message: mqstore.Message) -> str:
         topic, properties = message.topic, message.properties
+        if topic == TIMER_TOPIC and is_recall(message):
+            return "recall"
         if topic in _STAGES:
             return _STAGES[topic]
         if topic.startswith(DEAD):
@@ -113,10 +115,13 @@ class _Tracer:
                 return "unknown" if fate is None else fate.state
             case "delayed":
                 return self._delivered(message, "DELAY", self._is_waiting(message))
+            case "recall":
+                time = timer_fate(self.store, message)
+                return time if time in ("waiting", "unknown") else "passed"
             case "timer" if any(self._is_rolled(message, later) for later in self._after(message)):
                 return "stored_again"
             case "timer":
-                return self._delivered(message, "TIMER_OUT_MS", is_waiting(self.store, message))
+                return self._timer_state(message)
             case _ if not is_in_queue(self.store, message):
                 return "unreachable"
             case "dead":
@@ -125,6 +130,12 @@ class _Tracer:
                 return "unknown"
             case _:
                 return "consumed" if passed_by and not awaited_by else "unconsumed"
+
+    def _timer_state(self, message: mqstore.Message) -> str:
+        """Returns the state of a timer. A recall may have come after the delivery."""
+        fate = timer_fate(self.store, message)
+        state = self._delivered(message, "TIMER_OUT_MS", None if fate == "unknown" else fate == "waiting")
+        return "recalled" if fate == "recalled" and state != "delivered" else state
 
     def _delivered(self, message: mqstore.Message, name: str, is_waiting: bool | None) -> str:
         """Returns the state of a message of which a copy with the same property `name` goes to its real topic when it is due."""
@@ -150,7 +161,7 @@ class _Tracer:
 
     def _is_rolled(self, message: mqstore.Message, later: mqstore.Message) -> bool:
         """Returns True if `later` is the timer again: a broker stores a timer that is due much later again every two days."""
-        return later.topic == message.topic and "TIMER_ROLL_TIMES" in later.properties
+        return later.topic == message.topic and "TIMER_ROLL_TIMES" in later.properties and not is_recall(later)
 
     def _after(self, message: mqstore.Message) -> Iterator[mqstore.Message]:
         return (later for later in self.messages if later.physical_offset > message.physical_offset)

@@ -259,6 +259,7 @@ class BrokerState:
     next_removal = _in_a_thread(mqstore.BrokerState.next_removal)
     resend = _in_a_thread(mqstore.BrokerState.resend)
     hand_over = _in_a_thread(mqstore.BrokerState.hand_over)
+    recall = _in_a_thread(mqstore.BrokerState.recall)
     trace = _in_a_thread(mqstore.BrokerState.trace)
     reset = _in_a_thread(mqstore.BrokerState.reset)
     delete_group = _in_a_thread(mqstore.BrokerState.delete_group)

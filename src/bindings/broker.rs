@@ -282,6 +282,40 @@ impl BrokerState {
         Ok(report.timers)
     }
 
+    /// Recalls a timer: it is not delivered. Appends a recall as a broker of 5.3.2 or later does, which
+    /// this writer and brokers from 5.3.2 on honour. A recall of what does not wait any more has no
+    /// effect.
+    ///
+    /// Parameters
+    /// ----------
+    /// timer : AppendResult, Message or str
+    ///     The result of `append(deliver_at=..., unique_key=...)`, the message that waits in
+    ///     `rmq_sys_wheel_timer`, or the recall handle that a broker has given to its producer. The
+    ///     unique key may not be missing.
+    /// durable : bool, optional
+    ///     As in `append`.
+    ///
+    /// Returns
+    /// -------
+    /// AppendResult
+    ///     The place of the recall in `rmq_sys_wheel_timer`.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     The store is open for reading.
+    /// ValueError
+    ///     It is no handle, and no timer with a unique key.
+    /// IllegalMessageError
+    ///     The time of delivery has passed.
+    /// StoreError
+    ///     As `append`.
+    #[pyo3(signature = (timer, *, durable=None))]
+    fn recall<'py>(&self, py: Python<'py>, timer: &Bound<'py, PyAny>, durable: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
+        self.writing("recall")?;
+        imports::call(py, "mqstore._timers", "recall", (&self.store, timer, durable), None)
+    }
+
     /// Moves a group to a place in each queue of a topic, durably.
     ///
     /// Parameters
@@ -388,23 +422,28 @@ impl BrokerState {
     }
 }
 
+/// The number of timers that wait, that a broker may have delivered, and that are lost or damaged; the fate of one.
+type Timers = (i64, i64, u64, Option<&'static str>);
+
 /// Returns the number of timers that wait, of those that a broker may have delivered, and of those that were found to be lost or
-/// damaged, and for a queue offset whether that timer waits: None if a broker may have delivered it.
+/// damaged, and for a queue offset the fate of that timer or recall in one word.
 #[pyfunction(name = "_timers")]
 #[pyo3(signature = (broker, queue_offset=None))]
-pub(super) fn timers(py: Python<'_>, broker: &BrokerState, queue_offset: Option<i64>) -> PyResult<(i64, i64, u64, Option<bool>)> {
+pub(super) fn timers(py: Python<'_>, broker: &BrokerState, queue_offset: Option<i64>) -> PyResult<Timers> {
     let reader = broker.handle.reader(py, Freshness::Queues)?;
     let own = broker.handle.own_broker()?;
-    let (backlog, end) = broker.handle.detach(py, || {
+    let (backlog, end, fate) = broker.handle.detach(py, || {
         let backlog = own.map_or_else(|| TimerBacklog::read(&reader), |own| own.timer_backlog())?;
-        Ok::<_, Error>((backlog, reader.queue_bounds(TIMER_TOPIC, 0)?.end))
+        let fate = queue_offset.map(|offset| backlog.fate(&reader, offset)).transpose()?;
+        Ok::<_, Error>((backlog, reader.queue_bounds(TIMER_TOPIC, 0)?.end, fate))
     })?;
-    let is_waiting = queue_offset.and_then(|offset| match backlog.fate(offset) {
-        TimerFate::Waiting => Some(true),
-        TimerFate::Done => Some(false),
-        TimerFate::Unknown => None,
+    let fate = fate.map(|fate| match fate {
+        TimerFate::Waiting => "waiting",
+        TimerFate::Recalled => "recalled",
+        TimerFate::Done => "done",
+        TimerFate::Unknown => "unknown",
     });
-    Ok((backlog.waiting(end), backlog.unknown(), backlog.damaged, is_waiting))
+    Ok((backlog.waiting(end), backlog.unknown(), backlog.damaged, fate))
 }
 
 /// Converts the place that a group is moved to.

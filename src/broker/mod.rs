@@ -28,6 +28,8 @@ mod delay;
 mod timer_queue;
 /// The search for copies of timer messages in the log.
 mod timer_copies;
+/// Recalls of timer messages.
+mod timer_recalls;
 /// The timer wheel of a broker.
 mod timer_wheel;
 /// The timer messages that wait, and the progress of their delivery.

@@ -202,7 +202,7 @@ fn holds_by(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>, mut timers: O
             }
             let messages = if by == NeededBy::Timers {
                 let backlog = timers.take().map_or_else(|| TimerBacklog::read(reader), Ok)?;
-                backlog.waiting(bounds.end) + backlog.unknown()
+                backlog.needed(bounds.end)
             } else {
                 bounds.end - next
             };

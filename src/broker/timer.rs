@@ -117,18 +117,18 @@ impl TimerService {
 
     /// Stores the timer messages that wait again. Those that are stored do not wait any more: their copies are in the queue.
     fn roll_all(&self, state: &mut TimerState, report: &mut HandOver) -> Result<()> {
-        while !state.waiting.is_empty() {
+        while state.next_time().is_some() {
             interrupt::check()?;
             let now_ms = self.store.reader().env().now_ms();
             let batch = self.collect(Copying::Roll, state, now_ms)?;
             state.passed_over += batch.passed.len() as u64;
             let mut done = Vec::with_capacity(batch.messages.len());
             let appended = self.append(Copying::Roll, &batch, now_ms, &mut done);
-            report.timers += done.len() as u64;
             for timer in &batch.passed {
-                state.waiting.remove(timer);
+                state.forget(timer);
             }
             for ((timer, _), again) in batch.messages.iter().zip(&done) {
+                report.timers += u64::from(state.waiting.contains(timer));
                 state.note_rolled(*timer, again.appended.queue_offset);
             }
             appended?;
@@ -141,7 +141,8 @@ impl TimerService {
     fn collect(&self, copying: Copying, state: &TimerState, now_ms: i64) -> Result<Batch> {
         let until = if copying == Copying::Delivery { now_ms } else { i64::MAX };
         let (mut batch, mut bytes) = (Batch::default(), 0);
-        for timer in &state.waiting {
+        let recalls = state.recalls.iter().filter(|_| copying == Copying::Roll);
+        for timer in recalls.chain(&state.waiting) {
             if timer.0 > until || batch.messages.len() + batch.passed.len() >= STEP_MESSAGES || bytes >= STEP_BYTES {
                 break;
             }
@@ -198,11 +199,14 @@ impl Delivery for TimerService {
         if self.deliver(&mut state, now_ms, copies)? {
             return Ok(Next::Again);
         }
-        let next = state.waiting.first().copied();
+        if state.pass_recalls(now_ms) {
+            self.timers.count_delivery();
+        }
+        let next = state.next_time();
         drop(state);
-        let until = next.map(|(due, _)| {
+        let until = next.map(|time| {
             self.timers.renew_snapshot();
-            until_due(&self.store, due, now_ms, now)
+            until_due(&self.store, time, now_ms, now)
         });
         Ok(Next::Idle { until })
     }

@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::timer_copies::Timer;
 use super::timer_offset::{TimerOffsets, TimerState, load_timer_check};
+use super::timer_recalls::is_recalled;
 use crate::error::Result;
 use crate::interrupt;
 use crate::read::MessageReader;
@@ -15,6 +17,8 @@ use crate::read::MessageReader;
 pub struct TimerBacklog {
     waiting: BTreeSet<i64>,
     unknown: BTreeSet<i64>,
+    /// The recalls whose second has not passed.
+    recalls: BTreeSet<i64>,
     /// The queue offset from which on all wait.
     next: i64,
     /// The number of lost or damaged messages, from the first one on that was read.
@@ -28,6 +32,8 @@ pub enum TimerFate {
     Waiting,
     /// A broker may have delivered it.
     Unknown,
+    /// A record with its unique key has recalled it, or had come too late for that: then there is a copy.
+    Recalled,
     /// It was delivered, stored again or passed over.
     Done,
 }
@@ -53,10 +59,10 @@ impl TimerBacklog {
         state.pass_stored_again(reader)?;
         let last = reader.recovery().last_store_time;
         let (waiting, unknown): (Vec<_>, Vec<_>) = state.waiting.iter().partition(|(due, _)| *due > last);
-        let offsets = |timers: Vec<&(i64, i64)>| timers.into_iter().map(|(_, offset)| *offset).collect();
         Ok(Self {
             waiting: offsets(waiting),
             unknown: offsets(unknown),
+            recalls: offsets(state.recalls.iter().filter(|(end, _)| *end > last)),
             next: state.next(),
             damaged: state.damaged,
         })
@@ -70,8 +76,9 @@ impl TimerBacklog {
 
     fn known(state: &TimerState) -> Self {
         Self {
-            waiting: state.waiting.iter().map(|(_, offset)| *offset).collect(),
+            waiting: offsets(&state.waiting),
             unknown: BTreeSet::new(),
+            recalls: offsets(state.recalls.iter()),
             next: state.next(),
             damaged: state.damaged,
         }
@@ -79,23 +86,44 @@ impl TimerBacklog {
 
     /// Returns the number of those that wait, in a queue that ends at this offset.
     pub fn waiting(&self, queue_end: i64) -> i64 {
-        let later = (queue_end - self.next).max(0);
-        i64::try_from(self.waiting.len()).map_or(i64::MAX, |known| known.saturating_add(later))
+        number(&self.waiting).saturating_add((queue_end - self.next).max(0))
     }
 
     /// Returns the number of those that a broker may have delivered.
     pub fn unknown(&self) -> i64 {
-        i64::try_from(self.unknown.len()).unwrap_or(i64::MAX)
+        number(&self.unknown)
     }
 
-    /// Returns the fate of the timer message at a queue offset.
-    pub fn fate(&self, queue_offset: i64) -> TimerFate {
-        if queue_offset >= self.next || self.waiting.contains(&queue_offset) {
+    /// Returns the number of records that the delivery still needs, in a queue that ends at this offset: also recalls.
+    pub fn needed(&self, queue_end: i64) -> i64 {
+        let known = self.unknown().saturating_add(number(&self.recalls));
+        self.waiting(queue_end).saturating_add(known)
+    }
+
+    /// Returns the fate of the timer message at a queue offset. A recall waits until its second has passed.
+    ///
+    /// # Errors
+    /// Those of reading the queue, for recalls.
+    pub fn fate(&self, reader: &Arc<MessageReader>, queue_offset: i64) -> Result<TimerFate> {
+        let waits = [&self.waiting, &self.recalls]
+            .iter()
+            .any(|known| known.contains(&queue_offset));
+        Ok(if queue_offset >= self.next || waits {
             TimerFate::Waiting
         } else if self.unknown.contains(&queue_offset) {
             TimerFate::Unknown
+        } else if is_recalled(reader, queue_offset)? {
+            TimerFate::Recalled
         } else {
             TimerFate::Done
-        }
+        })
     }
+}
+
+fn offsets<'a>(timers: impl IntoIterator<Item = &'a Timer>) -> BTreeSet<i64> {
+    timers.into_iter().map(|(_, offset)| *offset).collect()
+}
+
+fn number(offsets: &BTreeSet<i64>) -> i64 {
+    i64::try_from(offsets.len()).unwrap_or(i64::MAX)
 }

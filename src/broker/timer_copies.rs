@@ -133,7 +133,11 @@ pub(super) fn roll_times(view: &MessageView<'_>) -> u32 {
     times.and_then(|times| times.parse().ok()).unwrap_or(0)
 }
 
-fn read_at<T>(
+/// Returns what `read` returns for the timer message at a queue offset; `None` if it is lost or damaged.
+///
+/// # Errors
+/// Those of reading queue and log.
+pub(super) fn read_at<T>(
     reader: &MessageReader,
     heads: &mut TimerHeads,
     offset: i64,

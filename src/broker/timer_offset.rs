@@ -14,9 +14,10 @@ use super::delay_offset::DelayStats;
 use super::progress_persister::{PersistedProgress, ProgressChanges, SNAPSHOT_AFTER};
 use super::timer_copies::{Timer, TimerCopies, roll_times, stored_again};
 use super::timer_queue::TimerQueue;
+use super::timer_recalls::TimerRecalls;
 use super::timer_wheel::remove_timer_wheel;
 use crate::error::Result;
-use crate::format::{CONFIG_DIR, TIMER_CHECK_FILE, TIMER_CHECK_SIZE, TIMER_TOPIC, TimerCheck, TimerProgress, timer_due};
+use crate::format::{CONFIG_DIR, TIMER_CHECK_FILE, TIMER_CHECK_SIZE, TIMER_TOPIC, TimerCheck, TimerProgress, TimerRecord};
 use crate::read::MessageReader;
 use crate::storage::{Step, read_file, replace_file};
 use crate::store::MessageStore;
@@ -44,9 +45,10 @@ pub(super) struct TimerState {
     phase: Phase,
     /// In the order of their times.
     pub(super) waiting: BTreeSet<Timer>,
+    pub(super) recalls: TimerRecalls,
     /// The queue offset up to which the queue was read.
     next: i64,
-    /// The latest time of a timer message that was delivered or passed over.
+    /// The latest time of a timer message that was delivered or passed over, or of a recall that has passed.
     delivered_until: i64,
     /// The progress of the file, if it is that of this log.
     stored: Option<TimerProgress>,
@@ -103,11 +105,12 @@ impl TimerOffsets {
     /// # Errors
     /// Those of reading queue and log; the next call continues.
     pub(super) fn read_some(&self, state: &mut TimerState) -> Result<bool> {
-        let was_settled = state.is_settled();
-        if state.read_some(self.store.reader())? {
+        let was_searching = state.is_searching();
+        let may_continue = state.read_some(self.store.reader())?;
+        if was_searching && state.is_settled() {
             self.changes.count();
         }
-        Ok(was_settled)
+        Ok(may_continue)
     }
 
     /// Returns true once the copies were found that the log had at the open.
@@ -213,6 +216,7 @@ impl TimerState {
         Ok(Self {
             phase: Phase::Reading,
             waiting: BTreeSet::new(),
+            recalls: TimerRecalls::default(),
             next: stored.map_or(0, |stored| stored.first).max(queue.start),
             delivered_until: stored.map_or(i64::MIN, |stored| stored.delivered_until),
             handed_over: stored.map_or(0, |stored| stored.handed_over),
@@ -234,15 +238,14 @@ impl TimerState {
         self.next
     }
 
-    /// Reads further entries of the queue, or a further part of the log. Returns true when a search for copies has ended.
+    /// Reads further entries of the queue, or a further part of the log. Returns true at the end of the queue, once copies were found: then
+    /// every recall is known that was stored before.
     ///
     /// # Errors
     /// Those of reading queue and log; the next call continues.
     pub(super) fn read_some(&mut self, reader: &Arc<MessageReader>) -> Result<bool> {
         match &mut self.phase {
-            Phase::Delivering | Phase::HandedOver(_) => {
-                self.take_up(reader)?;
-            }
+            Phase::Delivering | Phase::HandedOver(_) => return self.take_up(reader),
             Phase::Reading => {
                 if self.take_up(reader)? {
                     self.begin_search(reader)?;
@@ -251,11 +254,14 @@ impl TimerState {
             Phase::Searching(search) => {
                 if search.advance()? {
                     self.end_search(reader)?;
-                    return Ok(true);
                 }
             }
         }
         Ok(false)
+    }
+
+    fn is_searching(&self) -> bool {
+        matches!(self.phase, Phase::Searching(_))
     }
 
     pub(super) fn is_settled(&self) -> bool {
@@ -266,17 +272,24 @@ impl TimerState {
         matches!(self.phase, Phase::HandedOver(_))
     }
 
-    /// Notes that a timer message was stored again at a queue offset: it does not wait any more.
+    /// Notes that a timer message or a recall was stored again at a queue offset: it does not wait any more.
     pub(super) fn note_rolled(&mut self, timer: Timer, again: i64) {
-        self.waiting.remove(&timer);
+        self.forget(&timer);
         self.last_rolled = self.last_rolled.max(Some(timer.1));
         self.handed_over = self.handed_over.max(again + 1);
+    }
+
+    /// Removes a timer message or a recall.
+    pub(super) fn forget(&mut self, timer: &Timer) {
+        self.waiting.remove(timer);
+        self.recalls.remove(timer);
     }
 
     /// Ends the delivery, after each timer message that waits was stored again: the part of the queue that was not read has these, and
     /// those that were appended since.
     pub(super) fn end_delivery(&mut self) {
         self.waiting.clear();
+        self.recalls = TimerRecalls::default();
         self.phase = Phase::HandedOver(self.next);
     }
 
@@ -284,6 +297,19 @@ impl TimerState {
     pub(super) fn pass(&mut self, (due, offset): Timer) {
         self.waiting.remove(&(due, offset));
         self.delivered_until = self.delivered_until.max(due);
+    }
+
+    /// Passes the recalls of the seconds up to a time, in ms, at which no timer message waits any more. Returns true if there were any.
+    pub(super) fn pass_recalls(&mut self, now_ms: i64) -> bool {
+        let passed = self.recalls.pass(now_ms);
+        self.delivered_until = self.delivered_until.max(passed.unwrap_or(i64::MIN));
+        passed.is_some()
+    }
+
+    /// Returns the time of the next timer message or recall, in ms.
+    pub(super) fn next_time(&self) -> Option<i64> {
+        let next = self.waiting.first().into_iter().chain(self.recalls.iter().next()).min();
+        next.map(|(time, _)| *time)
     }
 
     /// Returns the progress, if it is a time: nothing that waits was due at or before the last delivery. A hand-over that has failed leaves
@@ -299,7 +325,8 @@ impl TimerState {
             });
         }
         let is_time = self.waiting.first().is_none_or(|(due, _)| *due > self.delivered_until);
-        let first = self.waiting.iter().map(|(_, offset)| *offset).min().unwrap_or(self.next);
+        let undone = self.waiting.iter().chain(self.recalls.iter());
+        let first = undone.map(|(_, offset)| *offset).min().unwrap_or(self.next);
         let is_known = self.is_settled() && is_time && self.last_rolled.is_none_or(|last| last < first);
         is_known.then_some(TimerProgress {
             first,
@@ -310,18 +337,24 @@ impl TimerState {
         })
     }
 
-    /// Takes up the next entries of the queue, up to the most of a step. Returns true if there are no more.
+    /// Takes up the next entries of the queue, up to the most of a step, and removes what they recall. Returns true if there are no more.
     ///
     /// # Errors
     /// Those of reading the queue; the next call continues.
     pub(super) fn take_up(&mut self, reader: &Arc<MessageReader>) -> Result<bool> {
+        let is_at_end = self.read_entries(reader)?;
+        self.recalls.apply(reader, &mut self.waiting)?;
+        Ok(is_at_end)
+    }
+
+    fn read_entries(&mut self, reader: &Arc<MessageReader>) -> Result<bool> {
         let end = reader.queue_bounds(TIMER_TOPIC, 0)?.end;
         if self.next >= end {
             return Ok(true);
         }
         let mut queue = TimerQueue::open(reader, self.next)?;
         for _ in 0..STEP_ENTRIES {
-            let entry = queue.next(|view| Some((timer_due(view), roll_times(view))))?;
+            let entry = queue.next(|view| Some((TimerRecord::of(view), roll_times(view))))?;
             self.pass_damaged(queue.take_damaged());
             let Some((offset, found)) = entry else {
                 self.next = self.next.max(queue.position());
@@ -329,10 +362,11 @@ impl TimerState {
             };
             self.next = offset + 1;
             match found {
-                Some((Some(due), _)) if self.was_delivered(due, offset) => {}
-                Some((Some(due), rolls)) => {
+                Some((Some(record), _)) if self.was_delivered(record.due, offset) => {}
+                Some((Some(record), _)) if self.recalls.take_up(&record, offset) => {}
+                Some((Some(record), rolls)) => {
                     self.has_rolled |= rolls > 0;
-                    self.waiting.insert((due, offset));
+                    self.waiting.insert((record.due, offset));
                 }
                 Some((None, _)) => self.passed_over += 1,
                 None => self.pass_damaged(1),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::Errors;
 use crate::error::Result;
-use crate::format::{Check, MessageView, TIMER_TOPIC, timer_due};
+use crate::format::{Check, MessageView, TIMER_TOPIC, TimerRecord};
 use crate::log::RecordCursor;
 use crate::read::{MessageReader, OnDamage, QueueScan};
 
@@ -64,15 +64,15 @@ impl TimerQueue {
     }
 }
 
-/// Returns the queue offset of the first timer message that is due after a time, in ms; the end of the queue if there is none. Those
-/// that were stored again count, and those that are lost do not.
+/// Returns the queue offset of the first timer message or recall that is due after a time, in ms; the end of the queue without one.
+/// Those that were stored again count, and those that are lost do not.
 ///
 /// # Errors
 /// Those of reading the queue.
 pub(super) fn first_due_after(reader: &Arc<MessageReader>, time: i64) -> Result<i64> {
     let mut queue = TimerQueue::open(reader, 0)?;
-    while let Some((offset, due)) = queue.next(timer_due)? {
-        if due.is_some_and(|due| due > time) {
+    while let Some((offset, record)) = queue.next(TimerRecord::of)? {
+        if record.is_some_and(|record| record.due > time) {
             return Ok(offset);
         }
     }

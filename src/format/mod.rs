@@ -131,7 +131,7 @@ pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,
     STORE_HOST_V6, TRANSACTION_MASK, Transaction, compression, transaction,
 };
-pub use timer::{TIMER_ADDED_SIZE, TIMER_TOPIC, TimerRequest, timer_due, timer_out_ms};
+pub use timer::{TIMER_ADDED_SIZE, TIMER_TOPIC, TimerRecord, TimerRequest, recall_key, timer_out_ms};
 pub use timer_check::{TIMER_CHECK_SIZE, TimerCheck, TimerProgress};
 pub use topic_name::{
     GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, is_system_topic, validate_broker_group,

@@ -51,7 +51,7 @@ pub mod property {
     pub const TIMER_DEQUEUE_MS: &str = "TIMER_DEQUEUE_MS";
     /// The number of times that a timer message was stored again, in decimal.
     pub const TIMER_ROLL_TIMES: &str = "TIMER_ROLL_TIMES";
-    /// The unique key of a timer message that this one ends.
+    /// The topic and the unique key of a timer message that this record recalls, with `+` between them.
     pub const TIMER_DEL_UNIQKEY: &str = "TIMER_DEL_UNIQKEY";
     /// The broker's cluster name.
     pub const CLUSTER: &str = "CLUSTER";

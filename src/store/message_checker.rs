@@ -232,6 +232,12 @@ impl MessageChecker {
             TimerRequest::Malformed(name) => return refused(format!("property {name} is not a number of 64 bits")),
         };
         if deliver_at <= now {
+            if Properties::new(&message.properties)
+                .get(property::TIMER_DEL_UNIQKEY)
+                .is_some()
+            {
+                return refused("the time of delivery of the timer to recall has passed".to_owned());
+            }
             return Ok(None);
         }
         let wait = deliver_at.saturating_sub(now);

@@ -14,6 +14,7 @@ mod open_transactions;
 mod progress;
 mod retention;
 mod subscription_groups;
+mod timer_recalls;
 mod timers;
 mod topics;
 mod transaction_histories;

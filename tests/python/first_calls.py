@@ -6,6 +6,7 @@ mqstore, and opens a copy of the store before it takes every descriptor. Then it
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import resource
@@ -59,6 +60,8 @@ CONFIG = {
     "delayOffset.json": {"offsetTable": {"1": 1}},
     "topics.json": {"topicConfigTable": {"t": {"topicName": "t", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}}},
 }
+#: The recall handle of a timer that is due in an hour.
+HANDLE = base64.urlsafe_b64encode(f"v1 t broker {int(time.time() * 1000) + 3_600_000} key".encode()).decode()
 #: What appends, with how many messages it stores.
 APPENDS: dict[str, tuple[int, Call]] = {
     "append": (1, lambda store, _: store.append("t", b"x")),
@@ -68,6 +71,7 @@ APPENDS: dict[str, tuple[int, Call]] = {
     "append_nowait durable": (1, lambda store, _: store.append_nowait("t", b"x", durable=True).result(10)),
     "append by a TopicWriter": (1, lambda store, _: store.writer("t").append(b"x", ["k"])),
     "append to a new topic": (1, lambda store, _: store.append("another", b"x")),
+    "recall": (1, lambda store, _: store.broker.recall(HANDLE)),
     "import_from": (3, lambda store, work: store.import_from(f"{work}/rows.jsonl")),
     "aio append": (1, in_loop(lambda _, tasks: tasks.append("t", b"x"))),
     "aio append durable": (1, in_loop(lambda _, tasks: tasks.append("t", b"x", durable=True))),

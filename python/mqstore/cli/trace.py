@@ -19,9 +19,9 @@ def trace(store: mqstore.Store, out: Output, message_id: str) -> None:
     """Shows each record of a message, and what became of it.
 
     ID is its unique key, or the offset id of one of its records. A row is a record, in the order of the log: stage is where on
-    its way the message was (stored, half, delayed, timer, delivered, committed, rolled_back, retry, dead, given_up), and state
-    what became of it there. passed_by are the groups that have consumed it or sent it back, awaited_by the others that consume
-    its topic. Records whose segments have expired are not shown.
+    its way the message was (stored, half, delayed, timer, delivered, committed, rolled_back, retry, dead, given_up), or recall
+    for what ends a timer, and state what became of it there. passed_by are the groups that have consumed it or sent it back,
+    awaited_by the others that consume its topic. Records whose segments have expired are not shown.
 
     Exit code 1 if the log has no such message, and if records or the progress of groups cannot be read.
     """

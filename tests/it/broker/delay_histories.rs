@@ -9,6 +9,7 @@ use mqstore::store::Incoming;
 use super::delay::{Stepped, config, delay_file, delayed};
 use super::delayed_log::DelayedLog;
 use super::histories::{Model, carry_out_each, is_noticed};
+use super::timer_recalls::{keyed, recall};
 use super::timers::{after, check_file};
 use crate::simulated_env::{Random, SimulatedEnv};
 
@@ -21,6 +22,7 @@ const LONG: i64 = 20_000;
 enum Own {
     Append,
     AppendTimers,
+    Recall,
     Deliver,
     Persist,
     HandOver,
@@ -39,6 +41,7 @@ impl Model for Delays {
         Own::Append,
         Own::AppendTimers,
         Own::AppendTimers,
+        Own::Recall,
         Own::Deliver,
         Own::Deliver,
         Own::Persist,
@@ -55,6 +58,7 @@ impl Model for Delays {
         match own {
             Own::Append => append(open, random),
             Own::AppendTimers => append_timers(open, random),
+            Own::Recall => append_recall(open, random),
             Own::Deliver => {
                 open.deliver();
                 open.deliver_timers();
@@ -135,11 +139,24 @@ fn append_timers(open: &Stepped, random: &mut Random) {
     let drafts = (0..=random.below(6))
         .map(|_| {
             let ms = 1 + 500 * random.below(8) as i64 + random.below(2) as i64;
-            Incoming::Sent(after(open, ms, random.pick(&["x", "y"])))
+            let body = random.pick(&["x", "y", "z"]);
+            Incoming::Sent(if body == "z" {
+                after(open, ms, body)
+            } else {
+                keyed(open, ms, body, body)
+            })
         })
         .collect::<Vec<_>>();
     let durable = if random.one_in(4) { None } else { Some(false) };
     open.store.appender(durable).append_all(drafts, &mut Vec::new()).unwrap();
+}
+
+/// Recalls the timer messages of a key and a second, if there are any.
+fn append_recall(open: &Stepped, random: &mut Random) {
+    let ms = 1 + 500 * random.below(8) as i64;
+    let key = format!("orders+{}", random.pick(&["x", "y"]));
+    let durable = if random.one_in(4) { None } else { Some(false) };
+    open.store.appender(durable).append(recall(open, ms, &key)).unwrap();
 }
 
 fn settings() -> StoreConfig {

@@ -1,4 +1,5 @@
-//! The delayed messages and timer messages of a log and their copies: each copy once, in the order of its level, and not before its time.
+//! The delayed messages and timer messages of a log and their copies: each copy once, in the order of its level, and not before its time,
+//! nor after a recall.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,14 @@ type Timed = (String, i64);
 pub(crate) struct DelayedLog {
     scheduled: BTreeMap<i32, Vec<Timed>>,
     copies: BTreeMap<i32, Vec<Timed>>,
-    /// Timer messages in the order of their queue, each with true if it was stored again.
-    timers: Vec<(Timed, bool)>,
-    /// The times of delivery of the copies of timer messages.
-    timer_copies: BTreeMap<Timed, Vec<i64>>,
+    /// Timer messages in the order of their queue, each with true if it was stored again; `None` for a recall.
+    timers: Vec<Option<(Timed, bool)>>,
+    /// The copies of timer messages: the times of delivery, and the places in the log.
+    timer_copies: BTreeMap<Timed, Vec<(i64, i64)>>,
+    /// The value of `TIMER_DEL_UNIQKEY` and the second of each recall, with its place in the log.
+    recalls: BTreeMap<(String, i64), i64>,
+    /// The recall that would end each timer message with a unique key.
+    recalled_by: BTreeMap<Timed, (String, i64)>,
 }
 
 impl DelayedLog {
@@ -34,13 +39,7 @@ impl DelayedLog {
                 view.reconsume_times()
             );
             if let Some(due) = time_of_timer(&view) {
-                if view.has_topic(TIMER_TOPIC) {
-                    let is_again = view.properties().get(property::TIMER_ROLL_TIMES).is_some();
-                    found.timers.push(((fields, due), is_again));
-                } else {
-                    let copies = found.timer_copies.entry((fields, due)).or_default();
-                    copies.push(view.store_time());
-                }
+                found.add_timer(&view, (fields, due));
             } else if view.has_topic(SCHEDULE_TOPIC) {
                 let level = view.queue_id() + 1;
                 let due = view.store_time() + levels.delay_ms(level);
@@ -51,6 +50,30 @@ impl DelayedLog {
             }
         }
         found
+    }
+
+    /// Adds a timer message, its copy or a recall.
+    fn add_timer(&mut self, view: &MessageView<'_>, timer: Timed) {
+        let properties = view.properties();
+        let text = |name: &str| properties.get(name).map(std::borrow::Cow::into_owned);
+        let out = text(property::TIMER_OUT_MS).and_then(|out| out.parse().ok()).unwrap_or(0);
+        if !view.has_topic(TIMER_TOPIC) {
+            let copies = self.timer_copies.entry(timer).or_default();
+            copies.push((view.store_time(), view.physical_offset()));
+        } else if let Some(key) = text(property::TIMER_DEL_UNIQKEY) {
+            self.timers.push(None);
+            self.recalls.entry((key, out)).or_insert(view.physical_offset());
+        } else {
+            if let (Some(topic), Some(key)) = (text(property::REAL_TOPIC), text(property::UNIQ_KEY)) {
+                self.recalled_by.insert(timer.clone(), (format!("{topic}+{key}"), out));
+            }
+            self.timers.push(Some((timer, text(property::TIMER_ROLL_TIMES).is_some())));
+        }
+    }
+
+    /// Returns the place in the log of the recall that ends a timer message.
+    fn recall_of(&self, timer: &Timed) -> Option<i64> {
+        self.recalls.get(self.recalled_by.get(timer)?).copied()
     }
 
     /// Checks that the copies of each level are those of its first messages, in order, each once and not too early.
@@ -80,8 +103,14 @@ impl DelayedLog {
     fn check_timers(&self) -> Result<(), String> {
         for (timer, delivered) in &self.timer_copies {
             let waited = self.appended_timers().filter(|waiting| *waiting == timer).count();
-            if delivered.len() > waited || delivered.iter().any(|at| *at < timer.1) {
+            if delivered.len() > waited || delivered.iter().any(|(at, _)| *at < timer.1) {
                 return Err(format!("{waited} timer messages {timer:?} were delivered at {delivered:?}"));
+            }
+            let recall = self.recall_of(timer).unwrap_or(i64::MAX);
+            if delivered.iter().any(|(_, place)| *place > recall) {
+                return Err(format!(
+                    "timer messages {timer:?} were recalled at {recall} and delivered at {delivered:?}"
+                ));
             }
         }
         Ok(())
@@ -89,7 +118,8 @@ impl DelayedLog {
 
     /// Returns the timer messages without those that were stored again.
     fn appended_timers(&self) -> impl Iterator<Item = &Timed> {
-        self.timers.iter().filter(|(_, is_again)| !is_again).map(|(timer, _)| timer)
+        let timers = self.timers.iter().flatten();
+        timers.filter(|(_, is_again)| !is_again).map(|(timer, _)| timer)
     }
 
     /// Checks that a broker that enqueues the timer messages from a queue offset on delivers each that has no copy, once.
@@ -101,10 +131,13 @@ impl DelayedLog {
         for (timer, copies) in &self.timer_copies {
             *left.entry(timer).or_default() -= copies.len() as i64;
         }
-        for (timer, _) in self.timers.iter().skip(first as usize) {
+        for (timer, _) in self.timers.iter().skip(first as usize).flatten() {
             *left.entry(timer).or_default() -= 1;
         }
-        match left.iter().find(|(_, left)| **left != 0) {
+        match left
+            .iter()
+            .find(|(timer, left)| **left != 0 && self.recall_of(timer).is_none())
+        {
             None => Ok(()),
             Some((timer, left)) => Err(format!(
                 "a broker from {first} on misses {left} of {timer:?}: {:?}",
@@ -118,7 +151,10 @@ impl DelayedLog {
         let is_passed =
             |offset: i64, due: i64| offset < progress.first || (offset < progress.queue_end && due <= progress.delivered_until);
         let (mut passed, mut again) = (BTreeMap::<&Timed, usize>::new(), BTreeMap::<&Timed, usize>::new());
-        for (offset, (timer, is_again)) in self.timers.iter().enumerate() {
+        for (offset, found) in self.timers.iter().enumerate() {
+            let Some((timer, is_again)) = found.as_ref().filter(|(timer, _)| self.recall_of(timer).is_none()) else {
+                continue;
+            };
             match (is_passed(offset as i64, timer.1), is_again) {
                 (true, false) => *passed.entry(timer).or_default() += 1,
                 (false, true) => *again.entry(timer).or_default() += 1,
@@ -139,9 +175,12 @@ impl DelayedLog {
     /// Checks that each delayed message has its copy.
     pub(crate) fn check_delivered(&self) -> Result<(), String> {
         self.check()?;
-        let scheduled = self.scheduled.values().map(Vec::len).sum::<usize>() + self.appended_timers().count();
-        if scheduled != self.copies() {
-            return Err(format!("{scheduled} messages, and {} copies", self.copies()));
+        let is_kept = |timer: &&Timed| self.recall_of(timer).is_none();
+        let scheduled = self.scheduled.values().map(Vec::len).sum::<usize>() + self.appended_timers().filter(is_kept).count();
+        let recalled = self.timer_copies.iter().filter(|(timer, _)| !is_kept(timer));
+        let copies = self.copies() - recalled.map(|(_, copies)| copies.len()).sum::<usize>();
+        if scheduled != copies {
+            return Err(format!("{scheduled} messages that were not recalled, and {copies} copies"));
         }
         Ok(())
     }
