@@ -1,7 +1,8 @@
 """A process that uses every service of a store until it is killed: `python services.py STORE JOURNAL SEED OPTIONS`.
 
-It appends messages that are plain, delayed, timed or of transactions, ends transactions, consumes, acknowledges and sends back.
-Its journal has a line of JSON before and after each call, which survives a kill. A message has its number as body.
+It appends messages that are plain, delayed, timed or of transactions, recalls timers, ends transactions, consumes, acknowledges
+and sends back. Its journal has a line of JSON before and after each call, which survives a kill. A message has its number as
+body.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Literal, NoReturn
 
@@ -19,6 +21,8 @@ import mqstore
 
 TOPIC, GROUP = "orders", "billing"
 QUEUES = 2
+#: Longer than a process lives from an append to the recall of it.
+RECALLED_S = 5
 ENDS: tuple[Literal["commit"], Literal["rollback"]] = ("commit", "rollback")
 
 
@@ -47,6 +51,7 @@ class Program:
             self._append,
             lambda: self._append(delay_level=1),
             lambda: self._append(deliver_at=timedelta(milliseconds=self._chance.randrange(1, 600))),
+            self._recall,
             self._send_half,
             self._send_half,
             self._end,
@@ -66,6 +71,23 @@ class Program:
         self.note("append", number)
         self._store.append(TOPIC, b"%d" % number, queue_id=number % QUEUES, **when)
         self.note("appended", number)
+
+    def _recall(self) -> None:
+        number = next(self._numbers)
+        self.note("append", number)
+        timer = self._store.append(
+            TOPIC,
+            b"%d" % number,
+            queue_id=number % QUEUES,
+            deliver_at=timedelta(seconds=RECALLED_S),
+            unique_key=mqstore.new_unique_key(),
+        )
+        self.note("appended", number)
+        self.note("recall", number)
+        # On a busy machine it may come too late.
+        with suppress(mqstore.IllegalMessageError):
+            self._store.broker.recall(timer)
+            self.note("recalled", number)
 
     def _send_half(self) -> None:
         number = next(self._numbers)

@@ -57,6 +57,9 @@ class Journal:
         self.ended: dict[int, str] = {}
         self.given = Counter[int]()
         self.sent_back: set[int] = set()
+        #: Timers that may be recalled, and those that a killed process has recalled for certain.
+        self.to_recall: set[int] = set()
+        self.recalled: set[int] = set()
         self.errors: list[str] = []
         waiting: list[tuple[str, int, str]] = []
         for line in lines:
@@ -70,7 +73,9 @@ class Journal:
                     self.halves.add(number)
                 case ["end", number, how]:
                     self.asked.setdefault(number, set()).add(how)
-                case [("appended" | "sent" | "sent back") as what, number]:
+                case ["recall", number]:
+                    self.to_recall.add(number)
+                case [("appended" | "sent" | "sent back" | "recalled") as what, number]:
                     waiting.append((what, number, ""))
                 case ["ended", number, how]:
                     waiting.append(("ended", number, how))
@@ -93,6 +98,8 @@ class Journal:
                 self.ended[number] = how
             elif what == "sent back":
                 self.sent_back.add(number)
+            elif what == "recalled":
+                self.recalled.add(number)
             else:
                 self.kept.add(number)
         waiting.clear()
@@ -139,12 +146,15 @@ def compare(verdict: Verdict, journal: Journal, found: Counter[int], still_open:
     for number in journal.begun | found.keys() | still_open:
         count, asked, end = found[number], journal.asked.get(number, set()), journal.ended.get(number)
         is_half, is_kept = number in journal.halves, number in journal.kept
-        most = number in journal.begun and (end != "rollback" and "commit" in asked if is_half else True)
-        least = end == "commit" if is_half else is_kept
+        most = number in journal.begun and (
+            end != "rollback" and "commit" in asked if is_half else number not in journal.recalled
+        )
+        least = end == "commit" if is_half else is_kept and number not in journal.to_recall
         verdict.lost += count < least
         verdict.phantom += max(0, count - most)
         if not least <= count <= most:
-            verdict.errors.append(f"{number} is there {count} times: {is_half=} {is_kept=} {asked=} {end=}")
+            is_recalled = number in journal.recalled
+            verdict.errors.append(f"{number} is there {count} times: {is_half=} {is_kept=} {asked=} {end=} {is_recalled=}")
         must_be_open = is_half and is_kept and not asked
         may_be_open = is_half and end is None and not count
         is_open = number in still_open
@@ -190,6 +200,9 @@ _ENDED: list[list[object]] = [["end", 2, "commit"], ["ended", 2, "commit"], ["en
     [
         ([*_LIFE, *_ENDED], {1: 1, 2: 1}, set(), (0, 0, 0)),
         (_LIFE, {1: 1}, {2, 3}, (0, 0, 0)),
+        ([*_LIFE, ["recall", 1]], {}, {2, 3}, (0, 0, 0)),
+        ([*_LIFE, ["recall", 1], ["recalled", 1]], {}, {2, 3}, (0, 0, 0)),
+        ([*_LIFE, ["recall", 1], ["recalled", 1]], {1: 1}, {2, 3}, (0, 1, 1)),
         ([*_LIFE, *_ENDED], {2: 1}, set(), (1, 0, 1)),
         ([*_LIFE, *_ENDED], {1: 2, 2: 2}, set(), (0, 2, 2)),
         ([*_LIFE, *_ENDED], {1: 1, 2: 1, 3: 1}, set(), (0, 1, 1)),
