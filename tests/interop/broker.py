@@ -155,5 +155,6 @@ def configuration(store: Path, geometry: Geometry, more: Mapping[str, object]) -
         "deleteCommitLogFilesInterval": 10,
         "deleteConsumeQueueFilesInterval": 10,
         "mappedFileSizeTimerLog": 1 << 20,
+        "recallMessageEnable": "true",
     }
     return "".join(f"{name}={value}\n" for name, value in {**options, **more}.items())

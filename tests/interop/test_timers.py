@@ -19,16 +19,22 @@ TIMERS = "rmq_sys_wheel_timer"
 WITH_TIMERS, WITHOUT_TIMERS = "5.3.3", "4.9.7"
 #: Seconds in which a broker would have delivered what is overdue, again.
 QUIET_S = 4
+#: The seconds until our timers are due, within which a broker starts: what is due then it delivers at once, recalled or not.
+OURS_S = 60
+#: Those until the timers of a producer are due: while the broker runs, and once it is killed.
+THEIRS_S, LEFT_S = 10, 75
 
 
-def append(store: mqstore.Writer, body: str, seconds: float) -> None:
-    store.append("orders", body.encode(), deliver_at=timedelta(seconds=seconds))
+def append(store: mqstore.Writer, body: str, seconds: float) -> mqstore.AppendResult:
+    unique_key = mqstore.new_unique_key()
+    return store.append("orders", body.encode(), deliver_at=timedelta(seconds=seconds), unique_key=unique_key)
 
 
-def put_timer(broker: Broker, body: str, ms: int) -> None:
-    """A producer sends a message with a delay."""
+def put_timer(broker: Broker, body: str, ms: int) -> str:
+    """A producer sends a message with a delay. Returns its recall handle."""
     message = {"topic": "orders", "queue": 0, "body": body, "properties": {"TIMER_DELAY_MS": str(ms)}}
-    broker.ask("put", json.dumps(message))
+    [ack] = broker.ask("put", json.dumps(message))
+    return str(ack["recall_handle"])
 
 
 def delivered(path: Path) -> dict[str, int]:
@@ -101,6 +107,35 @@ def test_without_a_hand_over_a_broker_repeats_what_follows_the_first(tmp_path: P
     assert delivered(path) == {"before": 1, "after": 2}
     expect_waiting(path, 1)
     assert delivered(path) == {"before": 1, "after": 2}
+
+
+def test_what_one_side_has_recalled_neither_side_delivers(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with mqstore.open(path, "x", **OPTIONS) as store:
+        store.create_topic("orders", queues=4)
+        append(store, "kept", OURS_S)
+        store.broker.recall(append(store, "recalled before the hand-over", OURS_S))
+        after = append(store, "recalled after it", OURS_S)
+        wait_until(lambda: store.stats().delayed_waiting == 2)
+        assert store.broker.hand_over() == 2
+        store.broker.recall(after)
+    with serve(path, WITH_TIMERS) as broker:
+        register(broker)
+        broker.ask("recall", "orders", put_timer(broker, "recalled by its client", THEIRS_S * 1000))
+        broker.ask("recall", "orders", put_timer(broker, "left recalled", LEFT_S * 1000))
+        by_handle = put_timer(broker, "recalled by us", LEFT_S * 1000)
+        put_timer(broker, "left", LEFT_S * 1000)
+        wait_until(lambda: "kept" in delivered(path))
+        time.sleep(QUIET_S)
+        broker.kill()
+    assert delivered(path) == {"kept": 1}
+    with mqstore.open(path, "r+", **OPTIONS) as store:
+        store.broker.recall(by_handle)
+        wait_until(lambda: "left" in delivered(path))
+        wait_until(lambda: store.stats().delayed_waiting == 0)
+        time.sleep(QUIET_S)
+        assert store.stats().delayed_passed_over == 0
+    assert delivered(path) == {"kept": 1, "left": 1}
 
 
 @pytest.mark.parametrize("is_handed_over", [True, False])

@@ -125,6 +125,9 @@ public final class Broker {
             case "put":
                 clients.put(String.join(" ", Arrays.copyOfRange(words, 1, words.length)));
                 break;
+            case "recall":
+                clients.recall(words[1], words[2]);
+                break;
             case "progress":
                 clients.progress(words[1], words[2], Integer.parseInt(words[3]), Long.parseLong(words[4]));
                 break;

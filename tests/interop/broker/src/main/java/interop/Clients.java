@@ -113,7 +113,13 @@ final class Clients {
             "queue_offset", result.getQueueOffset(),
             "unique_key", result.getMsgId(),
             "keys", put.keys,
-            "transaction", put.transaction));
+            "transaction", put.transaction,
+            "recall_handle", Generation.recallHandle(result)));
+    }
+
+    /** Recalls a timer message. */
+    void recall(String topic, String handle) throws Exception {
+        Generation.recall(producer, topic, handle);
     }
 
     /**

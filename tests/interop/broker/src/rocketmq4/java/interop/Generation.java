@@ -7,6 +7,8 @@ import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.broker.processor.EndTransactionProcessor;
 import org.apache.rocketmq.broker.processor.SendMessageProcessor;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -44,6 +46,14 @@ final class Generation {
     }
 
     static void setTimer(Message message, long delay) {
+        throw new IllegalArgumentException("a message has no timer");
+    }
+
+    static String recallHandle(SendResult result) {
+        return null;
+    }
+
+    static void recall(DefaultMQProducer producer, String topic, String handle) {
         throw new IllegalArgumentException("a message has no timer");
     }
 

@@ -3,6 +3,8 @@ package interop;
 import io.netty.channel.ChannelHandlerContext;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -39,6 +41,14 @@ final class Generation {
 
     static void setTimer(Message message, long delay) {
         message.setDelayTimeMs(delay);
+    }
+
+    static String recallHandle(SendResult result) {
+        return result.getRecallHandle();
+    }
+
+    static void recall(DefaultMQProducer producer, String topic, String handle) throws Exception {
+        producer.recallMessage(topic, handle);
     }
 
     static void createGroup(MQClientAPIImpl api, String address, String group, long timeout) throws Exception {
