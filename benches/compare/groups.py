@@ -29,6 +29,22 @@ COMMITTERS, MOST_TIMES = 100, 1.5
 ALL_WAIT = 0.02
 #: The groups of an open, and the most milliseconds that they may cost.
 GROUPS, MOST_MS = 10_000, 50
+#: The settings of a group, as a broker of 5.x writes them.
+SETTINGS = {
+    "attributes": {},
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 16,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
 
 
 def at_once(works: list[Callable[[], object]]) -> float:
@@ -92,12 +108,18 @@ def sqlite_commits(folder: Path, *, groups: int) -> float:
 
 
 def opens(folder: Path, *, groups: int) -> float:
-    """Returns the milliseconds to open a store for writing whose groups have progress, and to join one of them."""
+    """Returns the milliseconds to open a store for writing whose groups have progress and settings, and to join one of them."""
     path = folder / "store"
     with mqstore.open(path, "x") as store:
         store.append("orders", b"first")
-    table = {f"orders@group-{number}": {"0": 1} for number in range(groups)}
-    (path / "config" / "consumerOffset.json").write_text(json.dumps({"dataVersion": {}, "offsetTable": table}))
+    names = [f"group-{number}" for number in range(groups)]
+    offsets = {f"orders@{name}": {"0": 1} for name in names}
+    settings = {name: {"groupName": name, **SETTINGS} for name in names}
+    for file, table, content in (
+        ("consumerOffset", "offsetTable", offsets),
+        ("subscriptionGroup", "subscriptionGroupTable", settings),
+    ):
+        (path / "config" / f"{file}.json").write_text(json.dumps({"dataVersion": {}, table: content}))
     begun = time.perf_counter()
     store = mqstore.open(path, "a")
     consumer = store.consumer("group-0", "orders")

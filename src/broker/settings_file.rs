@@ -25,8 +25,8 @@ pub(super) struct SettingsFile {
     path: PathBuf,
     /// The fields of the file with all changes, or the reason why nothing of it can be used.
     fields: Result<Fields>,
-    /// The text of the file at the open, until it is kept as the previous version.
-    previous: Option<String>,
+    /// The bytes of the file at the open, until they are kept as the previous version.
+    previous: Option<Vec<u8>>,
 }
 
 impl SettingsFile {
@@ -35,21 +35,28 @@ impl SettingsFile {
         Self::load_checked(env, root, file, |_| Ok(()))
     }
 
-    /// Reads the file as [`SettingsFile::load`] does. A version that does not pass `check` counts as damaged.
+    /// Reads the file as [`SettingsFile::load`] does. A version whose fields do not pass `check` counts as damaged.
     pub(super) fn load_checked(
         env: &Arc<dyn Env>,
         root: &Path,
         file: BrokerFile,
-        check: impl Fn(&[u8]) -> std::result::Result<(), Malformed>,
+        check: impl Fn(&Fields) -> std::result::Result<(), Malformed>,
     ) -> Self {
-        let decode = |json: &[u8]| check(json).and_then(|()| decode_settings(json));
+        let decode = |json: &[u8]| {
+            let fields = decode_settings(json)?;
+            check(&fields).map(|()| (fields, json.to_vec()))
+        };
         let loaded = load_broker_settings(env.as_ref(), root, file, decode);
-        let fields = loaded.map(|settings| settings.map(|settings| settings.content));
+        let (fields, previous) = match loaded.map(|settings| settings.map(|settings| settings.content)) {
+            Ok(Some((fields, bytes))) => (Ok(fields), Some(bytes)),
+            Ok(None) => (Ok(Fields::new()), None),
+            Err(damage) => (Err(damage), None),
+        };
         Self {
             env: env.clone(),
             path: root.join(CONFIG_DIR).join(file.name),
-            previous: fields.as_ref().ok().and_then(Option::as_ref).map(text_of),
-            fields: fields.map(Option::unwrap_or_default),
+            fields,
+            previous,
         }
     }
 
@@ -114,17 +121,11 @@ impl SettingsFile {
             self.replace(&self.previous_path(), previous)?;
             self.previous = None;
         }
-        self.replace(&self.path, &text)
+        self.replace(&self.path, text.as_bytes())
     }
 
-    fn replace(&self, path: &Path, text: &str) -> Result<()> {
-        replace_file(
-            self.env.as_ref(),
-            path,
-            text.as_bytes(),
-            Step::SettingsFile,
-            Step::SettingsRenamed,
-        )
+    fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        replace_file(self.env.as_ref(), path, bytes, Step::SettingsFile, Step::SettingsRenamed)
     }
 
     fn previous_path(&self) -> PathBuf {

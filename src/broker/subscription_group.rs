@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::settings_file::SettingsFile;
 use crate::error::{Error, Result};
 use crate::format::{
-    SUBSCRIPTION_GROUP_FILE, SubscriptionGroupConfig, decode_subscription_group, decode_subscription_groups,
-    validate_broker_group,
+    SUBSCRIPTION_GROUP_FILE, SubscriptionGroupConfig, decode_subscription_group, subscription_groups_of, validate_broker_group,
 };
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
@@ -26,8 +25,8 @@ impl SubscriptionGroups {
     /// Reads the groups of a store. A damaged file makes each call fail that needs it.
     pub(super) fn load(store: &Arc<MessageStore>) -> Self {
         let reader = store.reader();
-        let file = SettingsFile::load_checked(reader.env(), reader.path(), SUBSCRIPTION_GROUP_FILE, |json| {
-            decode_subscription_groups(json).map(drop)
+        let file = SettingsFile::load_checked(reader.env(), reader.path(), SUBSCRIPTION_GROUP_FILE, |fields| {
+            subscription_groups_of(fields).map(drop)
         });
         Self { file: Mutex::new(file) }
     }

@@ -11,8 +11,8 @@ use serde_json::{Map, Value};
 use super::settings_file::{Fields, SettingsFile};
 use crate::error::{Error, Result};
 use crate::format::{
-    DelayLevels, MessageType, SCHEDULE_TOPIC, TOPICS_FILE, TopicConfig, decode_topic_config, decode_topic_configs,
-    is_light_queue, is_system_topic, validate_broker_topic,
+    DelayLevels, MessageType, SCHEDULE_TOPIC, TOPICS_FILE, TopicConfig, decode_topic_config, is_light_queue, is_system_topic,
+    topic_configs_of, validate_broker_topic,
 };
 use crate::store::{MessageStore, TopicRule};
 use crate::sync::{Mutex, lock};
@@ -83,8 +83,8 @@ impl TopicConfigs {
     /// needs it.
     pub(super) fn load(store: &Arc<MessageStore>) -> Self {
         let reader = store.reader();
-        let file = SettingsFile::load_checked(reader.env(), reader.path(), TOPICS_FILE, |json| {
-            decode_topic_configs(json).map(drop)
+        let file = SettingsFile::load_checked(reader.env(), reader.path(), TOPICS_FILE, |fields| {
+            topic_configs_of(fields).map(drop)
         });
         let entries = || file.fields().ok().and_then(|fields| fields.get(TOPIC_TABLE)?.as_object());
         let rules = entries()

@@ -153,8 +153,15 @@ pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> 
 /// # Errors
 /// [`Malformed`] for bytes that are not such a file.
 pub fn decode_topic_configs(json: &[u8]) -> Result<Vec<TopicConfig>, Malformed> {
-    let fields = decode_settings(json)?;
-    let topics = table(&fields, "topicConfigTable")?.into_iter().flatten();
+    topic_configs_of(&decode_settings(json)?)
+}
+
+/// Returns the topics in the fields of `topics.json`, ascending by name.
+///
+/// # Errors
+/// [`Malformed`] for the fields of another file.
+pub fn topic_configs_of(fields: &Map<String, Value>) -> Result<Vec<TopicConfig>, Malformed> {
+    let topics = table(fields, "topicConfigTable")?.into_iter().flatten();
     let configs = topics.map(|(topic, config)| decode_topic_config(topic, config));
     let mut configs: Vec<_> = configs.collect::<Result<_, _>>()?;
     configs.sort();
@@ -194,8 +201,15 @@ pub fn decode_topic_config(topic: &str, entry: &Value) -> Result<TopicConfig, Ma
 /// # Errors
 /// [`Malformed`] for bytes that are not such a file.
 pub fn decode_subscription_groups(json: &[u8]) -> Result<Vec<SubscriptionGroupConfig>, Malformed> {
-    let fields = decode_settings(json)?;
-    let groups = table(&fields, "subscriptionGroupTable")?.into_iter().flatten();
+    subscription_groups_of(&decode_settings(json)?)
+}
+
+/// Returns the groups in the fields of `subscriptionGroup.json`, ascending by name.
+///
+/// # Errors
+/// [`Malformed`] for the fields of another file.
+pub fn subscription_groups_of(fields: &Map<String, Value>) -> Result<Vec<SubscriptionGroupConfig>, Malformed> {
+    let groups = table(fields, "subscriptionGroupTable")?.into_iter().flatten();
     let configs = groups.map(|(group, config)| decode_subscription_group(group, config));
     let mut configs: Vec<_> = configs.collect::<Result<_, _>>()?;
     configs.sort();
