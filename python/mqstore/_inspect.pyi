@@ -214,7 +214,7 @@ class BrokerState:
         """
     def recall(self, timer: AppendResult | Message | str, *, durable: bool | None = None) -> AppendResult:
         """Recalls a timer: it is not delivered. Appends a recall as a broker of 5.3.2 or later does, which this writer and
-        brokers from 5.3.2 on honour, and returns its `AppendResult`.
+        brokers from 5.3.2 on honour. A recall of what does not wait any more has no effect.
 
         Parameters
         ----------
@@ -225,9 +225,21 @@ class BrokerState:
         durable : bool, optional
             As in `append`.
 
-        Raises `IllegalMessageError` once the time of delivery has passed, `ValueError` for what is no timer with a unique
-        key and no handle, `TypeError` if the store is open for reading, and the errors of `append`. A recall of what does
-        not wait any more has no effect.
+        Returns
+        -------
+        AppendResult
+            The place of the recall in `rmq_sys_wheel_timer`.
+
+        Raises
+        ------
+        TypeError
+            The store is open for reading.
+        ValueError
+            It is no handle, and no timer with a unique key.
+        IllegalMessageError
+            The time of delivery has passed.
+        StoreError
+            As `append`.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
         """Moves a group to a place in each queue of a topic, durably.
