@@ -224,17 +224,18 @@ class TracedRecord(Shown):
     stage : str
         "stored" for the record of a producer; "half" for a half message and "committed" or
         "rolled_back" for the end of its transaction; "delayed" or "timer" for a message that waits
-        for its time, "recall" for what ends a timer, and "delivered" for its copy; "retry" and "dead" for what a group has failed
-        on; "given_up" for a half message that the broker asks for no more.
+        for its time, "recall" for what ends a timer, and "delivered" for the copy; "retry" and
+        "dead" for what a group has failed on; "given_up" for a half message that the broker asks
+        for no more.
     state : str
         In a queue that groups consume: "consumed" if each of them has passed it, "unconsumed" if
         not or without groups, "unreachable" if no entry of the queue leads to it. For dead letters
         "dead" or "sent_again". For delayed messages and timers "waiting", "delivered",
         "stored_again" (a timer that was handed over, or is due much later), "recalled", or "lost"
-        if the delivery has passed it and no copy is there; for a recall "waiting" or "passed", by
-        the time of its timer. For half messages "open", "committed",
-        "rolled_back", "given_up" or "ended", as of `mqstore find`. "unknown" where settings or
-        messages that say it were lost.
+        if the delivery has passed it and no copy is there. For recalls "waiting", or "passed" once
+        the time of the timer has come. For half messages "open", "committed", "rolled_back",
+        "given_up" or "ended", as of `mqstore find`. "unknown" where settings or messages that say
+        it were lost.
     topic : str
         The topic.
     queue_id : int

@@ -218,7 +218,7 @@ class BrokerState:
 
         Parameters
         ----------
-        timer : AppendResult, Message or str
+        timer : `AppendResult`, `Message` or str
             The result of `append(deliver_at=..., unique_key=...)`, the message that waits in
             `rmq_sys_wheel_timer`, or the recall handle that a broker has given to its producer. The
             unique key may not be missing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass
 
 import mqstore
@@ -81,11 +82,9 @@ def _of_message(timer: mqstore.Message) -> tuple[str, str, int]:
 
 def _of_handle(handle: str) -> tuple[str, str, int]:
     """Returns topic, unique key and time of a recall handle: base64 of "v1 TOPIC BROKER TIME UNIQUE_KEY"."""
-    try:
-        version, topic, _, time, unique_key, *_ = base64.urlsafe_b64decode(handle + "=" * (-len(handle) % 4)).decode().split(" ")
-        deliver_at = int(time)
-    except ValueError:
-        version = ""
-    if version != "v1":
-        raise ValueError(f"{handle!r} is not a recall handle, such as RocketMQ's SendResult.getRecallHandle() returns")
-    return topic, unique_key, deliver_at
+    with suppress(ValueError):
+        padded = handle + "=" * (-len(handle) % 4)
+        version, topic, _, time, unique_key, *_ = base64.urlsafe_b64decode(padded).decode().split(" ")
+        if version == "v1":
+            return topic, unique_key, int(time)
+    raise ValueError(f"{handle!r} is not a recall handle, such as RocketMQ's SendResult.getRecallHandle() returns")

@@ -288,7 +288,7 @@ impl BrokerState {
     ///
     /// Parameters
     /// ----------
-    /// timer : AppendResult, Message or str
+    /// timer : `AppendResult`, `Message` or str
     ///     The result of `append(deliver_at=..., unique_key=...)`, the message that waits in
     ///     `rmq_sys_wheel_timer`, or the recall handle that a broker has given to its producer. The
     ///     unique key may not be missing.
