@@ -51,9 +51,9 @@ and [every row]({ROWS}): do not edit them.
 
 - A **limit** is a small program in `benches/limits` that does what the format and the promise demand and nothing else, on files
   of the same kind. A row with another limit names it at the head of its file in `benches/rows` or `benches/compare`.
-- A **ratio** says how many times as fast mqstore is: 1.0 is the limit, and more is better. A ratio above 1.0 against a limit shows
-  how much the machine varied.
-- A figure is the median of the rounds after the first, a ratio that of the ratios. The programs of a row take turns in each round.
+- A **ratio** says how many times as fast mqstore is: 1.0 is the limit, and more is better. A ratio above 1.0 against a limit
+  shows how much the machine varied.
+- A figure is the median of the rounds after the first, a ratio that of the ratios. The programs of a row take turns in a round.
 - A row that waits for the disk has no ratio (**refused**) if the latency of a sync varied more than 1.5-fold between its rounds.
 - Only figures of one row are comparable: rows were measured at different hours. A commit with `-dirty` had uncommitted changes.
 - `make bench BENCH=append_burst` measures one row again.
