@@ -84,13 +84,13 @@ pub(crate) struct KeySearch<'a> {
     times: Option<&'a Range<i64>>,
     errors: Errors,
     pub(crate) found: KeyMatches,
-    /// The places that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
+    /// The offsets that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
     /// ends the search or is passed over.
     pub(crate) unread: Option<Unread>,
 }
 
 impl<'a> KeySearch<'a> {
-    /// Begins a search. `collects_unread`: the places that cannot be read are collected, for a caller that decides about them.
+    /// Begins a search. `collects_unread`: the offsets that cannot be read are collected, for a caller that decides about them.
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
@@ -314,7 +314,7 @@ impl<'a> KeySearch<'a> {
         DispatchRequest::of(view).has_index_key_hash(self.wanted.hash(candidate.key))
     }
 
-    /// Takes account of a place that could not be read.
+    /// Takes account of an offset that could not be read.
     fn note(&mut self, at: i64, why: Unreadable) -> Result<()> {
         match (&mut self.unread, why) {
             (Some(unread), why) => {
@@ -361,7 +361,7 @@ impl<'a> KeySearch<'a> {
         Ok(())
     }
 
-    /// Walks the rest of a stretch from a place on. After damage that is skipped, the queues of the topics lead to messages that the walk
+    /// Walks the rest of a stretch from an offset on. After damage that is skipped, the queues of the topics lead to messages that the walk
     /// missed.
     fn walk_log(&mut self, source: &Source, from: i64) -> Result<()> {
         let (reader, bounds, range) = (self.reader, self.bounds, source.range());
@@ -401,7 +401,7 @@ impl<'a> KeySearch<'a> {
             reader.walk_source(source, &mut visit)?
         };
         let mut wrong = contradicted.finish()?;
-        let places: Vec<i64> = wrong.keys().copied().collect();
+        let offsets: Vec<i64> = wrong.keys().copied().collect();
         unread.append(&mut wrong);
         if let Some(damage) = first_damage(&unread) {
             if self.unread.is_none() {
@@ -417,11 +417,11 @@ impl<'a> KeySearch<'a> {
         } else if let Some(memory) = memory {
             reader.walked.keep(memory);
         }
-        self.found.drop_at(&places);
+        self.found.drop_at(&offsets);
         if let Some(known) = &mut self.unread {
             known.append(&mut unread);
         }
-        // Visited queues lead back to places before.
+        // Visited queues lead back to earlier offsets.
         unchecked.sort_unstable();
         unchecked.dedup();
         let Some(first) = unchecked.first().map(|candidate| candidate.physical_offset) else {
@@ -550,10 +550,10 @@ impl MessageReader {
             let hits = self.find_keys(Wanted::UniqueKeys(&topics, &keys), &HitBounds::default(), errors)?;
             for (number, hits) in hits.iter().enumerate() {
                 let row = number.checked_div(topics.len()).and_then(|at| rows.get(at));
-                if let (Some(place), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
-                    && place.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
+                if let (Some(answer), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
+                    && answer.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
                 {
-                    *place = Some(Position {
+                    *answer = Some(Position {
                         physical_offset: hit.physical_offset,
                         store_size: hit.store_size,
                     });
@@ -567,10 +567,10 @@ impl MessageReader {
     fn find_offset_ids(&self, ids: &[&str], errors: Errors, found: &mut [Option<Position>]) -> Result<()> {
         let parsed = ids.iter().enumerate();
         let parsed = parsed.filter_map(|(at, id)| Some((id.parse::<MessageId>().ok()?.physical_offset, at)));
-        let mut places: Vec<(i64, usize)> = parsed.collect();
-        places.sort_unstable();
+        let mut asked: Vec<(i64, usize)> = parsed.collect();
+        asked.sort_unstable();
         let mut cursor = RecordCursor::default();
-        for window in places.chunks(AHEAD) {
+        for window in asked.chunks(AHEAD) {
             let offsets: Vec<i64> = window.iter().map(|(physical_offset, _)| *physical_offset).collect();
             self.log().read_ahead(&offsets)?;
             for (physical_offset, at) in window {
@@ -583,8 +583,8 @@ impl MessageReader {
                     }
                     Ok(position) => Some(position),
                 };
-                if let Some(place) = found.get_mut(*at) {
-                    *place = position;
+                if let Some(answer) = found.get_mut(*at) {
+                    *answer = position;
                 }
             }
         }
