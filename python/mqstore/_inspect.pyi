@@ -11,8 +11,8 @@ from mqstore._types import _Errors, _Time
 class Inspect:
     """The files of a store and their bytes: `Store.inspect` is one.
 
-    `segments`, `index_files` and `kept_elsewhere` list files. `dump`, `dump_entry` and `dump_key` decode the bytes at an
-    offset field by field, whole or damaged.
+    `segments`, `index_files` and `kept_elsewhere` list files. `dump`, `dump_entry` and `dump_key` decode the bytes at a
+    place field by field, whole or damaged.
     """
     def segments(self) -> RecordBatch:
         """Returns the segments of the log, a row each, ascending: `segment` (int64: the physical offset at which it starts,
@@ -51,12 +51,12 @@ class Inspect:
         """
     def dump_entry(self, topic: str, queue_id: int, queue_offset: int) -> RecordBatch:
         """Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the record that it leads
-        to. Raises `NotFoundError` if no file of the queue has this offset, `UnsupportedFormatError` as `get`, `OSError`.
+        to. Raises `NotFoundError` if no file of the queue has this place, `UnsupportedFormatError` as `get`, `OSError`.
         """
     def dump_key(self, topic: str, key: str, *, limit: int = 64) -> RecordBatch:
-        """Decodes the positions of a key in the index, in rows as those of `dump`: for each index file its slot and the items
-        of the chain there, the newest first, at most `limit` of them, also those of other keys. The row `item N record`
-        names the message that an item leads to. Raises `NotFoundError` if there is no index file, `OSError`.
+        """Decodes the places of a key in the index, in rows as those of `dump`: for each index file its slot and the items of
+        the chain there, the newest first, at most `limit` of them, also those of other keys. The row `item N record` names
+        the message that an item leads to. Raises `NotFoundError` if there is no index file, `OSError`.
         """
 
 @final
@@ -152,7 +152,7 @@ class BrokerState:
         `DiskFullError` and `StoreIOError` as `append`.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
-        """Moves a group to an offset in each queue of a topic, durably, and returns a dict of queue id to the queue offset of
+        """Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to the queue offset of
         the message that the group gets next. Its consumers in this process continue there; what they have in flight is
         forgotten, and an `ack` of it returns 0.
 

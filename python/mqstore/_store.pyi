@@ -146,7 +146,7 @@ class Store:
         Returns
         -------
         QueryResult
-            The messages, ascending by physical offset. It holds offsets, and reads each message when it is
+            The messages, ascending by physical offset. It holds places, and reads each message when it is
             asked for. `complete` says whether these are all that match.
 
         Raises
@@ -164,7 +164,7 @@ class Store:
         only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
         the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
         message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
-        locations of the messages of many keys, in a fraction of the time for each.
+        places of the messages of many keys, in a fraction of the time for each.
         """
     @overload
     def query(
@@ -206,7 +206,7 @@ class Store:
         Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
         """
     def resolve_offsets(self, batch: _Table) -> RecordBatch:
-        """Resolves queue offsets to physical offsets: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a
+        """Resolves queue offsets to places in the log: columns `topic` (utf8), `queue_id` and `queue_offset` (integers) in, a
         `RecordBatch` of `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where there is
         no such message, where it was lost, and where its queue entry is damaged; the message itself is not read.
 
@@ -263,7 +263,7 @@ class Store:
         """Returns a `Consumer` that keeps its positions in a file. The store is only read: it may be that of a live broker or
         of another process that writes it.
 
-        The file has, for each queue, the offset of the next message, and the offsets and checksum of the record before it.
+        The file has, for each queue, the offset of the next message, and the place and checksum of the record before it.
         They are compared with the store first, so that nothing is skipped or read again because the store was replaced, or
         its log was cut. `docs/FORMAT.md` describes the file, which is replaced as a whole. A file beside it, with `.lock`
         after the name, keeps a second consumer away. The messages of a queue whose files are lost are missing: a
@@ -431,7 +431,7 @@ class Store:
         columns : iterable of str, optional
             The columns, in order; None for all.
         order : {"log", "queue"}, default "log"
-            "log": by physical offset. "queue": by topic, queue id and queue offset; the offsets of messages
+            "log": by physical offset. "queue": by topic, queue id and queue offset; the places of messages
             in no queue are found first and kept, 24 bytes each.
         limit : int, optional
             The most messages, counted in this order.
@@ -479,7 +479,7 @@ class Store:
         properties shows in the message alone: `Store.verify` reports it where other files repeat them.
         """
     def resolve_ids(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
-        """Resolves ids to physical offsets: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and
+        """Resolves ids to places in the log: column `id` (utf8) in, a `RecordBatch` of `physical_offset` (int64) and
         `store_size` (int32, bytes) out, a row for a row, null where there is no such message. An id is what `message`
         takes: an offset id if a record starts where it points, else the unique key of a message of a topic that has queues;
         the first message with this key counts. A stretch of the log that no index covers is walked.
@@ -582,9 +582,9 @@ class Store:
         `__CRC32#`, which is computed again), queue ids, hosts, flags, born times, unique keys and keys are as they were,
         and with `keep_store_time` so are store times; a time that is before that of the message before it is raised to that
         (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical offsets and offset ids are new.
-        `prepared_transaction_offset` stays and names an offset of the old log. Messages that wait for their delay are
-        copied, too, and still name their topic by its old name. No settings of a broker are copied: a broker on the copy
-        delivers from the first offset of each delay level and to each group.
+        `prepared_transaction_offset` stays and names a place in the old log. Messages that wait for their delay are copied,
+        too, and still name their topic by its old name. No settings of a broker are copied: a broker on the copy delivers
+        from the first offset of each delay level and to each group.
 
         Only what consumers see is copied. A half, rolled-back or deleted message would be in no queue of the copy or come
         back into one, so `transactions="all"` is refused: `export` writes such messages. A broker's own topics of half

@@ -263,7 +263,7 @@ impl BrokerState {
         Ok(report.timers)
     }
 
-    /// Moves a group to an offset in each queue of a topic, durably, and returns a dict of queue id to
+    /// Moves a group to a place in each queue of a topic, durably, and returns a dict of queue id to
     /// the queue offset of the message that the group gets next. Its consumers in this process
     /// continue there; what they have in flight is forgotten, and an `ack` of it returns 0.
     ///
@@ -279,7 +279,7 @@ impl BrokerState {
         #[pyo3(from_py_with = arguments::name)] topic: &str,
         to: &Bound<'_, PyAny>,
     ) -> PyResult<BTreeMap<i32, i64>> {
-        let to = to_start(to)?;
+        let to = to_place(to)?;
         let broker = self.writing("reset")?;
         Ok(self.handle.detach(py, || broker.reset(group, topic, &to))?)
     }
@@ -368,8 +368,8 @@ pub(super) fn timers(py: Python<'_>, broker: &BrokerState, queue_offset: Option<
     Ok((backlog.waiting(end), backlog.unknown(), backlog.damaged, is_waiting))
 }
 
-/// Converts the start that a group is moved to.
-fn to_start(to: &Bound<'_, PyAny>) -> PyResult<Start> {
+/// Converts the place that a group is moved to.
+fn to_place(to: &Bound<'_, PyAny>) -> PyResult<Start> {
     if !to.is_instance_of::<PyString>() {
         return Ok(Start::Time(to_ms(to, "to", Round::Down)?));
     }

@@ -11,7 +11,7 @@ use crate::arrow;
 /// The files of a store and their bytes: `Store.inspect` is one.
 ///
 /// `segments`, `index_files` and `kept_elsewhere` list files. `dump`, `dump_entry` and `dump_key`
-/// decode the bytes at an offset field by field, whole or damaged.
+/// decode the bytes at a place field by field, whole or damaged.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Inspect(Arc<Handle>);
 
@@ -78,7 +78,7 @@ impl Inspect {
     }
 
     /// Decodes the entry of a queue at a queue offset, in rows as those of `dump`, and after it the
-    /// record that it leads to. Raises `NotFoundError` if no file of the queue has this offset,
+    /// record that it leads to. Raises `NotFoundError` if no file of the queue has this place,
     /// `UnsupportedFormatError` as `get`, `OSError`.
     fn dump_entry(&self, py: Python<'_>, topic: &str, queue_id: i32, queue_offset: i64) -> PyResult<RecordBatch> {
         let reader = self.0.reader(py, Freshness::Log)?;
@@ -88,7 +88,7 @@ impl Inspect {
         Ok(RecordBatch(rows))
     }
 
-    /// Decodes the positions of a key in the index, in rows as those of `dump`: for each index file
+    /// Decodes the places of a key in the index, in rows as those of `dump`: for each index file
     /// its slot and the items of the chain there, the newest first, at most `limit` of them, also
     /// those of other keys. The row `item N record` names the message that an item leads to. Raises
     /// `NotFoundError` if there is no index file, `OSError`.

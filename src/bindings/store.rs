@@ -211,7 +211,7 @@ impl Store {
     /// Returns
     /// -------
     /// QueryResult
-    ///     The messages, ascending by physical offset. It holds offsets, and reads each message when it is
+    ///     The messages, ascending by physical offset. It holds places, and reads each message when it is
     ///     asked for. `complete` says whether these are all that match.
     ///
     /// Raises
@@ -229,7 +229,7 @@ impl Store {
     /// only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
     /// the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
     /// message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
-    /// locations of the messages of many keys, in a fraction of the time for each.
+    /// places of the messages of many keys, in a fraction of the time for each.
     #[pyo3(signature = (topic, key=None, *, since=None, until=None, limit=None, tag=None, errors=None))]
     fn query(
         &self,
@@ -298,7 +298,7 @@ impl Store {
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
-    /// Resolves queue offsets to physical offsets: columns `topic` (utf8), `queue_id` and
+    /// Resolves queue offsets to places in the log: columns `topic` (utf8), `queue_id` and
     /// `queue_offset` (integers) in, a `RecordBatch` of `physical_offset` (int64) and `store_size`
     /// (int32, bytes) out, a row for a row, null where there is no such message, where it was lost,
     /// and where its queue entry is damaged; the message itself is not read.
@@ -346,7 +346,7 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Resolves ids to physical offsets: column `id` (utf8) in, a `RecordBatch` of
+    /// Resolves ids to places in the log: column `id` (utf8) in, a `RecordBatch` of
     /// `physical_offset` (int64) and `store_size` (int32, bytes) out, a row for a row, null where
     /// there is no such message. An id is what `message` takes: an offset id if a record starts
     /// where it points, else the unique key of a message of a topic that has queues; the first
@@ -447,7 +447,7 @@ impl Store {
     /// columns : iterable of str, optional
     ///     The columns, in order; None for all.
     /// order : {"log", "queue"}, default "log"
-    ///     "log": by physical offset. "queue": by topic, queue id and queue offset; the offsets of messages
+    ///     "log": by physical offset. "queue": by topic, queue id and queue offset; the places of messages
     ///     in no queue are found first and kept, 24 bytes each.
     /// limit : int, optional
     ///     The most messages, counted in this order.
@@ -706,7 +706,7 @@ impl Store {
     /// queue ids, hosts, flags, born times, unique keys and keys are as they were, and with
     /// `keep_store_time` so are store times; a time that is before that of the message before it is
     /// raised to that (`Copied.raised`). Queue offsets begin at 0 in each queue, and physical
-    /// offsets and offset ids are new. `prepared_transaction_offset` stays and names an offset of the
+    /// offsets and offset ids are new. `prepared_transaction_offset` stays and names a place in the
     /// old log. Messages that wait for their delay are copied, too, and still name their topic by
     /// its old name. No settings of a broker are copied: a broker on the copy delivers from the
     /// first offset of each delay level and to each group.

@@ -31,7 +31,7 @@ pub(super) struct CopyKey {
 impl CopyKey {
     /// Returns the key of a message that is delivered later, or of a copy; `None` for any other message.
     pub(super) fn of(view: &MessageView<'_>) -> Option<Self> {
-        let (topic, queue_id) = real_queue(view)?;
+        let (topic, queue_id) = real_place(view)?;
         Some(Self {
             topic,
             queue_id,
@@ -51,7 +51,7 @@ impl CopyKey {
 }
 
 /// Returns the topic and the queue id to which a message is delivered later.
-pub(super) fn real_queue(view: &MessageView<'_>) -> Option<(String, i32)> {
+pub(super) fn real_place(view: &MessageView<'_>) -> Option<(String, i32)> {
     let properties = view.properties();
     let topic = properties.get(property::REAL_TOPIC)?.into_owned();
     let queue_id = properties.get(property::REAL_QID)?.parse().ok()?;

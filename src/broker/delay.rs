@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::copies::real_queue;
+use super::copies::real_place;
 use super::delay_offset::{DelayOffsets, bounds, load_file, stored_log_end};
 use super::delay_queue::DelayQueue;
 use super::delivered::DeliveredCopies;
@@ -214,7 +214,7 @@ impl Settled {
 
 /// Returns the copy of a delayed message as it is delivered; `None` if it names no topic. Its properties stay as they are stored.
 fn copy_of<'m>(view: &MessageView<'m>) -> Option<Message<'m>> {
-    let (topic, queue_id) = real_queue(view)?;
+    let (topic, queue_id) = real_place(view)?;
     Some(Message {
         topic: topic.into(),
         queue_id,
@@ -225,5 +225,5 @@ fn copy_of<'m>(view: &MessageView<'m>) -> Option<Message<'m>> {
 
 /// Returns true for a half message. A broker does not deliver it: its transaction is settled by other means.
 fn is_discarded(view: &MessageView<'_>) -> bool {
-    real_queue(view).is_some_and(|(topic, _)| topic == HALF_TOPIC)
+    real_place(view).is_some_and(|(topic, _)| topic == HALF_TOPIC)
 }

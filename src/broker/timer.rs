@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::copies::real_queue;
+use super::copies::real_place;
 use super::delivery::{Delivery, DeliverySchedule, LastCopy, STEP_BYTES, STEP_MESSAGES, until_due};
 use super::timer_copies::{Timer, roll_times};
 use super::timer_offset::{TimerOffsets, TimerState};
@@ -212,7 +212,7 @@ impl Copying {
     /// Returns the copy of a timer message at the time `now_ms`; `None` if it names no topic, or one of the broker. Its properties stay as
     /// they are stored, and get the times at which it was stored and is copied.
     fn copy<'m>(self, view: &MessageView<'m>, now_ms: i64) -> Option<Message<'m>> {
-        let (topic, queue_id) = real_queue(view).filter(|(topic, _)| !is_system_topic(topic))?;
+        let (topic, queue_id) = real_place(view).filter(|(topic, _)| !is_system_topic(topic))?;
         let message = view.to_message();
         let mut properties = PropertyList::default();
         for (name, value) in Properties::new(&message.properties).to_pairs() {

@@ -4,7 +4,7 @@
 //! message by its physical offset. An op message lists half messages that have ended, by their queue offsets: one in the form of
 //! 4.9.x, which this crate writes, several, each before a comma, in that of 5.x. Source: docs/FORMAT.md, "Transactions".
 
-use super::copies::real_queue;
+use super::copies::real_place;
 use crate::error::{Error, Result};
 use crate::format::{
     COMMIT, GIVEN_UP_TOPIC, HALF_TOPIC, Message, MessageView, OP_TOPIC, Properties, PropertyList, TRANSACTION_MASK,
@@ -73,7 +73,7 @@ pub(super) fn half(message: Message<'_>) -> Message<'_> {
 
 /// Returns the message that a commit appends; `None` if the half message names no topic.
 pub(super) fn committed<'m>(half: &MessageView<'m>) -> Option<Message<'m>> {
-    let (topic, queue_id) = real_queue(half)?;
+    let (topic, queue_id) = real_place(half)?;
     Some(Message {
         topic: topic.into(),
         queue_id,

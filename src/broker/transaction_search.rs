@@ -10,7 +10,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::copies::real_queue;
+use super::copies::real_place;
 use super::transaction_mark::TransactionMark;
 use super::transaction_record::listed;
 use super::transaction_state::{TransactionState, UnreadEnds};
@@ -272,7 +272,7 @@ fn load_halves(reader: &Arc<MessageReader>, state: &mut TransactionState, end: i
         };
         let view = message.view();
         let Some(unique_key) = view.unique_key() else { continue };
-        let key = (unique_key.into_owned(), view.born_time(), view.body_crc(), real_queue(&view));
+        let key = (unique_key.into_owned(), view.born_time(), view.body_crc(), real_place(&view));
         let checks = checks_of(&view);
         let of_key = known.entry(key).or_default();
         let before = of_key.iter().position(|before| before.checks < checks);

@@ -60,7 +60,7 @@ impl MessageReader {
     /// [`Error::NotFound`] where no segment is, [`Error::Io`].
     pub fn dump(&self, physical_offset: i64) -> Result<Vec<DumpRow>> {
         let Some(raw) = self.log().raw(physical_offset)? else {
-            return Err(nothing_at(physical_offset, "no segment of the log has this offset"));
+            return Err(nothing_at(physical_offset, "no segment of the log has this place"));
         };
         let fields = dump_record(&raw.bytes, physical_offset);
         Ok(rows(&raw.path, raw.offset, &raw.bytes, fields).collect())

@@ -120,8 +120,8 @@ impl<'a> Undispatched<'a> {
     /// Doubts the flags of a record without a queue entry that names a queue offset, which only inner batches do: no checksum covers the
     /// flags. If they are damaged, the message is missing from the queue.
     fn doubt_flags(&mut self, view: &MessageView<'_>) {
-        let handle = self.handle(view.topic_bytes(), view.queue_id(), view.version());
-        if view.queue_offset() > 0 && self.incomplete.get(handle).is_some_and(Option::is_some) {
+        let place = self.place(view.topic_bytes(), view.queue_id(), view.version());
+        if view.queue_offset() > 0 && self.incomplete.get(place).is_some_and(Option::is_some) {
             self.doubt(CqUnit {
                 physical_offset: view.physical_offset(),
                 size: view.size() as i32,
@@ -144,15 +144,15 @@ impl<'a> Undispatched<'a> {
         };
         let (queue_id, queue_offset) = (view.queue_id(), view.queue_offset());
         let (log, is_rebuild) = (self.log, self.is_rebuild);
-        let handle = self.handle(view.topic_bytes(), view.queue_id(), view.version());
-        let Some(queue) = self.incomplete.get_mut(handle).and_then(Option::as_mut) else {
+        let place = self.place(view.topic_bytes(), view.queue_id(), view.version());
+        let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
         let known = queue.known(log, queue_offset, unit, !is_rebuild)?;
         let is_possible = queue.is_valid && (0..MAX_QUEUE_OFFSET).contains(&queue_offset) && queue_id >= 0;
         match known {
             Known::Whole => queue.note_place(queue_offset, is_rebuild),
-            Known::Absent if is_possible => self.put(handle, queue_offset, unit),
+            Known::Absent if is_possible => self.put(place, queue_offset, unit),
             Known::Superseded => {
                 queue.refused = None;
                 self.refused += 1;
@@ -167,9 +167,9 @@ impl<'a> Undispatched<'a> {
     }
 
     /// Puts the entry of a message into its queue, unless the messages before it show that its queue offset is damaged.
-    fn put(&mut self, handle: QueueHandle, queue_offset: i64, unit: CqUnit) {
+    fn put(&mut self, place: QueueHandle, queue_offset: i64, unit: CqUnit) {
         let (substitute, lost) = (self.substitute, self.lost);
-        let Some(queue) = self.incomplete.get_mut(handle).and_then(Option::as_mut) else {
+        let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
             return;
         };
         let gap = queue.is_after_a_gap(queue_offset);
@@ -203,8 +203,8 @@ impl<'a> Undispatched<'a> {
         };
         let light = view.light_queues().into_iter().filter(|(name, _)| is_light_queue(name));
         for (name, queue_offset) in light {
-            let handle = self.handle(name.as_bytes(), LIGHT_QUEUE_ID, view.version());
-            if let Some(Some(queue)) = self.incomplete.get_mut(handle)
+            let place = self.place(name.as_bytes(), LIGHT_QUEUE_ID, view.version());
+            if let Some(Some(queue)) = self.incomplete.get_mut(place)
                 && queue.is_valid
                 && queue.next().unwrap_or(0) == queue_offset
             {
@@ -213,10 +213,10 @@ impl<'a> Undispatched<'a> {
         }
     }
 
-    /// Returns the handle of a queue in the table.
-    fn handle(&mut self, topic: &[u8], queue_id: i32, version: Version) -> QueueHandle {
-        if let Some(handle) = self.incomplete.find(topic, queue_id) {
-            return handle;
+    /// Returns the place of a queue in the table.
+    fn place(&mut self, topic: &[u8], queue_id: i32, version: Version) -> QueueHandle {
+        if let Some(place) = self.incomplete.find(topic, queue_id) {
+            return place;
         }
         let queue = IncompleteQueue::of(topic, queue_id, version, self.queues);
         self.incomplete.add(topic, queue_id, queue)

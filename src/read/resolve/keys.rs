@@ -550,10 +550,10 @@ impl MessageReader {
             let hits = self.find_keys(Wanted::UniqueKeys(&topics, &keys), &HitBounds::default(), errors)?;
             for (number, hits) in hits.iter().enumerate() {
                 let row = number.checked_div(topics.len()).and_then(|at| rows.get(at));
-                if let (Some(answer), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
-                    && answer.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
+                if let (Some(place), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
+                    && place.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
                 {
-                    *answer = Some(Position {
+                    *place = Some(Position {
                         physical_offset: hit.physical_offset,
                         store_size: hit.store_size,
                     });
@@ -567,10 +567,10 @@ impl MessageReader {
     fn find_offset_ids(&self, ids: &[&str], errors: Errors, found: &mut [Option<Position>]) -> Result<()> {
         let parsed = ids.iter().enumerate();
         let parsed = parsed.filter_map(|(at, id)| Some((id.parse::<MessageId>().ok()?.physical_offset, at)));
-        let mut asked: Vec<(i64, usize)> = parsed.collect();
-        asked.sort_unstable();
+        let mut places: Vec<(i64, usize)> = parsed.collect();
+        places.sort_unstable();
         let mut cursor = RecordCursor::default();
-        for window in asked.chunks(AHEAD) {
+        for window in places.chunks(AHEAD) {
             let offsets: Vec<i64> = window.iter().map(|(physical_offset, _)| *physical_offset).collect();
             self.log().read_ahead(&offsets)?;
             for (physical_offset, at) in window {
@@ -583,8 +583,8 @@ impl MessageReader {
                     }
                     Ok(position) => Some(position),
                 };
-                if let Some(answer) = found.get_mut(*at) {
-                    *answer = position;
+                if let Some(place) = found.get_mut(*at) {
+                    *place = position;
                 }
             }
         }
