@@ -210,7 +210,7 @@ impl Watermark {
             }
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        // This thread may have been the one that sleeps until `lead_at`, or have been woken for that.
+        // This thread may be the sleeper until `lead_at`, or may have been woken for that.
         let untimed = state.untimed();
         drop(state);
         if let Some(gate) = untimed {

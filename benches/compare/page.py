@@ -43,22 +43,20 @@ HEADLINES = {
 
 HEAD = f"""# Benchmarks
 
-The cost of the main calls, beside the limit of the machine and beside other stores in the same run. `make bench` writes this page
+For whoever compares mqstore with other stores, or makes it faster: the cost of the main calls, beside the limit of the machine
+and beside other stores in the same run. `make bench` writes this page
 and [every row]({ROWS}): do not edit them.
 
 ## Method
 
 - A **limit** is a small program in `benches/limits` that does what the format and the promise demand and nothing else, on files
   of the same kind. A row with another limit names it at the head of its file in `benches/rows` or `benches/compare`.
-- A **ratio** says how many times as fast mqstore is: 1.0 is the limit, and more is better. It is the median
-  of the ratios of all rounds.
-- A figure is the median of the rounds after the first. All programs of a row take turns within each round.
-- A ratio above 1.0 against a program of `benches/limits` shows how much the machine varied.
+- A **ratio** says how many times as fast mqstore is: 1.0 is the limit, and more is better. A ratio above 1.0 against a limit
+  shows how much the machine varied.
+- A figure is the median of the rounds after the first, a ratio that of the ratios. The programs of a row take turns in a round.
 - A row that waits for the disk has no ratio (**refused**) if the latency of a sync varied more than 1.5-fold between its rounds.
-- Only figures of one row are comparable: rows were measured at different hours.
-- A commit with `-dirty` had uncommitted changes when its rows were measured.
-- `make bench BENCH=append_burst` measures one row again. The pages have the newest result of each row on the machine
-  that writes them.
+- Only figures of one row are comparable: rows were measured at different hours. A commit with `-dirty` had uncommitted changes.
+- `make bench BENCH=append_burst` measures one row again.
 """
 
 HEAD_OF_ROWS = """# All benchmark rows
@@ -143,7 +141,7 @@ def lost_rows(results: list[Result]) -> list[str]:
             fault, result = min(lost, key=lambda one: one[0].reached)
             count = sum(bool(faults(result)) for result in forms)
             form = f" ({parameters(result)})" if len(forms) > 1 else ""
-            lines.append(f"| {in_rows(row)} | {count} of {len(forms)} | {fault.text}{form} |")
+            lines.append(f"| {row} | {count} of {len(forms)} | {fault.text}{form} |")
     return lines
 
 

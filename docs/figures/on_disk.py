@@ -268,7 +268,7 @@ def checkpoint_facts(work: Path) -> dict[str, Any]:
 
 
 def draw_checkpoint(facts: dict[str, Any]) -> Figure:
-    """Draws a log after a crash, with the places that checkpoint and mark name."""
+    """Draws a log after a crash, with the offsets that checkpoint and mark name."""
     figure = Figure("checkpoint", "What the checkpoint says after a crash")
     ends = [*facts["records"][1:], facts["log_end"]]
     width = 336 / len(ends)
@@ -285,10 +285,10 @@ def draw_checkpoint(facts: dict[str, Any]) -> Figure:
         (facts["log_end"], "end of the log: no whole record follows"),
     )
     y = 102
-    for place in sorted({offset for offset, _ in notes}):
-        numbers = ", ".join(str(number) for number, (offset, _) in enumerate(notes, 1) if offset == place)
-        figure.line([(at[place], 90), (at[place], 74)], arrow=True)
-        figure.text(at[place], y, numbers, "small bold " + ("end" if place == facts["log_end"] else "middle"))
+    for named in sorted({offset for offset, _ in notes}):
+        numbers = ", ".join(str(number) for number, (offset, _) in enumerate(notes, 1) if offset == named)
+        figure.line([(at[named], 90), (at[named], 74)], arrow=True)
+        figure.text(at[named], y, numbers, "small bold " + ("end" if named == facts["log_end"] else "middle"))
     for number, (offset, text) in enumerate(notes, 1):
         y += 16
         figure.text(12, y, str(number), "small bold")

@@ -40,14 +40,14 @@ def facts(work: Path) -> dict[str, Any]:
             store.append("orders", bytes(900), keys=[f"first-{number}"])
     subprocess.run([sys.executable, "-c", _DIES, str(crashed)], check=False)
     with mqstore.open(crashed) as store:
-        places = [store.topics["orders"].queues[0][number].physical_offset for number in range(16)]
+        offsets = [store.topics["orders"].queues[0][number].physical_offset for number in range(16)]
     cases: list[dict[str, Any]] = []
     for question, damage in CASES:
         outcomes: dict[str, Any] = {"question": question}
         for way in WAYS:
             copy = work / f"{len(cases)}-{way}"
             shutil.copytree(crashed, copy)
-            damage(copy, places)
+            damage(copy, offsets)
             outcomes[way] = opened(copy, way)
         cases.append(outcomes)
     return {"cases": cases}
@@ -90,14 +90,14 @@ def without_end(path: Path, _: list[int]) -> None:
         segment.unlink()
 
 
-def damaged_below_the_mark(path: Path, places: list[int]) -> None:
+def damaged_below_the_mark(path: Path, offsets: list[int]) -> None:
     """Damages a message that was synced after the last stamp."""
-    overwrite(path, places[10] + 200, 8)
+    overwrite(path, offsets[10] + 200, 8)
 
 
-def torn(path: Path, places: list[int]) -> None:
+def torn(path: Path, offsets: list[int]) -> None:
     """Damages the last message, which was not synced."""
-    overwrite(path, places[15] + 200, 8)
+    overwrite(path, offsets[15] + 200, 8)
 
 
 def without_queues(path: Path, _: list[int]) -> None:
@@ -105,7 +105,7 @@ def without_queues(path: Path, _: list[int]) -> None:
     shutil.rmtree(path / "consumequeue")
 
 
-def untouched(_path: Path, _places: list[int]) -> None:
+def untouched(_path: Path, _offsets: list[int]) -> None:
     """Leaves a store as the killed process left it."""
 
 

@@ -146,8 +146,8 @@ def draw_modes(facts: dict[str, Any]) -> Figure:
             right = x < 200
             near = max(each for each in map(at, seconds.values()) if each - x < 14)
             text = f"{'append returns' if event == 'returned' else event}, {duration(seconds[event])}"
-            place = (near + 5, "small halo") if right else (x - 5, "small halo end")
-            figure.text(place[0], top + 34 + 14 * row, text, place[1], measured=True)
+            anchor = (near + 5, "small halo") if right else (x - 5, "small halo end")
+            figure.text(anchor[0], top + 34 + 14 * row, text, anchor[1], measured=True)
         y = top + 106
     y -= 6
     figure.line([(14, y - 14), (346, y - 14)], "thin")

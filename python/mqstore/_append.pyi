@@ -91,12 +91,12 @@ class Writer(Store):
         delay_level : int, default 0
             1 or more delays the message: it waits in the queue of that level until this writer (see the
             option `services`) or a broker delivers it. A level above the last one counts as the last.
-            `AppendResult` has its place there.
+            `AppendResult` has its offsets there.
         deliver_at : datetime with a timezone, timedelta, or int of ms since 1970, optional
             The time from which on the topic has the message, rounded up to ms, or the delay from now on. It
             waits in a topic for all such messages until this writer (see the option `services`) or a broker
             of 5.x delivers it, at most `timer_max_delay_sec` from now. A time that has passed is no delay.
-            `AppendResult` has its place there.
+            `AppendResult` has its offsets there.
         unique_key : str, optional
             The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.
         born_time : datetime with a timezone, or int of ms since 1970, optional
@@ -121,7 +121,7 @@ class Writer(Store):
         Returns
         -------
         AppendResult
-            The place of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
+            The offsets of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
             when `sync_flush_timeout` was over.
 
         Raises
@@ -676,7 +676,7 @@ class TopicWriter:
         Returns
         -------
         AppendResult
-            The place of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
+            The offsets of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
             when `sync_flush_timeout` was over. The call waits for that only with `SYNC_FLUSH`.
 
         Raises

@@ -128,9 +128,9 @@ class OpenTransaction(Shown):
         Its own topic: "RMQ_SYS_TRANS_HALF_TOPIC", or "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC" of a
         broker with `transRocksDBEnable`.
     queue_offset : int
-        Its place in its own topic.
+        Its queue offset.
     physical_offset : int
-        Its place in the log, in bytes.
+        Its physical offset, in bytes.
     born_time : int
         The time that its producer gave it, in ms since 1970.
     store_time : int
@@ -241,9 +241,9 @@ class TracedRecord(Shown):
     queue_id : int
         The queue of the topic.
     queue_offset : int
-        The place in the queue.
+        The queue offset.
     physical_offset : int
-        The place in the log, in bytes.
+        The physical offset, in bytes.
     store_time : int
         The time at which it was stored, in ms since 1970.
     passed_by : tuple[str, ...]

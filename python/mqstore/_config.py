@@ -392,7 +392,7 @@ class StoreConfig(Shown):
 
 
 def _unlike_ours(entries: dict[str, tuple[int, str]]) -> Iterator[tuple[str, str, bool]]:
-    """Yields the keys that place a store where mqstore does not look for it, why, and whether that is an error."""
+    """Yields the keys that put a store where mqstore does not look for it, why, and whether that is an error."""
     texts = {key: text for key, (_, text) in entries.items()}
     if texts.get("storeType", "").lower() == "defaultrocksdb":
         yield "storeType", "mqstore neither reads nor writes queues in RocksDB", True

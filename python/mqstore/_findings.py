@@ -46,7 +46,7 @@ def findings_of(store: mqstore.Store, found: mqstore.VerifyReport) -> list[Row]:
     """
     rows = rows_of_findings(found.findings, store.path)
     if cut := list(_of_crash(store)):
-        # The findings after a crash report the same with the place.
+        # The findings after a crash report the same with file and byte.
         rows = [*cut, *(row for row in rows if row["id"] != "log.ends_early")]
     verified = list(rows)
     rows += _of_settings(store)
@@ -121,9 +121,9 @@ def _urgent(findings: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
 
 
 def _finding(
-    id: str, severity: Literal["error", "warning", "note"], message: str, meaning: str, fix: Fix, **places: object
+    id: str, severity: Literal["error", "warning", "note"], message: str, meaning: str, fix: Fix, **located: object
 ) -> Row:
-    where = {"file": None, "offset": None, "last_offset": None, "count": 1, **UNKNOWN} | places
+    where = {"file": None, "offset": None, "last_offset": None, "count": 1, **UNKNOWN} | located
     return {"id": id, "severity": severity, **where, "message": message, "meaning": meaning, "known_as": "", "fix": fix}
 
 
@@ -260,7 +260,7 @@ def _of_consumers(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]:
 
 def _of_offset(store: mqstore.Store, row: Row, file: str, verified: list[Row]) -> Iterator[Row]:
     where = f"group {row['group']}, {row['topic']}/{row['queue_id']}"
-    places = {"file": file, "offset": 0, "last_offset": 0, "topic": row["topic"], "queue_id": row["queue_id"]}
+    located = {"file": file, "offset": 0, "last_offset": 0, "topic": row["topic"], "queue_id": row["queue_id"]}
     if row["offset"] > row["max_offset"]:
         first = _first_error(verified)
         yield _finding(
@@ -271,7 +271,7 @@ def _of_offset(store: mqstore.Store, row: Row, file: str, verified: list[Row]) -
             words("reset the offset of the group before it consumes again")
             if first is None
             else words(f"do first what {first['id']} asks for", is_now=False),
-            **places,
+            **located,
         )
     elif row["offset"] < row["min_offset"]:
         yield _finding(
@@ -283,7 +283,7 @@ def _of_offset(store: mqstore.Store, row: Row, file: str, verified: list[Row]) -
                 ("lag", store.path, row["group"]),
                 before="keep segments for longer (fileReservedTime), or find out why it lags: ",
             ),
-            **places,
+            **located,
         )
 
 

@@ -59,7 +59,7 @@ def run(command: Iterable[str], *, before: str = "", condition: str = "", more: 
 
 
 def _with_target(command: tuple[str, ...]) -> list[str]:
-    """Returns the command with a directory that does not exist beside the store in the place of NEW."""
+    """Returns the command with a directory that does not exist beside the store instead of NEW."""
     if "NEW" not in command[3:]:
         return list(command)
     target = _unused(_named(command[2]), "repaired")

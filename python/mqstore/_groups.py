@@ -72,14 +72,14 @@ def _with_age(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         since = _time(row)
         aged.append(row | {"age": None if since is None else round((now - since).total_seconds(), 3)})
-    places = ("group", "topic", "queue_id")
+    columns = ("group", "topic", "queue_id")
     return sorted(
         aged,
         key=lambda row: (
             row["lag"] == 0,
             date_order(row["unconsumed_since"]),
             -(row["lag"] or 0),
-            *(row[name] for name in places if name in row),
+            *(row[name] for name in columns if name in row),
         ),
     )
 

@@ -46,13 +46,13 @@ def lost_queues(
     if parts_elsewhere(store, "queues"):
         return found
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-        missing = {place for place in _used_queues(store, is_wanted) if not has_queue(store, *place)} | set(known)
+        missing = {queue for queue in _used_queues(store, is_wanted) if not has_queue(store, *queue)} | set(known)
         missing.update(_native._lost_queues(store, [topic for topic in store.topics if is_wanted(topic)]))
     if missing:
         topics, ids = {topic for topic, _ in missing}, {queue_id for _, queue_id in missing}
         how: dict[str, Any] = {"transactions": "all", "columns": ["topic", "queue_id"], "errors": "skip", "progress": progress}
         for batch in store.scan(topics=topics, queue_ids=ids, **how, **conditions):
-            found.update(place for place in batch if place in missing)
+            found.update(queue for queue in batch if queue in missing)
     return found
 
 
@@ -71,7 +71,7 @@ def lost_in_scan(
         return Counter()
     topics = set(store.topics) & ({names} if isinstance(names, str) else set(names or store.topics))
     lost = lost_queues(store, topics.__contains__, progress, known, **more)
-    return Counter({place: number for place, number in lost.items() if queue_id in (None, place[1])})
+    return Counter({queue: number for queue, number in lost.items() if queue_id in (None, queue[1])})
 
 
 def empty_lost(

@@ -331,7 +331,7 @@ class RecoveryReport(Shown):
         Whole messages in these bytes: damage ended the log before them, and nothing proves
         that they were on disk before the crash. `recovery="salvage"` keeps such messages.
     cut : tuple[tuple[str, int, int, int], ...]
-        Their places: topic, queue id, first queue offset and the one after the last. The
+        Their topic, queue id, first queue offset and the one after the last. The
         first 1,000 ranges.
     lost : tuple[tuple[int, int], ...]
         Damaged stretches inside the log that `recovery="salvage"` passed over in this
@@ -394,7 +394,7 @@ class RecoveryReport(Shown):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Finding(Shown):
-    """An error, warning or note of `Store.verify` about a file, at one place or at several consecutive
+    """An error, warning or note of `Store.verify` about a file, at one byte or at several consecutive
     ones.
 
     Attributes
@@ -410,11 +410,11 @@ class Finding(Shown):
     offset : int
         The byte in the file.
     last_offset : int
-        The byte of the last place, if there are several.
+        The last byte offset, if there are several.
     count : int
-        The number of places.
+        The number of byte offsets.
     topic : str | None
-        The topic of the message at the first place; None if it is not known.
+        The topic of the message at the first offset; None if it is not known.
     queue_id : int | None
         The id of its queue; None if it is not known.
     queue_offset : int | None
@@ -428,7 +428,7 @@ class Finding(Shown):
         queue id, first queue offset and the one after the last. The first 1,000 ranges;
         `message` lists 20.
     message : str
-        The finding at the first place, in a sentence.
+        The finding at the first offset, in a sentence.
     meaning : str
         The meaning of findings of this kind.
     known_as : str
@@ -461,8 +461,8 @@ class Finding(Shown):
 
     def __repr__(self) -> str:
         more = "" if self.count == 1 else f", {self.count} times up to {self.last_offset}"
-        place = f"{_displayed(self.file)} at byte {self.offset}{more}"
-        return f"<mqstore.Finding {self.severity} {self.id}: {place}: {self.message}>"
+        where = f"{_displayed(self.file)} at byte {self.offset}{more}"
+        return f"<mqstore.Finding {self.severity} {self.id}: {where}: {self.message}>"
 
 
 @final

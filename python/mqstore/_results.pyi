@@ -108,7 +108,7 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
         """
     @property
     def skipped(self) -> int:
-        """The number of places in the log that were skipped, because a message that could match was lost there, or, with
+        """The number of offsets in the log that were skipped, because a message that could match was lost there, or, with
         `errors="skip"`, is damaged there; with those of the messages that reads of the answer have passed over so far.
         """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:

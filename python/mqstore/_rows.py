@@ -64,18 +64,18 @@ _DECODER = json.JSONDecoder()
 def members(line: str) -> Iterator[tuple[str, str]]:
     """Yields the names and the source text of the values of a valid JSON object: as a Python number a value could lose digits."""
 
-    def past_space(place: int) -> int:
-        return _SPACE.match(line, place).end()  # type: ignore[union-attr]
+    def past_space(at: int) -> int:
+        return _SPACE.match(line, at).end()  # type: ignore[union-attr]
 
-    place = past_space(past_space(0) + len("{"))
-    while line[place] != "}":
-        name, place = _DECODER.raw_decode(line, place)
-        begin = past_space(past_space(place) + len(":"))
+    at = past_space(past_space(0) + len("{"))
+    while line[at] != "}":
+        name, at = _DECODER.raw_decode(line, at)
+        begin = past_space(past_space(at) + len(":"))
         _, end = _DECODER.raw_decode(line, begin)
         yield name, line[begin:end]
-        place = past_space(end)
-        if line[place] == ",":
-            place = past_space(place + len(","))
+        at = past_space(end)
+        if line[at] == ",":
+            at = past_space(at + len(","))
 
 
 def visible(text: str) -> str:

@@ -91,8 +91,8 @@ class Transactions:
             As `append`.
         """
     def end(self, half: Half | str, how: Literal["commit", "rollback"], *, durable: bool | None = None) -> AppendResult | None:
-        """Ends the transaction of a half message. Returns the place of the committed message, an `AppendResult`, or None for a
-        rollback.
+        """Ends the transaction of a half message. Returns the result of the committed message, an `AppendResult`, or None for
+        a rollback.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Transactions:
         ValueError
             It is not a half message, or a `Half` of another store.
         NotFoundError
-            Nothing is at that place, or it has expired.
+            Nothing is at that offset, or it has expired.
         CorruptError
             `config/consumerOffset.json`, or the half message, is damaged.
         StoreError

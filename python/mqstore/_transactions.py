@@ -53,13 +53,13 @@ _LOST = "the committed message, if there was one, is lost"
 _UNKNOWN = "a half message, and how its transaction ended is not known"
 
 
-def _place_in_ops(half: mqstore.Message) -> int:
-    """Returns the place by which op messages list a half message: its queue offset in files, its physical offset in RocksDB."""
+def _offset_in_ops(half: mqstore.Message) -> int:
+    """Returns the offset by which op messages list a half message: its queue offset in files, its physical offset in RocksDB."""
     return half.queue_offset if half.topic == HALF_TOPIC else half.physical_offset
 
 
 def _listed_by_ops(store: mqstore.Store, half: mqstore.Message) -> set[int]:
-    """Returns the places that the op messages list. An op message of files has the queue id of its half messages."""
+    """Returns the offsets that the op messages list. An op message of files has the queue id of its half messages."""
     topic = _OPS[half.topic]
     if topic not in store.topics:
         return set()
@@ -69,13 +69,13 @@ def _listed_by_ops(store: mqstore.Store, half: mqstore.Message) -> set[int]:
     ops = queues.queues[half.queue_id] if topic == OP_TOPIC else queues
     # The search for open transactions has counted what is damaged.
     batches = ops.batches(["properties" if topic == ROCKSDB_OP_TOPIC else "body"], errors="skip")
-    return {place for batch in batches for op in batch for place in _listed(topic, op)}
+    return {offset for batch in batches for op in batch for offset in _listed(topic, op)}
 
 
 def _listed(topic: str, op: Any) -> Iterator[int]:
-    """Yields the places of the half messages that an op message lists: queue offsets in files, one physical offset in RocksDB."""
+    """Yields the offsets of half messages that an op message lists: queue offsets in files, one physical offset in RocksDB."""
     text = op.properties.get("TRANS_OFFSET", "").encode() if topic == ROCKSDB_OP_TOPIC else op.body
-    return (int(place) for place in text.split(b",") if place.strip().isdigit())
+    return (int(offset) for offset in text.split(b",") if offset.strip().isdigit())
 
 
 def _fate_of_prepared(store: mqstore.Store, half: mqstore.Message, counting: Counting) -> Fate:
@@ -115,7 +115,7 @@ def _fate_of_ended(
     """Returns the fate of a half message that is not open and has no committed message. An op message lists its last copy, or the
     progress of the broker has passed it.
     """
-    if _place_in_ops(last) in _listed_by_ops(store, last):
+    if _offset_in_ops(last) in _listed_by_ops(store, last):
         if is_complete:
             return Fate("rolled_back", "a half message whose transaction was rolled back: consumers do not get it")
         return Fate("ended", f"a half message whose transaction has ended: {_LOST}")
@@ -128,8 +128,8 @@ def _fate_of_ended(
 def _fate_of_op(store: mqstore.Store, op: mqstore.Message, counting: Counting) -> Fate:
     """Returns the fate of the half messages that an op message lists."""
     states: dict[_State, int] = {"committed": 0, "rolled_back": 0, "ended": 0}
-    for place in _listed(op.topic, op):
-        half = _half_at(store, op, place, counting)
+    for offset in _listed(op.topic, op):
+        half = _half_at(store, op, offset, counting)
         _, commit, is_complete = ((), None, False) if half is None else _commit_of(store, half, counting)
         states["committed" if commit is not None else "rolled_back" if is_complete else "ended"] += 1
     found: dict[_State, int] = {state: number for state, number in states.items() if number}
@@ -139,13 +139,13 @@ def _fate_of_op(store: mqstore.Store, op: mqstore.Message, counting: Counting) -
     return Fate(state, text)
 
 
-def _half_at(store: mqstore.Store, op: mqstore.Message, place: int, counting: Counting) -> mqstore.Message | None:
-    """Returns the half message at a place that an op message lists, or None if the log does not have it."""
+def _half_at(store: mqstore.Store, op: mqstore.Message, offset: int, counting: Counting) -> mqstore.Message | None:
+    """Returns the half message at an offset that an op message lists, or None if the log does not have it."""
     columns = ["physical_offset"]
-    if op.topic == ROCKSDB_OP_TOPIC and place < store.max_physical_offset:
-        batches = store.scan(topics=ROCKSDB_HALF_TOPIC, physical=(place, place + 1), columns=columns, errors="skip")
+    if op.topic == ROCKSDB_OP_TOPIC and offset < store.max_physical_offset:
+        batches = store.scan(topics=ROCKSDB_HALF_TOPIC, physical=(offset, offset + 1), columns=columns, errors="skip")
     elif op.topic == OP_TOPIC and HALF_TOPIC in store.topics:
-        batches = store.topics[HALF_TOPIC].queues[op.queue_id][place : place + 1].batches(columns, errors="skip")
+        batches = store.topics[HALF_TOPIC].queues[op.queue_id][offset : offset + 1].batches(columns, errors="skip")
     else:
         return None
     return next((store.message_at(offset) for batch in counting(batches) for (offset,) in batch), None)
@@ -162,14 +162,14 @@ def _commit_of(store: mqstore.Store, half: mqstore.Message, counting: Counting) 
     """Returns the copies of a half message, the place of the committed message, and whether the search for it was complete."""
     topic, key = half.properties.get("REAL_TOPIC"), half.unique_key
     copies = [half] if key is None else [*counting(store.query(half.topic, key, limit=None, errors="skip"))] or [half]
-    places = {copy.physical_offset for copy in copies}
+    offsets = {copy.physical_offset for copy in copies}
     if topic is None:
         return copies, None, False
     if key is None or topic not in store.topics:
-        end, is_complete = _end_of(store, topic, places, counting)
+        end, is_complete = _end_of(store, topic, offsets, counting)
         return copies, None if end is None else end[1], is_complete
     found = counting(store.query(topic, key, limit=None, errors="skip"))
-    commits = [_place(message.to_dict()) for message in found if message.prepared_transaction_offset in places]
+    commits = [_place(message.to_dict()) for message in found if message.prepared_transaction_offset in offsets]
     return copies, next(iter(commits), None), found.complete
 
 
@@ -178,13 +178,13 @@ def _end_of(store: mqstore.Store, topic: str, halves: Iterable[int], counting: C
     log after the half message.
     """
     columns = ["topic", "queue_id", "queue_offset", "sys_flag", "prepared_transaction_offset"]
-    places = set(halves)
-    after = (min(places), None)
+    offsets = set(halves)
+    after = (min(offsets), None)
     batches = counting(store.scan(topics=topic, physical=after, transactions="all", columns=columns, errors="skip"))
     for batch in batches:
         for row in each_row(batch):
             kind = row["sys_flag"] & TYPE
-            if kind in (COMMIT, ROLLBACK) and row["prepared_transaction_offset"] in places:
+            if kind in (COMMIT, ROLLBACK) and row["prepared_transaction_offset"] in offsets:
                 return (kind, _place(row)), True
     return None, store.recovery.complete and not batches.skipped
 

@@ -146,7 +146,7 @@ impl Store {
     /// Returns a `Consumer` that keeps its positions in a file. The store is only read: it may be that
     /// of a live broker or of another process that writes it.
     ///
-    /// The file has, for each queue, the offset of the next message, and the place and checksum of the
+    /// The file has, for each queue, the offset of the next message, and the offsets and checksum of the
     /// record before it. They are compared with the store first, so that nothing is skipped or read
     /// again because the store was replaced, or its log was cut. `docs/FORMAT.md` describes the file,
     /// which is replaced as a whole. A file beside it, with `.lock` after the name, keeps a second

@@ -349,7 +349,7 @@ impl Queue {
         #[pyo3(from_py_with = arguments::errors)] errors: Option<Errors>,
         #[pyo3(from_py_with = arguments::on_missing)] on_missing: Option<OnMissing>,
     ) -> PyResult<MessageIterator> {
-        let (handle, topic, id) = self.place();
+        let (handle, topic, id) = self.source();
         handle.expect_open()?;
         let from = beginning(start, since, |start| {
             let queue = (topic.to_owned(), id);

@@ -305,7 +305,7 @@ impl Handle {
         Ok(is_there)
     }
 
-    /// Returns the reader without waiting for the writer: a new one if this process is a fork of the one that opened it.
+    /// Returns the reader without waiting for the writer: a new one if a parent of this process has opened it.
     ///
     /// # Errors
     /// `ClosedError`; in a fork also those of opening, and the exception of a signal handler that runs during it.

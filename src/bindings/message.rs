@@ -191,7 +191,7 @@ impl Message {
     /// A message that is in no store, for tests and for `append_batch`: its record is encoded as a
     /// broker would.
     ///
-    /// Arguments are those of `Writer.append`, and the place and time that a store gives:
+    /// Arguments are those of `Writer.append`, and the offsets and the time that a store gives:
     /// `queue_id`, `queue_offset`, `physical_offset` and `store_time`. Times are a datetime with a
     /// timezone or an int of ms since 1970, 1970 itself by default.
     ///

@@ -55,7 +55,7 @@ impl Queue {
         Arc::ptr_eq(&self.handle, &other.handle) && self.topic == other.topic && self.id == other.id
     }
 
-    pub(super) fn place(&self) -> (&Arc<Handle>, &str, i32) {
+    pub(super) fn source(&self) -> (&Arc<Handle>, &str, i32) {
         (&self.handle, &self.topic, self.id)
     }
 

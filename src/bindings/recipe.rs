@@ -44,7 +44,7 @@ impl Recipe {
     }
 }
 
-/// Returns the function that pickle calls for a store, a topic, a queue or a slice, with the recipe and the place in the store.
+/// Returns the function that pickle calls for a store, a topic, a queue or a slice, with the recipe and its name in the store.
 pub(super) fn part_of_pickle(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     of_native(py, "_part")
 }

@@ -434,11 +434,11 @@ impl QueryResult {
         let Ok(message) = message.cast::<Message>() else {
             return Ok(None);
         };
-        let place = message.get().physical_offset()?;
-        let Some(index) = self.hits.find(place) else {
+        let offset = message.get().physical_offset()?;
+        let Some(index) = self.hits.find(offset) else {
             return Ok(None);
         };
-        let is_same = match self.message_or_skip(py, place)? {
+        let is_same = match self.message_or_skip(py, offset)? {
             Some(stored) => stored.is_same(message.get())?,
             None => false,
         };
@@ -456,7 +456,7 @@ impl QueryResult {
         self.complete && self.hits.skipped() == 0
     }
 
-    /// The number of places in the log that were skipped, because a message that could match was
+    /// The number of offsets in the log that were skipped, because a message that could match was
     /// lost there, or, with `errors="skip"`, is damaged there; with those of the messages that
     /// reads of the answer have passed over so far.
     #[getter]
@@ -558,7 +558,7 @@ type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
 /// The parts of a pickled `QueryResult`.
 type QueryParts<'a> = (&'a Py<Recipe>, CoverageParts, AskedParts, OptionParts, FoundParts);
 
-/// Completeness, the physical offsets that were looked at, and the number of places that the query has passed over.
+/// Completeness, the physical offsets that were looked at, and the number of offsets that the query has passed over.
 pub(super) type CoverageParts = (bool, (i64, i64), u64);
 
 /// The topic, and the key or the tag of a query.

@@ -105,7 +105,7 @@ impl TopicWriter {
     /// Returns
     /// -------
     /// AppendResult
-    ///     The place of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
+    ///     The offsets of the message. Its `status` is `FLUSH_DISK_TIMEOUT` if the message was not durable
     ///     when `sync_flush_timeout` was over. The call waits for that only with `SYNC_FLUSH`.
     ///
     /// Raises

@@ -197,7 +197,7 @@ impl Transaction {
             Ok(())
         });
         match (ended, raised) {
-            // The exception of the block is the one that the caller must see.
+            // The caller must see the exception of the block.
             (Err(error), Some(raised)) => {
                 let note = format!("the transaction of half message {} stays open: {error}", half.id);
                 raised.call_method1("add_note", (note,))?;
@@ -335,7 +335,7 @@ takes_half! {
 
 #[pymethods]
 impl Transactions {
-    /// Ends the transaction of a half message. Returns the place of the committed message, an
+    /// Ends the transaction of a half message. Returns the result of the committed message, an
     /// `AppendResult`, or None for a rollback.
     ///
     /// Parameters
@@ -355,7 +355,7 @@ impl Transactions {
     /// ValueError
     ///     It is not a half message, or a `Half` of another store.
     /// NotFoundError
-    ///     Nothing is at that place, or it has expired.
+    ///     Nothing is at that offset, or it has expired.
     /// CorruptError
     ///     `config/consumerOffset.json`, or the half message, is damaged.
     /// StoreError
@@ -369,8 +369,8 @@ impl Transactions {
         #[pyo3(from_py_with = arguments::durable)] durable: Option<bool>,
     ) -> PyResult<Option<AppendResult>> {
         let how = to_end(how)?;
-        let place = to_place(half, &self.0)?;
-        Ok(self.call(py, |own| own.end(place, how, durable))?.map(AppendResult))
+        let offset = to_offset(half, &self.0)?;
+        Ok(self.call(py, |own| own.end(offset, how, durable))?.map(AppendResult))
     }
 
     /// Returns the half messages whose transactions are open, the oldest first: a list of `Half`. A
@@ -517,7 +517,7 @@ fn to_end(how: &Bound<'_, PyAny>) -> PyResult<TransactionEnd> {
 }
 
 /// Converts a half message of the store, or its id, to its physical offset. Another store may have another half message there.
-fn to_place(half: &Bound<'_, PyAny>, store: &Handle) -> PyResult<i64> {
+fn to_offset(half: &Bound<'_, PyAny>, store: &Handle) -> PyResult<i64> {
     if let Ok(half) = half.cast::<Half>() {
         let (half, path) = (half.get(), store.path());
         return if half.handle.path() == path {

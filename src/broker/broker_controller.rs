@@ -352,7 +352,7 @@ impl BrokerController {
         self.groups.backlog()
     }
 
-    /// Moves a group to a place in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there, and
+    /// Moves a group to an offset in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there, and
     /// what they have in flight is forgotten.
     ///
     /// # Errors

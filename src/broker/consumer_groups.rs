@@ -150,7 +150,7 @@ impl ConsumerGroups {
         self.store.reader().lag_of(self.offsets()?)
     }
 
-    /// Moves a group to a place in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there.
+    /// Moves a group to an offset in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there.
     ///
     /// # Errors
     /// [`Error::NotFound`] for a topic without queues; the damage of the settings file; those of [`ConsumerOffsets::persist`].

@@ -85,17 +85,17 @@ fn add_of_database(reader: &Arc<MessageReader>, open: &mut OpenHalves) -> Result
         ended.extend(ended_by(&message.view()));
     })?;
     open.passed_over += each(reader, ROCKSDB_HALF_TOPIC, |message| {
-        let place = message.view().physical_offset();
-        if !ended.contains(&place) {
-            halves.insert(place, OpenHalf { message, checks: 0 });
+        let offset = message.view().physical_offset();
+        if !ended.contains(&offset) {
+            halves.insert(offset, OpenHalf { message, checks: 0 });
         }
     })?;
     if let Some(first) = halves.keys().next().copied() {
-        let places = halves.keys().map(|place| (*place, *place)).collect();
-        let (copies, damaged) = find_copies(reader, &places, first..log_end)?;
+        let offsets = halves.keys().map(|offset| (*offset, *offset)).collect();
+        let (copies, damaged) = find_copies(reader, &offsets, first..log_end)?;
         open.unread.stretches += damaged;
-        for (place, _) in copies {
-            halves.remove(&place);
+        for (offset, _) in copies {
+            halves.remove(&offset);
         }
     }
     open.halves.extend(halves.into_values());

@@ -1,6 +1,6 @@
 //! The positions of a consumer that reads the store of another process, in a file of its user.
 //!
-//! A position is a queue offset and the identity of the record before it: its places and the checksum of its bytes. A consumer that starts
+//! A position is a queue offset and the identity of the record before it: its offsets and the checksum of its bytes. A consumer that starts
 //! compares it with the store, so that it neither skips nor repeats messages of a store that was replaced, cut or shortened. What the
 //! file holds is always verified: identities are read, the log is refreshed, which fails if it was cut, and only then is the file replaced.
 
@@ -268,14 +268,14 @@ fn difference(
             return Ok(None);
         }
         format!(
-            "is before the first message of the queue, {}, while the log has that place",
+            "is before the first message of the queue, {}, while the log has that offset",
             bounds.start
         )
     } else {
         match reader.position(topic, queue_id, queue_offset)? {
             None => "is not there".to_owned(),
-            Some(place) if (place.physical_offset, place.store_size) != (physical_offset, size) => {
-                format!("has {} bytes at physical offset {}", place.store_size, place.physical_offset)
+            Some(entry) if (entry.physical_offset, entry.store_size) != (physical_offset, size) => {
+                format!("has {} bytes at physical offset {}", entry.store_size, entry.physical_offset)
             }
             Some(_) => match reader.record_checksum(physical_offset)? {
                 Some(found) if found == crc32 => return Ok(None),

@@ -144,7 +144,7 @@ pub(super) fn read_at<T>(
     read: impl FnOnce(&MessageView<'_>) -> Option<T>,
 ) -> Result<Option<T>> {
     match reader.position(TIMER_TOPIC, 0, offset) {
-        Ok(Some(place)) => heads.read(reader, (offset, place.physical_offset), read),
+        Ok(Some(position)) => heads.read(reader, (offset, position.physical_offset), read),
         Ok(None) => Ok(None),
         Err(error) if error.is_damage() => Ok(None),
         Err(error) => Err(error),

@@ -408,7 +408,7 @@ impl TimerState {
             Some(stored) => stored.log_end,
             None => reader
                 .position(TIMER_TOPIC, 0, first)?
-                .map_or(0, |place| place.physical_offset),
+                .map_or(0, |position| position.physical_offset),
         };
         self.phase = Phase::Searching(TimerCopies::plan(reader, from));
         Ok(())

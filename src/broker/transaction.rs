@@ -75,7 +75,7 @@ impl Transactions {
         self.store.appender(durable).append(half(message))
     }
 
-    /// Ends the transaction of the half message at a physical offset. Returns the place of the committed message.
+    /// Ends the transaction of the half message at a physical offset. Returns the result of the committed message.
     ///
     /// # Errors
     /// [`Error::TransactionEnded`] if it has ended; [`Error::Invalid`] where no half message is; [`Error::NotFound`] if nothing is there;

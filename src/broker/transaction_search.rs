@@ -38,7 +38,7 @@ pub struct OpenHalves {
     pub halves: Vec<OpenHalf>,
     /// Half messages that cannot be read.
     pub passed_over: u64,
-    /// The other places that could not be read: some of the half messages may have ended.
+    /// The other offsets that could not be read: some of the half messages may have ended.
     pub unread: UnreadEnds,
 }
 
@@ -262,10 +262,10 @@ fn load_halves(reader: &Arc<MessageReader>, state: &mut TransactionState, end: i
     let scan = QueueScan::new(reader.clone(), HALF_TOPIC.to_owned(), 0, state.half()..end)?;
     let mut scan = scan.on_damage(OnDamage::new(Errors::Skip));
     let mut known: HashMap<_, VecDeque<Copies>> = HashMap::new();
-    let mut places = HashMap::new();
+    let mut offsets = HashMap::new();
     let mut again = Vec::new();
     while let Some((offset, unit)) = scan.next_entry(false)? {
-        places.insert(unit.physical_offset, offset);
+        offsets.insert(unit.physical_offset, offset);
         let message = match scan.message(offset, unit) {
             Err(error) if error.is_damage() => continue,
             message => message?,
@@ -276,26 +276,26 @@ fn load_halves(reader: &Arc<MessageReader>, state: &mut TransactionState, end: i
         let checks = checks_of(&view);
         let of_key = known.entry(key).or_default();
         let before = of_key.iter().position(|before| before.checks < checks);
-        let mut places = Vec::new();
+        let mut offsets = Vec::new();
         if let Some(before) = before.and_then(|before| of_key.remove(before)) {
             again.push(before.last);
-            places = before.places;
+            offsets = before.offsets;
         }
-        places.push(unit.physical_offset);
+        offsets.push(unit.physical_offset);
         of_key.push_back(Copies {
             last: offset,
             checks,
-            places,
+            offsets,
         });
     }
     for offset in again {
         state.end(offset, TransactionOutcome::StoredAgain, false);
     }
     for copies in known.into_values().flatten() {
-        places.extend(copies.places.into_iter().map(|place| (place, copies.last)));
+        offsets.extend(copies.offsets.into_iter().map(|offset| (offset, copies.last)));
     }
-    places.retain(|_, offset| state.outcome(*offset).is_none());
-    Ok(places)
+    offsets.retain(|_, offset| state.outcome(*offset).is_none());
+    Ok(offsets)
 }
 
 /// The copies of a half message.
@@ -306,7 +306,7 @@ struct Copies {
     /// The number of questions that the last one states.
     checks: u32,
     /// The physical offsets of all.
-    places: Vec<i64>,
+    offsets: Vec<i64>,
 }
 
 /// Returns true if a message has the fields that a half message and its copies share. A retry of a committed message has its type, too.

@@ -23,11 +23,11 @@ pub(super) struct TransactionState {
     ops: BTreeMap<i64, i64>,
     /// The half messages whose end is in the log, and their op message not yet.
     unlisted: BTreeSet<i64>,
-    /// The places that could not be read.
+    /// The offsets that could not be read.
     pub(super) unread: UnreadEnds,
 }
 
-/// Places that could not be read, and that may hold half messages or the ends of some.
+/// Physical offsets that could not be read, and that may hold half messages or the ends of some.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnreadEnds {
     /// Op messages.

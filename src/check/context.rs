@@ -45,7 +45,7 @@ pub(super) struct Context<'a> {
     /// Messages of which record and queue entry name different places.
     pub(super) contradictions: Contradictions,
     findings: Findings,
-    /// Stretches of the log that hold no whole record, ascending, each with the place of its finding.
+    /// Stretches of the log that hold no whole record, ascending, each with the index of its finding.
     damaged: Vec<(Range<i64>, usize)>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Returns true if the place is before the log, also if its segment was removed since.
+    /// Returns true if the offset is before the log, also if its segment was removed since.
     pub(super) fn has_expired(&self, at: i64) -> bool {
         at < self.bounds.start.max(self.log.first_offset())
     }
@@ -112,23 +112,23 @@ impl<'a> Context<'a> {
 
     /// Adds a stretch of the log that holds no whole record.
     pub(super) fn add_damaged(&mut self, stretch: Range<i64>, finding: Finding) {
-        let place = self.findings.add(finding, 0);
+        let index = self.findings.add(finding, 0);
         let is_full = self.damaged.len() >= MOST_STRETCHES;
         match self.damaged.last_mut() {
             Some((last, _)) if is_full => last.end = stretch.end,
-            _ => self.damaged.push((stretch, place)),
+            _ => self.damaged.push((stretch, index)),
         }
     }
 
     /// Returns true if a message that started there is in a damaged stretch, and adds the message to the finding about that stretch.
     pub(super) fn is_damaged(&mut self, at: i64, affected: impl FnOnce() -> Affected) -> bool {
         let before = self.damaged.partition_point(|(stretch, _)| stretch.start <= at);
-        let Some((stretch, place)) = before.checked_sub(1).and_then(|place| self.damaged.get(place)) else {
+        let Some((stretch, index)) = before.checked_sub(1).and_then(|index| self.damaged.get(index)) else {
             return false;
         };
         let is_inside = stretch.contains(&at);
         if is_inside {
-            self.findings.add_lost(*place, affected());
+            self.findings.add_lost(*index, affected());
         }
         is_inside
     }

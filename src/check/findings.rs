@@ -19,7 +19,7 @@ pub struct Affected {
     pub topic: Option<String>,
     /// The id of its queue.
     pub queue_id: Option<i32>,
-    /// Its place in the queue.
+    /// Its queue offset.
     pub queue_offset: Option<i64>,
     /// The start of its record.
     pub physical_offset: Option<i64>,
@@ -40,7 +40,7 @@ impl Affected {
     }
 }
 
-/// Something that is not as it should be, at one place or at several that follow each other.
+/// Something that is not as it should be, at one offset or at several that follow each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Its kind.
@@ -152,27 +152,27 @@ impl Findings {
     /// that one.
     pub(super) fn add(&mut self, finding: Finding, step: u64) -> usize {
         let key = (finding.id, finding.file.clone());
-        let goes_on = self.last.get(&key).copied().filter(|place| {
-            let last = self.list.get(*place).map_or(0, |last| last.last_offset);
+        let continued = self.last.get(&key).copied().filter(|index| {
+            let last = self.list.get(*index).map_or(0, |last| last.last_offset);
             step > 0 && (last..=last.saturating_add(step)).contains(&finding.offset)
         });
         let (listed, last_listed) = self.listed.get(&finding.id).copied().unwrap_or_default();
-        if let Some(place) = goes_on.or((listed >= MOST).then_some(last_listed))
-            && let Some(known) = self.list.get_mut(place)
+        if let Some(index) = continued.or((listed >= MOST).then_some(last_listed))
+            && let Some(known) = self.list.get_mut(index)
         {
             known.count += 1;
             known.severity = known.severity.min(finding.severity);
             if known.file == finding.file {
                 known.last_offset = finding.offset;
             }
-            self.last.insert(key, place);
-            return place;
+            self.last.insert(key, index);
+            return index;
         }
-        let place = self.list.len();
-        self.last.insert(key, place);
-        self.listed.insert(finding.id, (listed + 1, place));
+        let index = self.list.len();
+        self.last.insert(key, index);
+        self.listed.insert(finding.id, (listed + 1, index));
         self.list.push(finding);
-        place
+        index
     }
 
     /// Returns true if a finding of this kind, of this file, was added.
@@ -186,9 +186,9 @@ impl Findings {
         errors.any(|finding| finding.id == id)
     }
 
-    /// Adds a message that is lost to the finding at this place.
-    pub(super) fn add_lost(&mut self, place: usize, message: Affected) {
-        if let Some(finding) = self.list.get_mut(place) {
+    /// Adds a message that is lost to the finding at this index.
+    pub(super) fn add_lost(&mut self, index: usize, message: Affected) {
+        if let Some(finding) = self.list.get_mut(index) {
             finding.add_lost(message);
         }
     }

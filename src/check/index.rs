@@ -120,7 +120,7 @@ impl Keys {
         Arc::clone(&self.files)
     }
 
-    /// Skips the items of messages that agree with them: numbers, with the place of the file. `end` is the end of the last of
+    /// Skips the items of messages that agree with them: numbers, with the index of the file. `end` is the end of the last of
     /// these messages. `false` if other items come before them, or belong to these messages, too.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl Keys {
             _ => return Ok(false),
         };
         let mut waiting = self.waiting.iter().rev();
-        for (place, numbers) in items {
+        for (index, numbers) in items {
             let (of, next) = match at.take() {
                 Some(active) => active,
                 None => match waiting.next() {
@@ -163,7 +163,7 @@ impl Keys {
                     None => return Ok(false),
                 },
             };
-            let is_of = self.files.get(*place).is_some_and(|file| Arc::ptr_eq(file, &of));
+            let is_of = self.files.get(*index).is_some_and(|file| Arc::ptr_eq(file, &of));
             if !is_of || next != numbers.start {
                 return Ok(false);
             }
@@ -247,11 +247,11 @@ impl Keys {
                 key: Some(key.clone().into_owned()),
                 ..Affected::of(view)
             };
-            let place = self
+            let next = self
                 .active
                 .last()
                 .map(|cursor| (Arc::clone(&cursor.of.file), cursor.position()));
-            let (id, path, position) = match place.or_else(|| self.last.clone()) {
+            let (id, path, position) = match next.or_else(|| self.last.clone()) {
                 None if !self.has_files => (FindingId::IndexAbsent, context.root.join(INDEX_DIR), 0),
                 None => (FindingId::IndexKeyMissing, context.root.join(INDEX_DIR), 0),
                 Some((file, position)) if context.brokers.is_some_and(|brokers| is_after_all && at < brokers.start()) => {

@@ -147,7 +147,7 @@ impl ItemsAhead {
 pub(super) struct KeyItems<'a> {
     /// By their first items.
     files: &'a [Arc<KeyFile>],
-    /// The place of the file of the next item.
+    /// The index of the file of the next item.
     at: usize,
     /// The numbers of the items of the file that were taken.
     numbers: Range<i32>,
@@ -235,7 +235,7 @@ impl<'a> KeyItems<'a> {
         self.ahead = ItemsAhead::default();
     }
 
-    /// The items that were taken: numbers, with the place of the file.
+    /// The items that were taken: numbers, with the index of the file.
     pub(super) fn into_taken(mut self) -> Vec<(usize, Range<i32>)> {
         self.next_file();
         self.taken

@@ -96,13 +96,13 @@ impl<'a> Queues<'a> {
             return Ok(());
         };
         let known = self.compared.find(view.topic_bytes(), view.queue_id());
-        let place = if let Some(place) = known {
-            place
+        let handle = if let Some(handle) = known {
+            handle
         } else {
             let queue = self.queue_of(view, context);
             self.compared.add(view.topic_bytes(), view.queue_id(), queue)
         };
-        let Some(queue) = self.compared.get_mut(place).and_then(Option::as_mut) else {
+        let Some(queue) = self.compared.get_mut(handle).and_then(Option::as_mut) else {
             return Ok(());
         };
         let offset = view.queue_offset();
@@ -115,16 +115,16 @@ impl<'a> Queues<'a> {
 
     /// Returns true if no other entries come before these, which agree with their messages: queue offsets.
     pub(super) fn are_next(&self, agreed: &[(QueueHandle, Range<i64>)]) -> bool {
-        agreed.iter().all(|(place, offsets)| {
-            let queue = self.compared.get(*place).and_then(Option::as_ref);
+        agreed.iter().all(|(handle, offsets)| {
+            let queue = self.compared.get(*handle).and_then(Option::as_ref);
             queue.is_some_and(|queue| queue.next == offsets.start)
         })
     }
 
     /// Passes over entries that agree with their messages.
     pub(super) fn take_agreed(&mut self, agreed: &[(QueueHandle, Range<i64>)]) {
-        for (place, offsets) in agreed {
-            if let Some(Some(queue)) = self.compared.get_mut(*place) {
+        for (handle, offsets) in agreed {
+            if let Some(Some(queue)) = self.compared.get_mut(*handle) {
                 queue.next = offsets.end;
                 self.entries += (offsets.end - offsets.start).unsigned_abs();
             }
@@ -230,7 +230,7 @@ impl Compared {
             && len != expected
             && context.writer != Writer::Live
         {
-            let (path, _) = self.place(self.queue.last_file_start().unwrap_or(0));
+            let (path, _) = self.path_of(self.queue.last_file_start().unwrap_or(0));
             let what = format!("it has {len} bytes, a whole queue file has {expected}");
             context.add(Finding::new(FindingId::QueueFileLength, &path, len, what));
         }
@@ -243,7 +243,7 @@ impl Compared {
                 "the last file of topic {:?}, queue {}, has no entry",
                 self.topic, self.queue_id
             );
-            let (path, _) = self.place(start);
+            let (path, _) = self.path_of(start);
             context.add_left_by_crash(Finding::new(FindingId::QueueZeroFile, &path, 0, what), 0);
         }
     }
@@ -417,7 +417,7 @@ impl Compared {
         let (path, position) = if self.is_topic_missing {
             (context.root.join(CONSUME_QUEUE_DIR).join(&*self.topic), 0)
         } else {
-            self.place(offset)
+            self.path_of(offset)
         };
         let finding = Finding::new(id, &path, position, self.sentence(offset, &what)).of(Affected::of(view));
         let finding = context.of_deleted_topic(&self.topic, finding);
@@ -471,7 +471,7 @@ impl Compared {
     }
 
     fn finding(&self, id: FindingId, offset: i64, unit: Option<CqUnit>, what: &str) -> Finding {
-        let (path, position) = self.place(offset);
+        let (path, position) = self.path_of(offset);
         Finding::new(id, &path, position, self.sentence(offset, what)).of(self.affected(offset, unit))
     }
 
@@ -492,7 +492,7 @@ impl Compared {
         }
     }
 
-    fn place(&self, offset: i64) -> (PathBuf, u64) {
+    fn path_of(&self, offset: i64) -> (PathBuf, u64) {
         self.queue.path_of(offset.clamp(0, MAX_QUEUE_OFFSET))
     }
 }

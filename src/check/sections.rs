@@ -27,7 +27,7 @@ pub(super) struct Agreed {
     pub(super) store_times: Option<(i64, i64)>,
     /// The queue offsets of its messages, without a gap in each queue.
     pub(super) queues: Vec<(QueueHandle, Range<i64>)>,
-    /// The numbers of the items of its messages, in each index file by its place, in the order of the log.
+    /// The numbers of the items of its messages, in each index file by its index, in the order of the log.
     pub(super) items: Vec<(usize, Range<i32>)>,
 }
 
@@ -53,7 +53,7 @@ struct Entries {
 }
 
 impl<'a> SectionReader<'a> {
-    /// The queues have their places in the order in which they are given. Of each, `at_once` entries are read at once.
+    /// The queues have handles in the order in which they are given. Of each, `at_once` entries are read at once.
     pub(super) fn new(
         log: &'a LogFiles,
         check: Check,
@@ -88,8 +88,8 @@ impl<'a> SectionReader<'a> {
     pub(super) fn read(&mut self, section: Range<i64>) -> Result<Option<Agreed>> {
         let agrees = self.compare(section);
         let agreed = std::mem::take(&mut self.agreed);
-        for (place, _) in &agreed.queues {
-            if let Some(entries) = self.queues.get_mut(*place) {
+        for (handle, _) in &agreed.queues {
+            if let Some(entries) = self.queues.get_mut(*handle) {
                 entries.met = None;
             }
         }
@@ -116,7 +116,7 @@ impl<'a> SectionReader<'a> {
         Ok(scan.stopped_by().is_none() && !self.is_undecided)
     }
 
-    /// Returns the place at which its first record may start. A body may hold bytes that look like a record.
+    /// Returns the offset at which its first record may start. A body may hold bytes that look like a record.
     fn find_start(&self, section: &Range<i64>) -> Result<Option<i64>> {
         let end = section.end.min(section.start.saturating_add(SEARCHED));
         let mut from = section.start;
@@ -150,16 +150,16 @@ impl<'a> SectionReader<'a> {
         let Some(unit) = dispatched.unit(self.levels) else {
             return Ok(true);
         };
-        let Some(place) = self.queues.find(view.topic_bytes(), view.queue_id()) else {
+        let Some(handle) = self.queues.find(view.topic_bytes(), view.queue_id()) else {
             return Ok(false);
         };
-        let Some(entries) = self.queues.get_mut(place) else {
+        let Some(entries) = self.queues.get_mut(handle) else {
             return Ok(false);
         };
         let offset = view.queue_offset();
         let met = &mut self.agreed.queues;
         let at = *entries.met.get_or_insert_with(|| {
-            met.push((place, offset..offset));
+            met.push((handle, offset..offset));
             met.len() - 1
         });
         let Some((_, offsets)) = met.get_mut(at).filter(|(_, offsets)| offsets.end == offset) else {

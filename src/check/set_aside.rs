@@ -14,7 +14,7 @@ use crate::storage::{Access, EntryKind, Env, File, Step, create_dir, remove_file
 const AT_ONCE: u64 = 1 << 20;
 
 /// Copies the segments `copied` and moves `moved`, all of them files of the store at `root`, into a new directory there, durably.
-/// Returns that directory. New files with the corrections take the places of the segments, so that those may be changed: readers keep the
+/// Returns that directory. New files with the corrections replace the segments, so that those may be changed: readers keep the
 /// old ones. Files are moved last, because the entries of a queue file may be what proves a correction.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub(super) fn set_aside(
         // Copies of segments that were not replaced must not keep their space.
         if let Err(error) = copy(env, root, &backup, copied, corrections).and_then(|()| sync()) {
             for file in copied {
-                let _ = env.unlink(&place_of_new(root, file));
+                let _ = env.unlink(&path_of_new(root, file));
                 let _ = env.unlink(&in_backup(root, &backup, file));
             }
             return Err(error);
@@ -51,7 +51,7 @@ pub(super) fn set_aside(
         if let Err(error) = replace(env, root, copied) {
             for file in copied {
                 // A segment whose new file is gone was replaced: the backup has its only copy.
-                if env.unlink(&place_of_new(root, file)).is_ok() {
+                if env.unlink(&path_of_new(root, file)).is_ok() {
                     let _ = env.unlink(&in_backup(root, &backup, file));
                 }
             }
@@ -59,7 +59,7 @@ pub(super) fn set_aside(
         }
     }
     for file in moved {
-        let to = place_for(env, root, &backup, file)?;
+        let to = path_for(env, root, &backup, file)?;
         env.rename(file, &to)
             .map_err(|error| Error::full_or_io("move", file, error))?;
     }
@@ -69,11 +69,11 @@ pub(super) fn set_aside(
     Ok(backup)
 }
 
-/// Copies segments into the backup, and makes the new files that take their places.
+/// Copies segments into the backup, and makes the new files that replace them.
 fn copy(env: &dyn Env, root: &Path, backup: &Path, copied: &[PathBuf], corrections: &[Correction]) -> Result<()> {
     for file in copied {
-        copy_file(env, file, &place_for(env, root, backup, file)?)?;
-        let new = place_of_new(root, file);
+        copy_file(env, file, &path_for(env, root, backup, file)?)?;
+        let new = path_of_new(root, file);
         // An earlier repair may have died while it made this file.
         remove_file(env, &new)?;
         copy_file(env, file, &new)?;
@@ -98,18 +98,18 @@ fn correct(env: &dyn Env, segment: &Path, copy: &Path, corrections: &[Correction
     Ok(())
 }
 
-/// Puts the new files in the places of the segments.
+/// Renames the new files over the segments.
 fn replace(env: &dyn Env, root: &Path, segments: &[PathBuf]) -> Result<()> {
     for file in segments {
-        env.rename(&place_of_new(root, file), file)
+        env.rename(&path_of_new(root, file), file)
             .and_then(|()| env.sync_dir(file.parent().unwrap_or(root), Step::SetAside))
             .map_err(|error| Error::io("replace", file, error))?;
     }
     Ok(())
 }
 
-/// Returns the place where the new file of a segment is made: a broker does not start if a foreign file is among the segments.
-fn place_of_new(root: &Path, segment: &Path) -> PathBuf {
+/// Returns the path where the new file of a segment is made: a broker does not start if a foreign file is among the segments.
+fn path_of_new(root: &Path, segment: &Path) -> PathBuf {
     let name = segment.file_name().unwrap_or_default();
     root.join(format!("{UNFINISHED_PREFIX}{}", name.display()))
 }
@@ -225,15 +225,15 @@ fn list(env: &dyn Env, dir: &Path) -> Result<Vec<(std::ffi::OsString, EntryKind)
     Ok(entries.into_iter().map(|entry| (entry.name, entry.kind)).collect())
 }
 
-/// Returns the place of a file in the backup, in directories of the same names, which are made.
-fn place_for(env: &dyn Env, root: &Path, backup: &Path, file: &Path) -> Result<PathBuf> {
-    let place = in_backup(root, backup, file);
+/// Returns the path of a file in the backup, in directories of the same names, which are made.
+fn path_for(env: &dyn Env, root: &Path, backup: &Path, file: &Path) -> Result<PathBuf> {
+    let to = in_backup(root, backup, file);
     let mut dir = backup.to_owned();
-    for part in place.strip_prefix(backup).ok().and_then(Path::parent).into_iter().flatten() {
+    for part in to.strip_prefix(backup).ok().and_then(Path::parent).into_iter().flatten() {
         dir.push(part);
         create_dir(env, &dir)?;
     }
-    Ok(place)
+    Ok(to)
 }
 
 fn in_backup(root: &Path, backup: &Path, file: &Path) -> PathBuf {

@@ -110,9 +110,9 @@ impl VerifyReport {
 
     /// Leaves out what an earlier look has not found in the same file.
     fn keep_what_stays(&mut self, earlier: &Self) {
-        let places: BTreeSet<_> = earlier.findings.iter().map(|finding| (finding.id, &finding.file)).collect();
+        let known: BTreeSet<_> = earlier.findings.iter().map(|finding| (finding.id, &finding.file)).collect();
         self.findings
-            .retain(|finding| finding.severity == Severity::Note || places.contains(&(finding.id, &finding.file)));
+            .retain(|finding| finding.severity == Severity::Note || known.contains(&(finding.id, &finding.file)));
     }
 }
 
@@ -394,7 +394,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> LogCheck<'_, T> {
         self.keys.compare(view, &dispatched, &mut self.context)
     }
 
-    /// Reports what is wrong at a place without a whole record. Returns the start of the next record; `None` if the log ends there.
+    /// Reports what is wrong at an offset without a whole record. Returns the start of the next record; `None` if the log ends there.
     fn pass_over(&mut self, at: i64, found: &LogRecord<()>) -> Result<Option<i64>> {
         let log = self.context.log;
         let end = self.context.bounds.end;

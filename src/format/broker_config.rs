@@ -233,7 +233,7 @@ pub fn decode_subscription_group(group: &str, entry: &Value) -> Result<Subscript
     })
 }
 
-/// An entry of a table of settings, with its place for error messages. A field that is null counts as missing.
+/// An entry of a table of settings, with its path for error messages. A field that is null counts as missing.
 struct Entry<'a> {
     table: &'a str,
     name: &'a str,

@@ -28,7 +28,7 @@ pub struct StoredPosition {
     pub record: Option<RecordIdentity>,
 }
 
-/// The identity of a record: its places, and the checksum of its bytes.
+/// The identity of a record: its offsets, and the checksum of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordIdentity {
     /// The offset in its queue.

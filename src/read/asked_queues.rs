@@ -115,7 +115,7 @@ impl AskedQueues {
         }
     }
 
-    /// Lists the queues, each at the first message that is not before a place.
+    /// Lists the queues, each at the first message that is not before an offset.
     fn begin(&mut self, at: i64, reader: &MessageReader) -> Result<()> {
         self.last = None;
         self.until = reader.queued_until();
@@ -151,7 +151,7 @@ impl AskedQueues {
 }
 
 impl AskedQueue {
-    /// Passes the messages that come before a place. Gives the queue offset and the entry of the next one. Nothing is known of a damaged
+    /// Passes the messages that come before an offset. Gives the queue offset and the entry of the next one. Nothing is known of a damaged
     /// entry.
     fn pass(&mut self, at: i64, reverse: bool) -> Result<Option<(i64, CqUnit)>> {
         let Range { mut start, mut end } = self.left;

@@ -108,9 +108,9 @@ impl MessageReader {
         if let Some(plain) = plain {
             doubts.extend(plain.doubts);
             let mut contradicted = 0;
-            for (place, offset) in self.by_group(&plain.content)? {
-                contradicted += usize::from(offsets.get(&place).is_some_and(|known| *known != offset));
-                offsets.entry(place).or_insert(offset);
+            for (queue, offset) in self.by_group(&plain.content)? {
+                contradicted += usize::from(offsets.get(&queue).is_some_and(|known| *known != offset));
+                offsets.entry(queue).or_insert(offset);
             }
             if contradicted > 0 {
                 doubts.push(format!(
@@ -210,8 +210,8 @@ impl MessageReader {
         let Some(first) = lag.first_unconsumed() else {
             return Ok(None);
         };
-        let place = readable(self.position(&lag.topic, lag.queue_id, first))?;
-        Ok(place.flatten().map(|place| place.physical_offset))
+        let position = readable(self.position(&lag.topic, lag.queue_id, first))?;
+        Ok(position.flatten().map(|position| position.physical_offset))
     }
 
     /// Returns the store time of the first unconsumed message; `None` if there is none, or it is damaged or lost.
@@ -268,14 +268,14 @@ impl MessageReader {
         let divided = offsets.iter().filter_map(|offset| {
             let (topic, group) = offset.names(|name| topics.contains(name))?;
             let (topic, group) = (topic.to_owned(), group.to_owned());
-            let place = (group.clone(), topic.clone(), offset.queue_id);
+            let queue = (group.clone(), topic.clone(), offset.queue_id);
             let offset = GroupOffset {
                 group,
                 topic,
                 queue_id: offset.queue_id,
                 offset: offset.offset,
             };
-            Some((place, offset))
+            Some((queue, offset))
         });
         Ok(divided.collect())
     }

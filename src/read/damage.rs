@@ -1,4 +1,4 @@
-//! Damage that a read meets: whether it ends the read or is passed over and counted, and why a place could not be read.
+//! Damage that a read meets: whether it ends the read or is passed over and counted, and why an offset could not be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,12 +57,12 @@ pub(super) const WAS_LOST: &str = "the message here was lost, and recovery has p
 /// The reason where a segment was removed since the store was opened.
 pub(super) const EXPIRED: &str = "its segment was removed since the store was opened";
 
-/// Returns the error for a place where no message that can be read starts.
+/// Returns the error for an offset where no message that can be read starts.
 pub(super) fn nothing_at(physical_offset: i64, why: &str) -> Error {
     Error::not_found(format!("no message starts at physical offset {physical_offset}: {why}"))
 }
 
-/// The reason why a search could not read a place of the log.
+/// The reason why a search could not read an offset of the log.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     /// Its segment was removed since the store was opened.
@@ -73,7 +73,7 @@ pub(crate) enum Unreadable {
     Damaged(Error),
 }
 
-/// The places that a search could not read, by physical offset.
+/// The damage that a search met, by physical offset.
 pub(crate) type Unread = BTreeMap<i64, Unreadable>;
 
 /// Returns the damage that comes first in the log.

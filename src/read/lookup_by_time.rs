@@ -1,8 +1,8 @@
 //! Binary search for the first message of a time in a queue.
 //!
-//! The store times of a queue rise, and a binary search finds the place, unless a broker's clock was set back: then several
-//! places have a message of the time after an earlier one, and RocketMQ finds any of them. The first one is wanted, since a
-//! consumer that starts there misses nothing. So the search looks back from the place that it has found, at points whose distance
+//! The store times of a queue rise, and a binary search finds the offset, unless a broker's clock was set back: then several
+//! offsets have a message of the time after an earlier one, and RocketMQ finds any of them. The first one is wanted, since a
+//! consumer that starts there misses nothing. So the search looks back from the offset that it has found, at points whose distance
 //! grows by an eighth, and where a point was stored later than the next one, at every message between the two.
 
 use std::ops::Range;

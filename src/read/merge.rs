@@ -28,7 +28,7 @@ impl Heads {
         self.heap.pop().map(|(_, queue)| queue)
     }
 
-    /// Takes the queue whose next message comes first, if that is at this place or before it.
+    /// Takes the queue whose next message comes first, if that is at this offset or before it.
     pub(super) fn pop_up_to(&mut self, physical_offset: i64) -> Option<usize> {
         let (head, _) = self.heap.peek()?;
         if *head < self.rank(physical_offset) {
@@ -41,7 +41,7 @@ impl Heads {
         self.heap.clear();
     }
 
-    /// Returns true if one place comes before another one.
+    /// Returns true if one offset comes before another one.
     pub(super) fn is_before(&self, one: i64, other: i64) -> bool {
         self.rank(one) > self.rank(other)
     }

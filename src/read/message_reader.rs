@@ -270,11 +270,11 @@ impl MessageReader {
         }
     }
 
-    /// A queue entry in words: the message that it stands for, and its place.
+    /// A queue entry in words: the message that it stands for, and its file and byte.
     fn entry_text(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<String> {
         let message = message_text(topic, queue_id, queue_offset);
-        let place = self.queue(topic, queue_id)?.map(|queue| queue.path_of(queue_offset));
-        Ok(match place {
+        let position = self.queue(topic, queue_id)?.map(|queue| queue.path_of(queue_offset));
+        Ok(match position {
             Some((path, byte)) => format!("the entry of {message} ({} at byte {byte})", path.display()),
             None => format!("the entry of {message}"),
         })
@@ -385,7 +385,7 @@ impl MessageReader {
             && cursor.view().is_some_and(stands_there))
     }
 
-    /// An entry that points to no place of the log.
+    /// An entry that points to no offset of the log.
     fn outside_of_log(&self, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<Error> {
         let message = message_text(topic, queue_id, queue_offset);
         let Range { start, end } = self.physical_bounds();

@@ -35,7 +35,7 @@ mod scan;
 mod usage;
 /// The files of a store, one by one.
 mod inventory;
-/// The bytes at a place, field by field.
+/// The bytes at an offset, field by field.
 mod dump;
 /// The progress of a broker's consumers.
 mod consumer_progress;

@@ -15,15 +15,15 @@ use crate::read::resolve::{HitBounds, KeyHit, KeySearch, QueryBy, QueryRequest, 
 /// The answer to a query.
 #[derive(Debug, Clone)]
 pub struct QueryResult {
-    /// The places of the messages, ascending by physical offset.
+    /// The locations of the messages, ascending by physical offset.
     pub hits: Vec<KeyHit>,
     /// True if these are all messages that match: the limit left none out, every part of the log that was needed could be read,
     /// and the open found no sign of messages that are missing.
     pub complete: bool,
     /// The physical offsets that were searched, by index or by walk: down from the log's end, until the limit was reached.
     pub covers: Range<i64>,
-    /// Places of the log that were passed over, because a message that could match was lost, or is damaged there. After damage to the
-    /// length of a record the place can hold several messages.
+    /// Offsets of the log that were passed over, because a message that could match was lost, or is damaged there. After damage to the
+    /// length of a record, one can stand for several messages.
     pub skipped: u64,
 }
 

@@ -65,14 +65,14 @@ impl QueryHits {
             .ok()
     }
 
-    /// Returns true if the record is a message that the query has found. Another log may have another message of the same place and size
+    /// Returns true if the record is a message that the query has found. Another log may have another message of the same offset and size
     /// there, so the key or tag and the store time are compared again.
     pub(super) fn has(&self, view: &MessageView<'_>) -> bool {
-        self.is_in_place(view) && self.request.is_of(view)
+        self.is_at_hit(view) && self.request.is_of(view)
     }
 
-    /// Returns true if a hit has the place and the size of the record.
-    fn is_in_place(&self, view: &MessageView<'_>) -> bool {
+    /// Returns true if a hit has the offset and the size of the record.
+    fn is_at_hit(&self, view: &MessageView<'_>) -> bool {
         let hit = self.find(view.physical_offset()).and_then(|index| self.hits.get(index));
         hit.is_some_and(|hit| *hit == KeyHit::of(view)) && view.has_topic(&self.request.topic)
     }
@@ -87,9 +87,9 @@ impl QueryHits {
         if self.has(&view) {
             return Ok(message);
         }
-        let now = if self.is_in_place(&view) {
+        let now = if self.is_at_hit(&view) {
             format!(
-                "another message of that place now, which the query for {} does not find",
+                "another message at that offset now, which the query for {} does not find",
                 self.request.by
             )
         } else {

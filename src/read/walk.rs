@@ -226,7 +226,7 @@ impl MessageReader {
         Ok(self.record_starts().next_record(at, at + 1, i64::MIN)?.unwrap_or(end))
     }
 
-    /// Returns what is wrong at a place without a record, and where the walk continues: at the next whole record, or at
+    /// Returns what is wrong at an offset without a record, and where the walk continues: at the next whole record, or at
     /// `end`. The record there may have expired, and then nothing is wrong.
     pub(crate) fn past_damage(&self, at: i64, found: &LogRecord<()>, end: i64) -> Result<(Option<Error>, i64)> {
         let log = self.log();

@@ -99,7 +99,7 @@ impl Walk {
     }
 }
 
-/// The parts that were walked. Each begins at another place.
+/// The parts that were walked. Each begins at another offset.
 #[derive(Debug, Default)]
 pub(super) struct WalkedStretches(Mutex<Vec<Arc<WalkedKeys>>>);
 

@@ -37,7 +37,7 @@ impl BrokerRecovery {
 /// A queue under that recovery: the queue offset that each version gives the next message.
 #[derive(Debug, Clone, Copy)]
 pub struct RecoveredQueue {
-    /// `None` for a queue without files, whose first message gets the place that it names.
+    /// `None` for a queue without files, whose first message gets the queue offset that it names.
     ends: [Option<i64>; VERSIONS.len()],
 }
 

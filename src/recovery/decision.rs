@@ -124,7 +124,7 @@ pub const OUTCOMES: &[Outcome] = &[
 /// Refuses a store that no writer may touch.
 ///
 /// # Errors
-/// [`Error::Corrupt`] names the place and what to do; [`Error::Io`].
+/// [`Error::Corrupt`] names the file and byte and what to do; [`Error::Io`].
 pub fn expect_recoverable(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
     let exit = RowExit::of(store, report);
     let rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
@@ -304,7 +304,7 @@ impl CutOff {
             "whole messages follow in {} bytes, the first at {first}",
             self.written_until - first
         );
-        let Some(places) = self.messages.describe() else {
+        let Some(messages) = self.messages.describe() else {
             return (
                 format!("{follow}: they are not read"),
                 ", and the next start of a writer removes them",
@@ -314,7 +314,7 @@ impl CutOff {
             0 => String::new(),
             unsearched => format!(", and {unsearched} bytes were not searched for more"),
         };
-        (format!("{follow}: this open removes them: {places}{rest}"), "")
+        (format!("{follow}: this open removes them: {messages}{rest}"), "")
     }
 }
 
@@ -382,7 +382,7 @@ fn search(starts: &RecordStarts<'_>, at: i64, since: i64) -> Result<Searched> {
     }
 }
 
-/// Finds the places of the whole messages from `first` on, which lies after the end of the log, and before `until`. Returns also where the
+/// Finds the offsets of the whole messages from `first` on, which lies after the end of the log, and before `until`. Returns also where the
 /// search ended.
 fn find_whole_messages(
     store: &StoreState<'_>,
@@ -486,7 +486,7 @@ fn last_covered(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Optio
     Ok(covered)
 }
 
-/// Refuses a closed store whose files contradict each other. A part of its log may be missing, and an append would overwrite the place of
+/// Refuses a closed store whose files contradict each other. A part of its log may be missing, and an append would reuse the offsets of
 /// that part.
 fn expect_agreement(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
     let refused = |reason: String| Err(refuse(store, report, reason));
@@ -579,7 +579,7 @@ pub(super) fn expect_end_beside_a_writer(store: &StoreState<'_>, report: &Recove
     if has_grown { Ok(()) } else { expect_end(store, report) }
 }
 
-/// Describes what shows that the end of the log is missing. One entry, item or stamp that names a place past the last segment may be
+/// Describes what shows that the end of the log is missing. One entry, item or stamp that names an offset past the last segment may be
 /// damaged itself, so two are needed unless there is no segment at all.
 fn find_sign(store: &StoreState<'_>, report: &RecoveryReport) -> Option<String> {
     let (log, checkpoint) = (store.log, store.records.checkpoint);

@@ -66,7 +66,7 @@ impl LostOffsets {
         }
     }
 
-    /// Returns the number of messages and their places in words; `None` without a message.
+    /// Returns the number of messages and their offsets in words; `None` without a message.
     pub(crate) fn describe(&self) -> Option<String> {
         let messages = self.count();
         let mut listed: Vec<String> = self.ranges.iter().take(LISTED).map(QueueRange::describe).collect();

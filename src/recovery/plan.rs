@@ -65,7 +65,7 @@ pub struct RecoveryReport {
 /// A sign that messages are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// The evidence, with its place.
+    /// The evidence, with its file and byte.
     pub what: String,
     /// The file and the byte of the evidence, with which the text begins. `None` if it begins with bytes that were passed over.
     pub at: Option<(PathBuf, u64)>,

@@ -27,7 +27,7 @@ pub(super) fn scan_start(store: &StoreState<'_>, index_from: i64) -> Result<i64>
 }
 
 /// Returns true if the number of queue entries up to the message of our stamp differs from the number in the stamp. Then a queue file was
-/// removed, or a torn entry leads to a wrong place. In a queue that got no message since, nothing else shows that. Where a broker
+/// removed, or a torn entry leads to a wrong offset. In a queue that got no message since, nothing else shows that. Where a broker
 /// has closed the store, a queue whose directory has no file does.
 fn has_other_entries(store: &StoreState<'_>) -> Result<bool> {
     let StoreState { log, queues, .. } = *store;

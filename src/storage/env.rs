@@ -9,7 +9,7 @@
 //!   become durable in any order, by the sector.
 //! - A failed sync proves nothing about the bytes that it covered, and neither does a later sync that succeeds: the caller stops
 //!   writing, reopens, and rewrites what was not durable.
-//! - A call that fails for lack of descriptors or memory (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and
+//! - A call that fails for a shortage of descriptors or memory (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and
 //!   may be repeated. A sync that was begun never fails with one of these: [`Env::sync_dir`] does when it cannot open the
 //!   directory.
 //! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`].

@@ -167,7 +167,7 @@ impl Drop for Registration {
     }
 }
 
-/// A handler that ours has replaced, linked to the one that ours replaced before.
+/// A handler that ours has replaced, linked to the handler that ours replaced before.
 struct Previous {
     action: libc::sigaction,
     older: *const Previous,

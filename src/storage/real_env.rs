@@ -449,7 +449,7 @@ impl Locked {
         Ok(locked)
     }
 
-    /// Returns true if the path leads to another file or into another directory. Nobody has taken the place of a file that was removed.
+    /// Returns true if the path leads to another file or into another directory. A file that was removed counts as not replaced.
     fn is_replaced(&self) -> io::Result<bool> {
         let (Some(file), Some(dir)) = (self.file.get(), self.dir.get()) else {
             return Ok(false);
@@ -538,7 +538,7 @@ fn lock_of(kind: libc::c_short) -> libc::flock {
     lock
 }
 
-/// Converts the result of a sync: a sync that was begun and failed, even for lack of memory, must not be retried.
+/// Converts the result of a sync: a sync that was begun and failed, even with `ENOMEM`, must not be retried.
 fn checked_sync(synced: io::Result<()>) -> io::Result<()> {
     match synced {
         Err(error) if is_short(&error) => Err(io::Error::other(format!("the sync failed: {error}"))),

@@ -124,7 +124,7 @@ impl MessageChecker {
         self.check_body(message.body.len())?;
         let orders = Properties::new(&message.properties).orders();
         self.check_batch_queue(message, orders)?;
-        // Whoever copies a record brings a checksum of its old place along; a broker that checks it would end the log here.
+        // Whoever copies a record brings a checksum of its old offsets along; a broker that checks it would end the log here.
         message.crc_property |= self.append_prop_crc || orders.has_crc;
         if let Some(level) = delay_level(message, orders)?
             && is_sent

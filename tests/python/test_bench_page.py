@@ -97,7 +97,7 @@ def test_page_has_the_main_rows_with_limit_and_rivals():
 def test_each_lost_row_is_listed_once_with_its_largest_miss():
     forms = [result("append", 100, 79 - 10 * n, params={"body": n}, target={"ratio_limit": 0.8}) for n in range(3)]
     lines = page.lost_rows([*forms, result("append", 100, 80, target={"ratio_limit": 0.8}), result("dispatch", 5)])
-    assert lines[6:] == ["| [append](BENCHMARK_ROWS.md#append) | 3 of 4 | 0.59 of the limit, 0.80 wanted (body 2) |"]
+    assert lines[6:] == ["| append | 3 of 4 | 0.59 of the limit, 0.80 wanted (body 2) |"]
 
 
 def test_each_main_row_has_the_figures_of_the_page_of_rows():

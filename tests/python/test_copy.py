@@ -140,7 +140,7 @@ def test_topics_are_dropped_renamed_and_merged(shop: Path, tmp_path: Path) -> No
             assert (bodies(copy, "orders"), bodies(copy, "billing")) == (bodies(store, "billing"), bodies(store, "orders"))
 
 
-def test_a_topic_is_not_renamed_onto_one_that_keeps_its_name(shop: Path, tmp_path: Path) -> None:
+def test_a_topic_is_not_renamed_to_the_name_of_another_topic(shop: Path, tmp_path: Path) -> None:
     with mqstore.open(shop) as store:
         with pytest.raises(ValueError, match='the name "billing", which a topic of this store has'):
             store.copy_to(tmp_path / "copy", rename={"orders": "billing"})

@@ -31,7 +31,7 @@ def whole(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def path(whole: Path, tmp_path: Path) -> Path:
-    """The same store without the files of a queue."""
+    """A store without the files of a queue."""
     path = Path(shutil.copytree(whole, tmp_path / "store"))
     shutil.rmtree(path / "consumequeue" / "orders" / "1")
     return path

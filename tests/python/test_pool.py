@@ -294,7 +294,7 @@ def is_lockable(size: int) -> bool:
     return os.geteuid() == 0 or resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] >= size
 
 
-@pytest.mark.skipif(not is_lockable(CAPACITY), reason="this user may not lock so much memory")
+@pytest.mark.skipif(not is_lockable(CAPACITY), reason="this user may not lock the memory of a pool")
 def test_the_pool_is_locked_in_memory_from_the_open_to_the_close(path: Path) -> None:
     subprocess.run([sys.executable, "-c", LOCKED, path], check=True, timeout=60)
 

@@ -291,7 +291,7 @@ def test_an_answer_raises_where_another_message_is_at_the_place_of_a_hit(
     answer = pickle.loads(pickled)
     where = rf'has found the message of topic "orders", queue 0, queue offset {number}, in \d+ bytes at .*: query it again$'
     if kind == "key":
-        where = 'another message of that place now, which the query for key "k" does not find: query it again$'
+        where = 'another message at that offset now, which the query for key "k" does not find: query it again$'
     reads = (lambda: answer[number], lambda: list(answer), lambda: list(reversed(answer)), lambda: answer[:], answer.to_arrow)
     for read in reads:
         with pytest.raises(mqstore.CorruptError if kind == "body" else mqstore.NotFoundError) as raised:

@@ -47,6 +47,11 @@ COUNTS = """## Counts
 
 All runs of `make torture` whose numbers were kept. *Errors* counts unexpected ones."""
 
+WINDOWS = """## Loss windows
+
+What a failure took of the end of a log that was not yet acknowledged as durable. *Lost ms* is the age of the oldest missing
+message, *lost bytes* the size of all of them."""
+
 PLANTED = """## Planted faults
 
 `make mutants` removes one part of the store at a time. The table shows the newest run of each: the check or test that failed,
@@ -246,10 +251,10 @@ def render() -> dict[Path, str]:
         programs=len(programs),
         models=models(),
         classes=classes(data["tried"]),
-        windows=windows(data.get("windows", {})),
         recovered=recovered_sums(images),
     )
     parts = [HEAD_OF_TABLES, COUNTS, counted(data["tried"]), RECOVERED, recovered(images)]
+    parts += [WINDOWS, windows(data.get("windows", {}))]
     parts += [PLANTED, planted(faults), FLIPS, undetected()]
     parts += [OTHERS, table(["program", "cases", "result"], [[one["what"], one["cases"], one["result"]] for one in programs])]
     parts += [ROWS, table(["row", "issue", "what happened", "tests"], list(failures(rows, test_names())))]

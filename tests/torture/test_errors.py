@@ -174,7 +174,7 @@ def test_a_failing_system_call_inside_recovery_is_reported_without_loss(
                 cases.add(verdict, f"seed {1000 * seed + number}, call {at} of recovery fails with {name}, {sticky=}")
 
 
-def told_nothing(case: Case, ended: Ended) -> Verdict:
+def unaffected(case: Case, ended: Ended) -> Verdict:
     """The verdict on a fault that must have no effect."""
     journal = case.journal()
     verdict = check_recovered(case.store, journal.intended, [], next_number=journal.next_number)
@@ -193,14 +193,14 @@ def test_an_interrupted_call_is_made_again_and_nobody_notices(
         for at in Case(shimmed, place).calls(program, most=None if is_long else 60):
             case = Case(shimmed, place, seed)
             ended = case.run(program, at=at, fault=FAIL, errno=errno.EINTR)
-            cases.add(told_nothing(case, ended), f"{program}, call {at} is interrupted")
+            cases.add(unaffected(case, ended), f"{program}, call {at} is interrupted")
 
 
 def test_a_file_system_that_cannot_refuse_to_replace_a_file_gets_a_link(shimmed: Nursery, place: Path, layer: Begin) -> None:
     cases = layer("renames that replace nothing, unknown")
     case = Case(shimmed, place)
     ended = case.run("roll", fault=OLD)
-    cases.add(told_nothing(case, ended), "roll")
+    cases.add(unaffected(case, ended), "roll")
     names = {(call.name, call.path.startswith("store/commitlog/")) for call in case.journal().calls}
     assert ("link", True) in names
     assert ("rename", True) not in names
@@ -216,7 +216,7 @@ def test_a_short_write_is_continued_and_nobody_notices(
             for at in Case(shimmed, place).calls(program, most=None if is_long else 60):
                 case = Case(shimmed, place, seed)
                 ended = case.run(program, at=at, fault=SHORT, keep=keep, sticky=keep == 7)
-                cases.add(told_nothing(case, ended), f"{program}, call {at} writes short")
+                cases.add(unaffected(case, ended), f"{program}, call {at} writes short")
 
 
 def test_a_sync_that_failed_once_is_never_tried_again(shimmed: Nursery, place: Path, layer: Begin) -> None:

@@ -14,13 +14,13 @@ SHOWN = 3
 
 
 def print_findings(out: Output, findings: Iterable[Row]) -> None:
-    """Prints findings by kind: severity, place and text of each, then the meaning and the fix of the kind."""
+    """Prints findings by kind: severity, position and text of each, then the meaning and the fix of the kind."""
     kinds: dict[tuple[str, ...], list[Row]] = {}
     for finding in findings:
         kinds.setdefault(tuple(finding[name] for name in SHARED), []).append(finding)
     for kind in kinds.values():
         for finding in kind[:SHOWN]:
-            out.line(f"{finding['severity']}:{_place(finding)} [{finding['id']}]")
+            out.line(f"{finding['severity']}:{_position(finding)} [{finding['id']}]")
             out.line(f"  {visible(finding['message'])}")
         if len(kind) > SHOWN:
             out.line(f"  and {len(kind) - SHOWN} more of this kind (--json lists all)")
@@ -31,14 +31,14 @@ def print_findings(out: Output, findings: Iterable[Row]) -> None:
             out.line(f"  {visible(first['fix'])}")
 
 
-def _place(finding: Row) -> str:
+def _position(finding: Row) -> str:
     if finding["file"] is None:
         return ""
-    place = f" {visible(finding['file'])}"
+    position = f" {visible(finding['file'])}"
     if finding["offset"] is not None:
-        place += f" at byte {finding['offset']}"
+        position += f" at byte {finding['offset']}"
     if finding["count"] == 1 and finding["queue_offset"] is not None:
-        place += f", {visible(finding['topic'])}/{finding['queue_id']}@{finding['queue_offset']}"
+        position += f", {visible(finding['topic'])}/{finding['queue_id']}@{finding['queue_offset']}"
     if finding["count"] > 1:
-        place += f", {finding['count']} times up to byte {finding['last_offset']}"
-    return place
+        position += f", {finding['count']} times up to byte {finding['last_offset']}"
+    return position

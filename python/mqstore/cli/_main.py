@@ -96,9 +96,9 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Returns the command of that name, or None."""
-        if (place := COMMANDS.get(cmd_name)) is None:
+        if (target := COMMANDS.get(cmd_name)) is None:
             return None
-        module, _, name = place.partition(":")
+        module, _, name = target.partition(":")
         command: click.Command = getattr(import_module(f"mqstore.cli.{module}"), name)
         return command
 

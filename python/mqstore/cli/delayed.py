@@ -35,7 +35,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def delayed(store: mqstore.Store, out: Output, levels: str, number: int | None) -> None:
     """Lists the messages that wait for their delivery.
 
-    They are sorted by due_time. topic and queue_id are the target of a message, queue_offset is its place in queue level - 1
+    They are sorted by due_time. topic and queue_id are the target of a message, queue_offset is the one in queue level - 1
     of SCHEDULE_TOPIC_XXXX. The broker writes its progress to config/delayOffset.json (every 10 s); if that is missing or
     damaged, all messages are listed, with exit code 1 in the store of a broker. Messages on which consumers failed wait
     there for %RETRY%, too. Timers of 5.x are counted on stderr. Exit code 1 also if a queue is lost.

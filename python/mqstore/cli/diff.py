@@ -15,8 +15,8 @@ from mqstore.cli._output import Output, Row
 from mqstore.cli._store import opened, prints
 
 #: An offset of a queue and its message; None if only bounds are compared.
-_Place: TypeAlias = tuple[float, mqstore.Message | None]
-PAST_END: _Place = (inf, None)
+_Numbered: TypeAlias = tuple[float, mqstore.Message | None]
+PAST_END: _Numbered = (inf, None)
 
 ONLY_A, ONLY_B, DIFFERS = "only in A", "only in B", "differs"
 
@@ -40,7 +40,7 @@ def diff(a: str, b: str, out: Output, bounds_only: bool, renumbered: bool) -> No
 
         def rows() -> Iterator[Row]:
             for topic, queue_id in names:
-                sides = [_places(queues.get((topic, queue_id)), out, bounds_only, renumbered) for queues in (queues_a, queues_b)]
+                sides = [_numbered(side.get((topic, queue_id)), out, bounds_only, renumbered) for side in (queues_a, queues_b)]
                 for what, begin, end in _stretches(*sides):
                     yield {"topic": topic, "queue_id": queue_id, "what": what, "begin": begin, "end": end}
 
@@ -63,7 +63,7 @@ def _queues(store: mqstore.Store) -> dict[tuple[str, int], mqstore.Queue]:
     }
 
 
-def _places(queue: mqstore.Queue | None, out: Output, bounds_only: bool, renumbered: bool) -> Iterator[_Place]:
+def _numbered(queue: mqstore.Queue | None, out: Output, bounds_only: bool, renumbered: bool) -> Iterator[_Numbered]:
     """Yields the messages of a queue, each with the number under which it is compared."""
     if queue is None:
         return
@@ -74,7 +74,7 @@ def _places(queue: mqstore.Queue | None, out: Output, bounds_only: bool, renumbe
         yield from ((message.queue_offset - base, message) for message in out.counting(iter(queue)))
 
 
-def _stretches(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[str, int, int]]:
+def _stretches(a: Iterator[_Numbered], b: Iterator[_Numbered]) -> Iterator[tuple[str, int, int]]:
     """Yields each range of numbers with the same difference: the kind, the first number and the one after the last."""
     what, begin, end = "", 0, 0
     for number, how in _differences(a, b):
@@ -87,7 +87,7 @@ def _stretches(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[str, 
         yield what, begin, end
 
 
-def _differences(a: Iterator[_Place], b: Iterator[_Place]) -> Iterator[tuple[int, str]]:
+def _differences(a: Iterator[_Numbered], b: Iterator[_Numbered]) -> Iterator[tuple[int, str]]:
     """Yields each number at which the sides differ, with the kind of difference."""
     left, right = next(a, PAST_END), next(b, PAST_END)
     while left != PAST_END or right != PAST_END:

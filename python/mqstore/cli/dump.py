@@ -63,14 +63,14 @@ def _print(out: Output, rows: Iterator[Row]) -> None:
         if out.as_json:
             out.object(row)
             continue
-        place, digits = f"{row['offset']}", row["bytes"][: 3 * WIDTH - 1]
+        position, digits = f"{row['offset']}", row["bytes"][: 3 * WIDTH - 1]
         if row["field"].endswith(" record"):
             # A record of the log that belongs to the item before it.
-            place = ""
+            position = ""
         elif row["file"] != file:
             file = row["file"]
             out.line(visible(file))
         if row["length"] > WIDTH:
             digits = f"{digits} .."
         wrong = f"  !! {row['wrong']}" if row["wrong"] else ""
-        out.line(visible(f"{place:>10}  {digits:<{3 * WIDTH + 2}}  {row['field']:<27}  {row['value']}{wrong}").rstrip())
+        out.line(visible(f"{position:>10}  {digits:<{3 * WIDTH + 2}}  {row['field']:<27}  {row['value']}{wrong}").rstrip())

@@ -79,15 +79,15 @@ def _with_fate(store: mqstore.Store, out: Output, row: Row, message: mqstore.Mes
 
     It also reports on stderr that consumers do not get a message that is not in its queue.
     """
-    fate, place = None, f"the message at physical offset {message.physical_offset}"
+    fate, name = None, f"the message at physical offset {message.physical_offset}"
     try:
         fate = fate_of(store, message, out.counting)
     except mqstore.StoreError as error:
-        out.lack(f"{place} belongs to a transaction whose state cannot be read: {text_without_advice(error)}")
+        out.lack(f"{name} belongs to a transaction whose state cannot be read: {text_without_advice(error)}")
     if fate is not None:
-        out.note(f"{place} is {fate.text}")
+        out.note(f"{name} is {fate.text}")
     if message.transaction not in ("prepared", "rollback") and not is_in_queue(store, message):
-        out.note(f"{place} is in the log, and no entry of its queue leads to it: consumers do not get it")
+        out.note(f"{name} is in the log, and no entry of its queue leads to it: consumers do not get it")
     return {**row, "transaction": fate and fate.state}
 
 

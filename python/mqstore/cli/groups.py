@@ -124,8 +124,8 @@ def resend(path: str, group: str, out: Output) -> None:
         counts = {"sent": resent.sent, "skipped": len(resent.skipped), "expired": resent.expired}
         out.document({"path": store.path, "group": group, **counts})
         if resent.skipped:
-            places = ", ".join(f"{queue_id}/{offset}" for queue_id, offset in resent.skipped)
-            out.lack(f"dead letters are lost or damaged, and were not sent (queue/offset): {places}")
+            offsets = ", ".join(f"{queue_id}/{offset}" for queue_id, offset in resent.skipped)
+            out.lack(f"dead letters are lost or damaged, and were not sent (queue/offset): {offsets}")
         if resent.expired:
             out.lack(f"{resent.expired} dead letters expired before they were sent again")
 

@@ -34,7 +34,7 @@ def repair(path: str, out: Output, into: str | None, yes: bool, options: dict[st
 
     Queues, index and checkpoint are rebuilt from the log. Foreign files are moved into a backup in STORE. Damaged records are
     lost; all other messages keep their offsets. No writer may have the store open. The last line is the next step, as that of
-    doctor: with --into the command that puts the copy in the place of STORE. Exit code 1 if something is still wrong.
+    doctor: with --into the command that replaces STORE by the copy. Exit code 1 if something is still wrong.
     """
     with opening(path), from_the_command_line(), _copying(into):
         report = mqstore.repair(path, dry_run=not yes, into=into, progress=out.progress, **options)
@@ -108,7 +108,7 @@ def _print(report: mqstore.RepairReport, out: Output) -> None:
 
 
 def _swap(report: mqstore.RepairReport, path: str) -> str | None:
-    """Returns the command that puts a copy without errors and warnings in the place of the store; None if none was made."""
+    """Returns the command that replaces the store by a copy without errors and warnings; None if none was made."""
     is_copy = not report.dry_run and not Path(report.path).samefile(path)
     return swap(path, report.path) if report.ok and is_copy else None
 

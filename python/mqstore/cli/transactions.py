@@ -18,7 +18,7 @@ def transactions(store: mqstore.Store, out: Output) -> None:
     """Lists the open transactions, the oldest first.
 
     Each is a half message that is neither committed nor rolled back. group is the producer group that the broker asks,
-    topic and queue_id are the target of the message, and queue_offset is its place in RMQ_SYS_TRANS_HALF_TOPIC. age is the
+    topic and queue_id are the target of the message, and queue_offset is that of its half message. age is the
     time since store_time in seconds. check_times counts the questions of the broker. A broker with transRocksDBEnable keeps
     that, and the transactions that it gives up, in RocksDB, which is not read: then every half message of
     RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC without an end in the log is listed. Exit code 1 if no transaction is open, and if

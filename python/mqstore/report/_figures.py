@@ -78,19 +78,19 @@ def bars(names: Sequence[str], values: Sequence[int], shown: Callable[[float], s
 
 
 def stacks(
-    places: Sequence[str], groups: Mapping[str, Sequence[int]], below: str = "", marked: tuple[int, str] | None = None
+    names: Sequence[str], groups: Mapping[str, Sequence[int]], below: str = "", marked: tuple[int, str] | None = None
 ) -> str:
-    """A stack of bytes a place, in the colours of `groups` by their order; `marked` draws a line before a place."""
+    """A stack of bytes for each name, in the colours of `groups` by their order; `marked` draws a line before a stack."""
 
     def draw(axes: Axes) -> None:
-        base = [0] * len(places)
+        base = [0] * len(names)
         for color, values in groups.items():
             hatch = "////" if color == "bad" else None
-            axes.bar(range(len(places)), values, 0.82, base, color=_STANDS_FOR[color], hatch=hatch, linewidth=0)
+            axes.bar(range(len(names)), values, 0.82, base, color=_STANDS_FOR[color], hatch=hatch, linewidth=0)
             base = [low + value for low, value in zip(base, values, strict=True)]
-        step = -(-len(places) // 10)
-        axes.set_xticks(range(0, len(places), step), places[::step])
-        axes.set_xlim(-0.6, max(len(places), 8) - 0.4)
+        step = -(-len(names) // 10)
+        axes.set_xticks(range(0, len(names), step), names[::step])
+        axes.set_xlim(-0.6, max(len(names), 8) - 0.4)
         axes.set_ylim(0, max(base, default=0) * 1.12 or 1)
         axes.yaxis.set_major_formatter(FuncFormatter(size))
         axes.yaxis.set_major_locator(MultipleLocator(_step(max(base, default=0))))
@@ -99,7 +99,7 @@ def stacks(
         if marked is not None:
             at, text = marked
             axes.axvline(at - 0.5, color=_STANDS_FOR["ink"], linewidth=1.4, linestyle=(0, (4, 3)))
-            is_left = at < max(len(places), 8) / 2
+            is_left = at < max(len(names), 8) / 2
             axes.annotate(
                 text,
                 (at - 0.5, 1),
@@ -117,11 +117,11 @@ def chains(names: Sequence[str], load: Sequence[float], mean: Sequence[float], l
     """Load, mean and longest chain of each index file, on a logarithmic axis."""
 
     def draw(axes: Axes) -> None:
-        places = range(len(names))
+        positions = range(len(names))
         for values, color, marker, points in ((load, "c0", "s", 12), (mean, "c2", "o", 7), (longest, "c1", "D", 8)):
-            axes.plot(places, values, linestyle="none", marker=marker, markersize=points, color=_STANDS_FOR[color])
-        for place, low, high in zip(places, mean, longest, strict=True):
-            axes.plot([place, place], [low, high], color=_STANDS_FOR["c1"], linewidth=1.2)
+            axes.plot(positions, values, linestyle="none", marker=marker, markersize=points, color=_STANDS_FOR[color])
+        for position, low, high in zip(positions, mean, longest, strict=True):
+            axes.plot([position, position], [low, high], color=_STANDS_FOR["c1"], linewidth=1.2)
         axes.set_yscale("log")
         known = [value for value in (*load, *mean, *longest) if value > 0]
         axes.set_ylim(min([*known, 1]) / 2, max([*known, 10]) * 2)

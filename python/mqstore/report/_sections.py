@@ -17,8 +17,8 @@ from mqstore._rows import date_order, each_row, rows_of, visible
 from mqstore.report import _figures
 from mqstore.report._figures import NAMED, amount, size
 
-#: Rows of a table, bars of a figure, and places of an axis.
-ROWS, BARS, PLACES = 50, 12, 64
+#: Rows of a table, bars of a figure, and positions on an axis.
+ROWS, BARS, POSITIONS = 50, 12, 64
 #: Topics times segments beyond which the messages of a segment are not counted by topic: it takes memory for each pair.
 MOST_PAIRS = 200_000
 NOTHING = "The log has no message."
@@ -123,7 +123,7 @@ def findings_section(
         [
             finding["severity"],
             finding["id"],
-            None if finding["file"] is None else _place_of(finding, store.path),
+            None if finding["file"] is None else _where(finding, store.path),
             f"{finding['message']}; {finding['meaning']}",
             finding["fix"],
         ]
@@ -133,9 +133,9 @@ def findings_section(
     return Section("findings", "What is wrong", text, table=table, is_open=True)
 
 
-def _place_of(finding: Mapping[str, Any], path: str) -> str:
-    place = f"{finding['file'].removeprefix(f'{path}/')} at byte {finding['offset']}"
-    return place if finding["count"] == 1 else f"{place}, {finding['count']} times up to byte {finding['last_offset']}"
+def _where(finding: Mapping[str, Any], path: str) -> str:
+    where = f"{finding['file'].removeprefix(f'{path}/')} at byte {finding['offset']}"
+    return where if finding["count"] == 1 else f"{where}, {finding['count']} times up to byte {finding['last_offset']}"
 
 
 def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int, str]]) -> Section:
@@ -145,8 +145,8 @@ def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int
         return Section("segments", title, NOTHING)
     segments = rows_of(store.inspect.segments())
     starts = [row["segment"] for row in segments]
-    every = max(1, -(-len(starts) // PLACES))
-    place_of = {start: number // every for number, start in enumerate(starts)}
+    every = max(1, -(-len(starts) // POSITIONS))
+    bar_of = {start: number // every for number, start in enumerate(starts)}
     colors = used.colors
     stacks: dict[str, list[int]] = defaultdict(lambda: [0] * -(-len(starts) // every))
     messages: Counter[int] = Counter()
@@ -154,13 +154,13 @@ def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int
     for row in each_row(used.cells) if used.by_segment else ():
         topic, segment = row["topic"], row["segment"]
         color = colors.get(topic, "rest") if topic in store.topics else "bad"
-        stacks[color][place_of.get(segment, 0)] += row["bytes"]
+        stacks[color][bar_of.get(segment, 0)] += row["bytes"]
         messages[segment] += row["messages"]
         if segment in starts[-ROWS:]:
             tops[segment][topic] += row["bytes"]
     if not used.by_segment:
         for row in segments:
-            stacks["rest"][place_of[row["segment"]]] += row["bytes"]
+            stacks["rest"][bar_of[row["segment"]]] += row["bytes"]
     needed = [(max((start for start in starts if start <= offset), default=0), group) for offset, group in needs]
     rows = [
         [
@@ -174,7 +174,7 @@ def segments_section(store: mqstore.Store, used: Used, needs: Sequence[tuple[int
         ]
         for row in segments[-ROWS:]
     ]
-    marked = (place_of.get(needed[0][0], 0), f"oldest unread message, of group {_short(needed[0][1])}") if needed else None
+    marked = (bar_of.get(needed[0][0], 0), f"oldest unread message, of group {_short(needed[0][1])}") if needed else None
     text = (
         "A bar is a segment of the log, the oldest on the left"
         + (f" (here {every} segments to a bar)" if every > 1 else "")
@@ -217,13 +217,13 @@ def hours_section(used: Used) -> Section:
         return Section("hours", "Bytes by hour", NOTHING)
     colors = used.colors
     hours = {row["hour"] for row in each_row(used.cells) if isinstance(row["hour"], str)}
-    # By hour, day, month or year: as much of the text as leaves few enough places.
-    length = next((length for length in (13, 10, 7) if len({hour[:length] for hour in hours}) <= PLACES), 4)
-    places = sorted({hour[:length] for hour in hours})[-PLACES:]
-    number_of = {place: number for number, place in enumerate(places)}
-    stacks: dict[str, list[int]] = defaultdict(lambda: [0] * len(places))
-    counts = [Counter[str]() for _ in places]
-    tops = [Counter[str]() for _ in places]
+    # By hour, day, month or year: as much of the text as leaves few enough bars.
+    length = next((length for length in (13, 10, 7) if len({hour[:length] for hour in hours}) <= POSITIONS), 4)
+    spans = sorted({hour[:length] for hour in hours})[-POSITIONS:]
+    number_of = {span: number for number, span in enumerate(spans)}
+    stacks: dict[str, list[int]] = defaultdict(lambda: [0] * len(spans))
+    counts = [Counter[str]() for _ in spans]
+    tops = [Counter[str]() for _ in spans]
     for row in each_row(used.cells):
         if isinstance(row["hour"], str) and (number := number_of.get(row["hour"][:length])) is not None:
             stacks[colors.get(row["topic"], "rest")][number] += row["bytes"]
@@ -235,10 +235,10 @@ def hours_section(used: Used) -> Section:
         f"topics. Where no message was stored there is no bar. A colour that grows shows since when a topic fills the disk."
     )
     rows = [
-        [place.replace("T", " "), count["messages"], count["bytes"], ", ".join(topic for topic, _ in top.most_common(3))]
-        for place, count, top in zip(places, counts, tops, strict=True)
+        [span.replace("T", " "), count["messages"], count["bytes"], ", ".join(topic for topic, _ in top.most_common(3))]
+        for span, count, top in zip(spans, counts, tops, strict=True)
     ]
-    names = [f"{place.replace('T', ' ')}:00" if length == 13 else place for place in places]
+    names = [f"{where.replace('T', ' ')}:00" if length == 13 else where for where in spans]
     figure = _figures.stacks([name[5:] if length > 7 else name for name in names], _ordered(stacks))
     table = Table((unit, "messages", "bytes", "largest topics"), rows[-ROWS:], max(0, len(rows) - ROWS))
     return Section("hours", f"Bytes by {unit}", text, figure, _legend(stacks, colors), table)
@@ -250,7 +250,7 @@ def index_section(store: mqstore.Store) -> Section:
     files = rows_of(store.inspect.index_files())
     if not files:
         return Section("index", title, "There is no index file: a search by key reads the log.")
-    drawn = [row for row in files if row["load"] is not None and row["longest_chain"] is not None][-PLACES:]
+    drawn = [row for row in files if row["load"] is not None and row["longest_chain"] is not None][-POSITIONS:]
     text = (
         "A search by key reads one chain of an index file. The load (items a slot) is what chains would have on average if keys "
         "were even; a longest chain far above it means a key that many messages have in common. Where used is no, searches read "

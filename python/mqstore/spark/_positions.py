@@ -50,5 +50,5 @@ def ends_before(store: mqstore.Store, queues: Mapping[QueueName, tuple[int, int]
 
 def _are_before(store: mqstore.Store, messages: Mapping[QueueName, int], end: int) -> dict[QueueName, bool]:
     """Compares the ends of records with a physical offset. A lost message counts as before it."""
-    places = positions_of(store, [(name.topic, name.queue_id, offset) for name, offset in messages.items()])
-    return {name: at is None or at + (size or 0) <= end for name, (at, size) in zip(messages, places, strict=True)}
+    positions = positions_of(store, [(name.topic, name.queue_id, offset) for name, offset in messages.items()])
+    return {name: at is None or at + (size or 0) <= end for name, (at, size) in zip(messages, positions, strict=True)}

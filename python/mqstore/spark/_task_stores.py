@@ -1,4 +1,4 @@
-"""Writes of a store for each broker: tasks write the stores, and the commit renames them into place."""
+"""Writes of a store for each broker: tasks write the stores, and the commit renames them to their paths."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _by_broker(batch: pa.RecordBatch, partition: int) -> Iterator[tuple[str, pa.
 
 
 def move_stores(job: Job, staged: Sequence[Staged]) -> None:
-    """Renames the stores of the job to their places below the target, except those that an earlier run has renamed."""
+    """Renames the stores of the job to their paths below the target, except those that an earlier run has renamed."""
     found = job.manifest()
     target = Path(job.target)
     if found is None:

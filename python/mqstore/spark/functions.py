@@ -192,11 +192,11 @@ def _answer(name: str, lookup: Lookup, snapshots: Snapshots, columns: Sequence[p
     if not brokers:
         (snapshot,) = snapshots.values()
         return lookup.answer(snapshot, wanted_rows)
-    answers, places = [pa.nulls(0, lookup.returns)], [pa.nulls(0, pa.uint64())]
+    answers, numbers = [pa.nulls(0, lookup.returns)], [pa.nulls(0, pa.uint64())]
     for known, rows in by_broker(brokers[0], snapshots):
-        places.append(rows)
+        numbers.append(rows)
         answers.append(pa.nulls(len(rows), lookup.returns) if known is None else lookup.answer(known, wanted_rows.take(rows)))
-    return pa.concat_arrays(answers).take(pc.sort_indices(pa.concat_arrays(places)))
+    return pa.concat_arrays(answers).take(pc.sort_indices(pa.concat_arrays(numbers)))
 
 
 def _positions(snapshot: Snapshot, wanted: pa.RecordBatch) -> pa.Array:
@@ -244,17 +244,17 @@ def _bodies(errors: Literal["raise", "skip"], snapshot: Snapshot, wanted: pa.Rec
     if not (pa.types.is_integer(offsets.type) or pa.types.is_null(offsets.type)):
         raise ValueError(f"message_body takes physical_offset as bigint, but the column is {offsets.type}: cast it first")
     offsets = offsets.cast(pa.int64())
-    places, bodies, size = [pa.nulls(0, pa.int64())], [pa.nulls(0, pa.binary())], 0
+    found_offsets, bodies, size = [pa.nulls(0, pa.int64())], [pa.nulls(0, pa.binary())], 0
     asked = planned_offsets(snapshot, pc.unique(offsets).drop_null(), errors)
     store = snapshot.open(whole=errors == "skip")
     names = ["physical_offset", "body"]
     for batch in map(pa.record_batch, store.fetch(pa.table([asked], names[:1]), columns=names, errors=errors)):
         size += batch.nbytes
         _expect_room(size, len(offsets))
-        places.append(batch.column(0))
+        found_offsets.append(batch.column(0))
         bodies.append(batch.column(1))
     snapshot.open(whole=errors == "skip")
-    rows = pc.index_in(offsets, value_set=pa.concat_arrays(places))
+    rows = pc.index_in(offsets, value_set=pa.concat_arrays(found_offsets))
     found = pa.concat_arrays(bodies)
     _expect_room(pc.sum(pc.binary_length(found).take(rows).cast(pa.int64())).as_py() or 0, len(offsets))
     return found.take(rows)

@@ -202,8 +202,8 @@ def _fetched(
             if is_matched:
                 # Skipped offsets are not in the batch.
                 is_found = pc.is_in(offsets.slice(at), value_set=batch.column(0))
-                places = np.flatnonzero(is_found)[: batch.num_rows] + at
-                own, at = beside.take(pa.array(places)), int(places[-1]) + 1
+                numbers = np.flatnonzero(is_found)[: batch.num_rows] + at
+                own, at = beside.take(pa.array(numbers)), int(numbers[-1]) + 1
             else:
                 at += batch.num_rows
             columns = [*own.columns, *map(batch.column, names)]

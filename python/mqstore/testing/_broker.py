@@ -295,8 +295,8 @@ class Broker:
 
 
 def _in_order(properties: Mapping[str, str]) -> dict[str, str]:
-    places = {name: place for place, name in enumerate(_ORDER)}
-    return dict(sorted(properties.items(), key=lambda item: places.get(item[0], places[""])))
+    ranks = {name: rank for rank, name in enumerate(_ORDER)}
+    return dict(sorted(properties.items(), key=lambda item: ranks.get(item[0], ranks[""])))
 
 
 def _topic_configs(topics: Mapping[str, int]) -> dict[str, object]:

@@ -32,7 +32,7 @@ pub(crate) struct LogEnd {
     pub queue_offsets: QueueOffsets,
 }
 
-/// The place of a queue in the state of its log. It stays valid until the store is closed.
+/// The handle of a queue in the state of its log. It stays valid until the store is closed.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueSlot(usize);
 

@@ -413,8 +413,7 @@ impl IndexService {
         self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the geometry of a file: the option, the shared one, or the one that its own bytes determine; `None` if they admit
-    /// several.
+    /// Returns the geometry of a file: the option, the shared one, or that of its own bytes; `None` if these admit several.
     pub(super) fn geometry_of(&self, file: &IndexFile) -> Result<Option<IndexGeometry>> {
         if let Some(given) = self.given {
             let (len, given_len) = (file.file_len(), given.file_len());

@@ -108,10 +108,10 @@ impl KeyMatches {
     }
 
     /// Drops the hits at these physical offsets, which ascend.
-    pub(super) fn drop_at(&mut self, places: &[i64]) {
-        if !places.is_empty() {
+    pub(super) fn drop_at(&mut self, offsets: &[i64]) {
+        if !offsets.is_empty() {
             self.hits
-                .retain(|(_, hit)| places.binary_search(&hit.physical_offset).is_err());
+                .retain(|(_, hit)| offsets.binary_search(&hit.physical_offset).is_err());
         }
     }
 
@@ -177,9 +177,9 @@ pub struct KeyHits {
 impl KeyHits {
     /// Hits with the number of their key. They come in the order of the log, but for damage and the ends of index files.
     fn new(mut found: Vec<(usize, KeyHit)>, keys: usize) -> Self {
-        let place = |(key, hit): &(usize, KeyHit)| (hit.physical_offset, *key);
-        if !found.is_sorted_by(|one, next| place(one) < place(next)) {
-            found.sort_by_key(place);
+        let order = |(key, hit): &(usize, KeyHit)| (hit.physical_offset, *key);
+        if !found.is_sorted_by(|one, next| order(one) < order(next)) {
+            found.sort_by_key(order);
             found.dedup();
         }
         // Where those of each key start, and then, as they are put there, where they end.
@@ -198,9 +198,9 @@ impl KeyHits {
         let mut hits: Vec<KeyHit> = found.iter().map(|(_, hit)| *hit).collect();
         for (key, hit) in found {
             if let Some(end) = ends.get_mut(key)
-                && let Some(place) = hits.get_mut(*end)
+                && let Some(slot) = hits.get_mut(*end)
             {
-                *place = hit;
+                *slot = hit;
                 *end += 1;
             }
         }

@@ -74,13 +74,13 @@ pub(crate) struct KeySearch<'a> {
     times: Option<&'a Range<i64>>,
     errors: Errors,
     pub(crate) found: KeyMatches,
-    /// The places that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
+    /// The offsets that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
     /// ends the search or is passed over.
     pub(crate) unread: Option<Unread>,
 }
 
 impl<'a> KeySearch<'a> {
-    /// Begins a search. `collects_unread`: the places that cannot be read are collected, for a caller that decides about them.
+    /// Begins a search. `collects_unread`: the offsets that cannot be read are collected, for a caller that decides about them.
     ///
     /// # Errors
     /// Those of [`interrupt::check`].
@@ -304,7 +304,7 @@ impl<'a> KeySearch<'a> {
         DispatchRequest::of(view).has_index_key_hash(self.wanted.hash(candidate.key))
     }
 
-    /// Takes account of a place that could not be read.
+    /// Takes account of an offset that could not be read.
     fn note(&mut self, at: i64, why: Unreadable) -> Result<()> {
         match (&mut self.unread, why) {
             (Some(unread), why) => {
@@ -351,7 +351,7 @@ impl<'a> KeySearch<'a> {
         Ok(())
     }
 
-    /// Walks the rest of a stretch from a place on. After damage that is skipped, the queues of the topics lead to messages that the walk
+    /// Walks the rest of a stretch from an offset on. After damage that is skipped, the queues of the topics lead to messages that the walk
     /// missed.
     fn walk_log(&mut self, source: &Source, from: i64) -> Result<()> {
         let (reader, bounds, range) = (self.reader, self.bounds, source.range());
@@ -391,7 +391,7 @@ impl<'a> KeySearch<'a> {
             reader.walk_source(source, &mut visit)?
         };
         let mut wrong = contradicted.finish()?;
-        let places: Vec<i64> = wrong.keys().copied().collect();
+        let offsets: Vec<i64> = wrong.keys().copied().collect();
         unread.append(&mut wrong);
         if let Some(damage) = first_damage(&unread) {
             if self.unread.is_none() {
@@ -407,11 +407,11 @@ impl<'a> KeySearch<'a> {
         } else if let Some(memory) = memory {
             reader.walked.keep(memory);
         }
-        self.found.drop_at(&places);
+        self.found.drop_at(&offsets);
         if let Some(known) = &mut self.unread {
             known.append(&mut unread);
         }
-        // Visited queues lead back to places before.
+        // Visited queues lead back to earlier offsets.
         unchecked.sort_unstable();
         unchecked.dedup();
         let Some(first) = unchecked.first().map(|candidate| candidate.physical_offset) else {

@@ -44,8 +44,8 @@ impl<'a> OffsetResolver<'a> {
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
     pub fn position(&mut self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<Option<Position>> {
         self.drop_cursors();
-        let place = self.place(topic, queue_id)?;
-        self.position_in(place, (topic, queue_id, queue_offset))
+        let handle = self.handle(topic, queue_id)?;
+        self.position_in(handle, (topic, queue_id, queue_offset))
     }
 
     /// The [`position`](Self::position) of each that is wanted, by topic, queue id and queue offset.
@@ -53,24 +53,24 @@ impl<'a> OffsetResolver<'a> {
     /// # Errors
     /// As [`position`](Self::position).
     pub fn positions(&mut self, wanted: &[Option<(&str, i32, i64)>], found: &mut Vec<Option<Position>>) -> Result<()> {
-        let mut places = Vec::with_capacity(NEAR);
+        let mut handles = Vec::with_capacity(NEAR);
         for near in wanted.chunks(NEAR) {
-            places.clear();
-            for place in near {
-                places.push(match place {
-                    Some((topic, queue_id, queue_offset)) => Some((self.place(topic, *queue_id)?, *queue_offset)),
+            handles.clear();
+            for named in near {
+                handles.push(match named {
+                    Some((topic, queue_id, queue_offset)) => Some((self.handle(topic, *queue_id)?, *queue_offset)),
                     None => None,
                 });
             }
             // The entries lie anywhere: so the processor waits for the memory once for several of them.
-            for (place, queue_offset) in places.iter().flatten() {
-                if let Some(Some(cursor)) = self.queues.get(*place) {
+            for (handle, queue_offset) in handles.iter().flatten() {
+                if let Some(Some(cursor)) = self.queues.get(*handle) {
                     cursor.touch(*queue_offset);
                 }
             }
-            for (place, wanted) in places.iter().zip(near) {
-                found.push(match (place, wanted) {
-                    (Some((place, _)), Some(wanted)) => self.position_in(*place, *wanted)?,
+            for (handle, wanted) in handles.iter().zip(near) {
+                found.push(match (handle, wanted) {
+                    (Some((handle, _)), Some(wanted)) => self.position_in(*handle, *wanted)?,
                     _ => None,
                 });
             }
@@ -87,18 +87,18 @@ impl<'a> OffsetResolver<'a> {
     #[inline]
     pub(super) fn leads_to(&mut self, topic: &str, view: &MessageView<'_>) -> Result<bool> {
         self.drop_cursors();
-        let place = match self.place(topic, view.queue_id()) {
+        let handle = match self.handle(topic, view.queue_id()) {
             Err(Error::Unsupported { .. }) => return Ok(true),
-            place => place?,
+            handle => handle?,
         };
-        let unit = self.unit(place, view.queue_offset())?;
+        let unit = self.unit(handle, view.queue_offset())?;
         Ok(unit.is_some_and(|unit| unit.physical_offset == view.physical_offset()))
     }
 
     /// Returns the entry at an offset of a queue; `None` for a damaged one.
     #[inline]
-    fn unit(&mut self, place: QueueHandle, queue_offset: i64) -> Result<Option<CqUnit>> {
-        let Some(Some(cursor)) = self.queues.get_mut(place) else {
+    fn unit(&mut self, handle: QueueHandle, queue_offset: i64) -> Result<Option<CqUnit>> {
+        let Some(Some(cursor)) = self.queues.get_mut(handle) else {
             return Ok(None);
         };
         let files = cursor.files();
@@ -110,9 +110,9 @@ impl<'a> OffsetResolver<'a> {
         Ok(unit)
     }
 
-    /// The place of the queue, until [`drop_cursors`](Self::drop_cursors) is called.
+    /// The handle of the queue, until [`drop_cursors`](Self::drop_cursors) is called.
     #[inline]
-    fn place(&mut self, topic: &str, queue_id: i32) -> Result<QueueHandle> {
+    fn handle(&mut self, topic: &str, queue_id: i32) -> Result<QueueHandle> {
         interrupt::check()?;
         if let Some(known) = self.queues.find(topic.as_bytes(), queue_id) {
             return Ok(known);
@@ -131,8 +131,8 @@ impl<'a> OffsetResolver<'a> {
     }
 
     #[inline]
-    fn position_in(&mut self, place: QueueHandle, wanted: (&str, i32, i64)) -> Result<Option<Position>> {
-        let Some(unit) = self.unit(place, wanted.2)? else {
+    fn position_in(&mut self, handle: QueueHandle, wanted: (&str, i32, i64)) -> Result<Option<Position>> {
+        let Some(unit) = self.unit(handle, wanted.2)? else {
             return Ok(None);
         };
         if self.reader.is_lost(unit, wanted)? || !self.holds(unit.physical_offset)? {

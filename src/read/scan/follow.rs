@@ -45,7 +45,7 @@ struct OfLog {
     request: Arc<ScanRequest>,
     /// The queues that are followed, and from which offset on.
     offsets: Option<QueueOffsets>,
-    places: LogLocations,
+    locations: LogLocations,
     picker: Picker,
     lost: LostQueues,
 }
@@ -69,7 +69,7 @@ struct OfQueue {
 impl fmt::Debug for Of {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Log(log) => f.debug_tuple("Log").field(&log.places).finish(),
+            Self::Log(log) => f.debug_tuple("Log").field(&log.locations).finish(),
             Self::Queue(queue) => f.debug_tuple("Queue").field(&queue.next).finish(),
         }
     }
@@ -107,7 +107,7 @@ impl Follow {
         let of = OfLog {
             start,
             offsets,
-            places: LogLocations::from_record(start, &request),
+            locations: LogLocations::from_record(start, &request),
             picker: OfLog::picker(&reader, &request, &on_damage, &lost),
             request,
             lost,
@@ -223,12 +223,12 @@ impl OfLog {
     }
 
     fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
-        if self.places.extend(end) {
+        if self.locations.extend(end) {
             self.picker.cursor = RecordCursor::default();
         }
-        while let Some(place) = self.places.next(reader, &mut self.picker.cursor, on_damage)? {
-            self.places.drop_before(reader.log(), place.physical_offset);
-            if let Some(message) = self.picker.message(&place)?.filter(|message| self.is_followed(message)) {
+        while let Some(location) = self.locations.next(reader, &mut self.picker.cursor, on_damage)? {
+            self.locations.drop_before(reader.log(), location.physical_offset);
+            if let Some(message) = self.picker.message(&location)?.filter(|message| self.is_followed(message)) {
                 return Ok(Some(message));
             }
         }
@@ -313,7 +313,7 @@ fn offset_from(reader: &MessageReader, topic: &str, queue_id: i32, physical: i64
 /// # Errors
 /// As [`start_offset`].
 fn start_of_queues(reader: &MessageReader, offsets: &mut QueueOffsets, on_missing: OnMissing) -> Result<i64> {
-    // Before the bounds are taken: a message after this place may be in its queue or not, and is in the log in both cases.
+    // Before the bounds are taken: a message after this offset may be in its queue or not, and is in the log in both cases.
     let mut first = reader.queued_until();
     for ((topic, queue_id), offset) in offsets {
         *offset = start_offset(reader, (topic, *queue_id), *offset, on_missing)?;

@@ -13,7 +13,7 @@ use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::ScanRequest;
 use crate::remedy::Remedy;
 
-/// Distances before a place in which a record is looked for, one after the other.
+/// Distances before an offset in which a record is looked for, one after the other.
 const SEARCHED: [i64; 3] = [64 << 10, 1 << 20, 16 << 20];
 
 /// A walk over the log.
@@ -38,10 +38,10 @@ impl LogLocations {
     /// # Errors
     /// [`Error::Io`].
     pub(super) fn new(reader: &MessageReader, request: &ScanRequest, stretch: Range<i64>) -> Result<Self> {
-        let mut places = Self::from_record(record_before(reader, stretch.start)?, request);
-        places.start = stretch.start;
-        places.end = stretch.end;
-        Ok(places)
+        let mut locations = Self::from_record(record_before(reader, stretch.start)?, request);
+        locations.start = stretch.start;
+        locations.end = stretch.end;
+        Ok(locations)
     }
 
     /// The records from `start` on; none before [`extend`](Self::extend) is called.
@@ -175,7 +175,7 @@ impl LogLocations {
         self.at
     }
 
-    /// Continues after a place where no record starts.
+    /// Continues after an offset where no record starts.
     fn pass_over(&mut self, reader: &MessageReader, found: &LogRecord<()>, on_damage: &OnDamage) -> Result<()> {
         let at = self.at;
         let (damage, next) = reader.past_damage(at, found, self.end)?;
@@ -198,15 +198,15 @@ impl LogLocations {
     }
 }
 
-/// Returns the start of a record at this place or, if possible, shortly before it. Only the start of a segment and the target of a
-/// queue entry are known to be starts of records: a body may hold bytes that look like a record of that place.
-fn record_before(reader: &MessageReader, place: i64) -> Result<i64> {
+/// Returns the start of a record at this offset or, if possible, shortly before it. Only the start of a segment and the target of a
+/// queue entry are known to be starts of records: a body may hold bytes that look like a record of that offset.
+fn record_before(reader: &MessageReader, offset: i64) -> Result<i64> {
     let log = reader.log();
-    let segment = log.end_of_segment(place).saturating_sub(log.segment_size() as i64);
+    let segment = log.end_of_segment(offset).saturating_sub(log.segment_size() as i64);
     let segment = segment.max(log.first_offset());
-    let mut end = place.saturating_add(1);
+    let mut end = offset.saturating_add(1);
     for distance in SEARCHED {
-        let start = place.saturating_sub(distance);
+        let start = offset.saturating_sub(distance);
         if start <= segment {
             break;
         }
@@ -269,12 +269,12 @@ impl LogLocationsBackward {
                 .end_of_segment(self.left.end - 1)
                 .saturating_sub(log.segment_size() as i64);
             let start = segment.clamp(self.left.start, self.left.end);
-            let mut places = LogLocations::new(reader, request, start..self.left.end)?;
+            let mut locations = LogLocations::new(reader, request, start..self.left.end)?;
             self.left.end = start;
-            while let Some(place) = places.next(reader, cursor, on_damage)? {
-                self.found.push(place);
+            while let Some(location) = locations.next(reader, cursor, on_damage)? {
+                self.found.push(location);
             }
-            self.read = places.read.unwrap_or_default();
+            self.read = locations.read.unwrap_or_default();
         }
         Ok(self.found.pop())
     }

@@ -1,4 +1,4 @@
-//! Reading many messages at once. A route finds the places of messages, in the order in which they are wanted; a picker reads them.
+//! Reading many messages at once. A route finds the locations of messages, in the order in which they are wanted; a picker reads them.
 //!
 //! - **Bounds.** With a time range, only segments are read whose first messages were stored in about that range.
 //! - **Route.** Along the entries of the queues, 64 at once, if topics are named and have less than about half of the log; otherwise record
@@ -10,7 +10,7 @@
 //! - **Page cache.** A pass in log order reads 4 MiB ahead, and drops the pages that it has brought into the cache. It asks the system
 //!   block by block (128 KiB) which pages were cached before, and keeps those. Where the system does not answer nothing is dropped.
 //!   Messages of a queue stay cached, because messages of other queues between them may come next.
-//! - **Threads.** In a long pass one thread at a time follows the route and takes the places of a section; it reads their messages while
+//! - **Threads.** In a long pass one thread at a time follows the route and takes the locations of a section; it reads their messages while
 //!   another one continues. Damage, counts and coverage belong to a section until the caller takes it, so they are those of one thread.
 
 /// The request for a scan.
@@ -21,9 +21,9 @@ mod record_location;
 mod queue_leads;
 /// The predicate on a message.
 mod predicate;
-/// Places, by the log.
+/// Locations, by the log.
 mod log_locations;
-/// Places, by a queue.
+/// Locations, by a queue.
 mod queue_locations;
 /// The segments that a scan of a time leaves out.
 mod segment_times;
@@ -33,7 +33,7 @@ mod queue_census;
 mod route;
 /// Requested topics that do not exist.
 mod absent_topics;
-/// The message at a place.
+/// The message at a location.
 mod pick;
 /// A limit on the bytes read a second.
 mod throttle;

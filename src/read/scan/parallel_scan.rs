@@ -1,4 +1,4 @@
-//! A pass whose messages several threads read at once. One thread at a time finds the next places, which are a section; it reads their
+//! A pass whose messages several threads read at once. One thread at a time finds the next locations, which are a section; it reads their
 //! messages while another thread finds the section after it. The sections are given in their order.
 
 use std::fmt;
@@ -54,20 +54,20 @@ impl ScanSection<'_> {
     pub fn fill(&mut self, mut take: impl FnMut(Picked<'_>) -> Result<bool>) -> Result<Filled> {
         loop {
             let next = match self.held_back.take() {
-                Some(place) => Ok(Some(place)),
+                Some(location) => Ok(Some(location)),
                 None => self
                     .route
                     .next(self.reader, self.request, &mut self.picker.cursor, &self.on_damage),
             };
-            let place = match next {
-                Ok(Some(place)) => place,
+            let location = match next {
+                Ok(Some(location)) => location,
                 Ok(None) => return Ok(self.failed.take().map_or(Filled::End, Filled::Stopped)),
                 Err(error) => return Ok(Filled::Stopped(error)),
             };
-            match self.picker.pick(&place, &mut take) {
+            match self.picker.pick(&location, &mut take) {
                 Ok(Outcome::Taken | Outcome::PassedOver) => {}
                 Ok(Outcome::NoRoom) => {
-                    self.held_back = Some(place);
+                    self.held_back = Some(location);
                     return Ok(Filled::Full);
                 }
                 Err(Failed::Torn(error)) => return Err(error),
@@ -340,7 +340,7 @@ impl<T> Worker for SectionReader<T> {
                 done.end = Some(end);
                 front
             }
-            Ok(None) => self.shared.find_places(ahead, &mut done),
+            Ok(None) => self.shared.find_locations(ahead, &mut done),
             Err(error) => {
                 (ahead.is_over, done.failed) = (true, Some(error));
                 Route::Parts(Vec::new())
@@ -368,19 +368,19 @@ impl<T> Worker for SectionReader<T> {
 }
 
 impl<T> Shared<T> {
-    /// Finds the places of the next section one by one.
-    fn find_places(&self, ahead: &mut Ahead, done: &mut Done<T>) -> Route {
+    /// Finds the locations of the next section one by one.
+    fn find_locations(&self, ahead: &mut Ahead, done: &mut Done<T>) -> Route {
         let on_damage = self.on_damage.apart();
-        let (mut places, mut bytes) = (Vec::new(), 0);
+        let (mut locations, mut bytes) = (Vec::new(), 0);
         while bytes < self.bytes && !ahead.is_over {
             match ahead.route.next(&self.reader, &self.request, &mut ahead.cursor, &on_damage) {
-                Ok(Some(place)) => {
-                    bytes += if place.size > 0 {
-                        u64::from(place.size)
+                Ok(Some(location)) => {
+                    bytes += if location.size > 0 {
+                        u64::from(location.size)
                     } else {
                         READ_ALONE.unsigned_abs()
                     };
-                    places.push(place);
+                    locations.push(location);
                 }
                 Ok(None) => ahead.is_over = true,
                 Err(error) => {
@@ -391,8 +391,8 @@ impl<T> Shared<T> {
             }
         }
         done.skipped = on_damage.skipped();
-        done.end = places.last().map(|place| place.physical_offset);
-        places.reverse();
-        Route::Parts(vec![RoutePart::Found(places)])
+        done.end = locations.last().map(|location| location.physical_offset);
+        locations.reverse();
+        Route::Parts(vec![RoutePart::Found(locations)])
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the message at a place, and whether it is wanted.
+//! Reading the message at a location, and whether it is wanted.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub(super) struct Picker {
     request: Arc<ScanRequest>,
     predicate: Predicate,
     on_damage: OnDamage,
-    /// Also for those who look for places: a record at which they have come is read once.
+    /// Also for those who look for locations: a record at which they have come is read once.
     pub(super) cursor: RecordCursor,
     absent: AbsentTopics,
 }
@@ -93,9 +93,9 @@ impl Picker {
     ///
     /// # Errors
     /// As [`pick`](Self::pick).
-    pub(super) fn message(&mut self, place: &RecordLocation) -> Result<Option<StoredMessage>> {
-        let found = match self.pick(place, |_| Ok(true)) {
-            Ok(Outcome::Taken) => self.reader.log().read(place.physical_offset, Check::Structure)?,
+    pub(super) fn message(&mut self, location: &RecordLocation) -> Result<Option<StoredMessage>> {
+        let found = match self.pick(location, |_| Ok(true)) {
+            Ok(Outcome::Taken) => self.reader.log().read(location.physical_offset, Check::Structure)?,
             Ok(Outcome::NoRoom | Outcome::PassedOver) => return Ok(None),
             Err(Failed::Stopped(error) | Failed::Torn(error)) => return Err(error),
         };
@@ -105,28 +105,28 @@ impl Picker {
         })
     }
 
-    /// Hands the message at a place to `take`, if it is wanted. `take` gives `false` if it has no room for it.
+    /// Hands the message at a location to `take`, if it is wanted. `take` gives `false` if it has no room for it.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] where the caller has named a place without a message,
+    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] where the caller has named a location without a message,
     /// [`Error::Io`], and what `take` gives.
-    pub(super) fn pick(&mut self, place: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
+    pub(super) fn pick(&mut self, location: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
         let reader = &self.reader;
-        let found = self.cursor.read(reader.log(), place.physical_offset, Check::Structure)?;
+        let found = self.cursor.read(reader.log(), location.physical_offset, Check::Structure)?;
         let view = match found {
             LogRecord::Message(()) => self.cursor.view(),
             _ => None,
         };
-        let Some(view) = view.filter(|view| place.is_of(view) && view.has_whole_record()) else {
-            return self.pick_slowly(place, take);
+        let Some(view) = view.filter(|view| location.is_of(view) && view.has_whole_record()) else {
+            return self.pick_slowly(location, take);
         };
-        match self.predicate.admits(place, &view, reader) {
+        match self.predicate.admits(location, &view, reader) {
             Ok(true) => {}
             Ok(false) => return Ok(Outcome::PassedOver),
-            Err(damage) => return self.pass_over(place, damage),
+            Err(damage) => return self.pass_over(location, damage),
         }
         if !view.has_whole_body() {
-            return self.pick_slowly(place, take);
+            return self.pick_slowly(location, take);
         }
         let outcome = self.hand_over(&view, take)?;
         if let Outcome::Taken = outcome {
@@ -137,25 +137,25 @@ impl Picker {
 
     /// Picks at a location without the whole record that is expected there, and reports the reason.
     #[cold]
-    fn pick_slowly(&mut self, place: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
-        let message = match &place.by {
+    fn pick_slowly(&mut self, location: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
+        let message = match &location.by {
             LedBy::Queue(queue, offset, _) => self
                 .reader
                 .message_of_queue(Some(&queue.queue), &queue.topic, queue.id, *offset),
-            LedBy::Query(hits) => hits.message(&self.reader, place.physical_offset),
-            LedBy::Log | LedBy::Walk | LedBy::Caller => self.reader.message_at(place.physical_offset),
+            LedBy::Query(hits) => hits.message(&self.reader, location.physical_offset),
+            LedBy::Log | LedBy::Walk | LedBy::Caller => self.reader.message_at(location.physical_offset),
         };
-        let message = match (message, &place.by) {
+        let message = match (message, &location.by) {
             (Ok(message), _) => message,
             // It has expired since it was found.
             (Err(Error::NotFound { .. }), LedBy::Queue(..) | LedBy::Log | LedBy::Walk) => return Ok(Outcome::PassedOver),
-            (Err(damage), _) => return self.pass_over(place, damage),
+            (Err(damage), _) => return self.pass_over(location, damage),
         };
         let view = message.view();
-        match self.predicate.admits(place, &view, &self.reader) {
+        match self.predicate.admits(location, &view, &self.reader) {
             Ok(true) => {}
             Ok(false) => return Ok(Outcome::PassedOver),
-            Err(damage) => return self.pass_over(place, damage),
+            Err(damage) => return self.pass_over(location, damage),
         }
         let outcome = self.hand_over(&view, take)?;
         if let Outcome::Taken = outcome {
@@ -164,9 +164,9 @@ impl Picker {
         message.intact().map(|()| outcome).map_err(Failed::Torn)
     }
 
-    fn pass_over(&self, place: &RecordLocation, damage: Error) -> Picking {
-        match &place.by {
-            LedBy::Query(hits) => hits.skip(place.physical_offset, damage, &self.on_damage)?,
+    fn pass_over(&self, location: &RecordLocation, damage: Error) -> Picking {
+        match &location.by {
+            LedBy::Query(hits) => hits.skip(location.physical_offset, damage, &self.on_damage)?,
             _ => self.on_damage.pass_over(damage, 1)?,
         }
         Ok(Outcome::PassedOver)

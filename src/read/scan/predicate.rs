@@ -64,11 +64,11 @@ impl Predicate {
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the
     /// entry or the record is damaged; [`Error::Io`](crate::error::Error::Io).
-    pub(super) fn admits(&mut self, place: &RecordLocation, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
+    pub(super) fn admits(&mut self, location: &RecordLocation, view: &MessageView<'_>, reader: &MessageReader) -> Result<bool> {
         if !self.has_times_and_properties(view) {
             return Ok(false);
         }
-        let entry = match &place.by {
+        let entry = match &location.by {
             LedBy::Log => match self.lead(view, reader)? {
                 Lead::Entry(unit) => Some(unit),
                 Lead::Unknown => None,
@@ -87,8 +87,8 @@ impl Predicate {
                 return Ok(false);
             }
             LedBy::Queue(_, _, tags_code) => Some(CqUnit {
-                physical_offset: place.physical_offset,
-                size: place.size.cast_signed(),
+                physical_offset: location.physical_offset,
+                size: location.size.cast_signed(),
                 tags_code: *tags_code,
             }),
             LedBy::Walk | LedBy::Caller | LedBy::Query(_) => None,

@@ -40,16 +40,16 @@ pub fn lost_queues(reader: &MessageReader, topics: Option<Vec<String>>) -> Resul
     let (mut predicate, mut cursor) = (Predicate::new(&request, lost.clone()), RecordCursor::default());
     let on_damage = OnDamage::new(Errors::Skip);
     for segment in unfilled_segments(reader, &request.physical)? {
-        let mut places = LogLocations::new(reader, &request, segment)?.beside_queues();
-        while let Some(place) = places.next(reader, &mut cursor, &on_damage)? {
-            places.drop_before(reader.log(), place.physical_offset);
+        let mut locations = LogLocations::new(reader, &request, segment)?.beside_queues();
+        while let Some(location) = locations.next(reader, &mut cursor, &on_damage)? {
+            locations.drop_before(reader.log(), location.physical_offset);
             if let Some(view) = cursor.view()
                 && predicate.given_with(&view).is_some()
             {
                 predicate.note_lost_queue(&view, reader)?;
             }
         }
-        places.drop_before(reader.log(), i64::MAX);
+        locations.drop_before(reader.log(), i64::MAX);
     }
     Ok(lost)
 }

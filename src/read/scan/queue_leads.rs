@@ -130,13 +130,13 @@ impl QueueLeads {
 
     fn queue(&mut self, view: &MessageView<'_>, reader: &MessageReader) -> Result<Option<&mut Queue>> {
         let known = self.queues.find(view.topic_bytes(), view.queue_id());
-        let place = if let Some(place) = known {
-            place
+        let handle = if let Some(handle) = known {
+            handle
         } else {
             let queue = Queue::of(view, reader)?;
             self.queues.add(view.topic_bytes(), view.queue_id(), queue)
         };
-        Ok(self.queues.get_mut(place))
+        Ok(self.queues.get_mut(handle))
     }
 
     /// Returns true if a requested queue leads to the message, whatever the record names.

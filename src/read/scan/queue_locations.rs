@@ -65,9 +65,9 @@ impl QueueLocations {
             let Some((offset, unit)) = self.walk.next(reader, self.reverse, on_damage)? else {
                 return Ok(None);
             };
-            let is_in_place =
+            let is_in_range =
                 request.physical.contains(&unit.physical_offset) || unit.physical_offset >= reader.physical_bounds().end;
-            if is_in_place && request.tags.may_match(&self.walk.queue.topic, &unit) {
+            if is_in_range && request.tags.may_match(&self.walk.queue.topic, &unit) {
                 self.next = Some((offset, unit));
             }
         }
@@ -108,9 +108,9 @@ impl QueueLocations {
         Ok(())
     }
 
-    /// The first queue offset whose message lies at or past a place of the log; a range with it, where a message on the way
+    /// The first queue offset whose message lies at or past a physical offset; a range with it, where a message on the way
     /// cannot be read: an entry alone may be damaged.
-    fn around(&self, reader: &MessageReader, place: i64) -> Result<Range<i64>> {
+    fn around(&self, reader: &MessageReader, physical_offset: i64) -> Result<Range<i64>> {
         let Range { mut start, mut end } = self.walk.offsets;
         while start < end {
             let middle = start.midpoint(end);
@@ -127,7 +127,7 @@ impl QueueLocations {
                 LogRecord::Message(message) if expected.is_of(&message.view()) => {}
                 _ => break,
             }
-            if unit.physical_offset < place {
+            if unit.physical_offset < physical_offset {
                 start = middle + 1;
             } else {
                 end = middle;

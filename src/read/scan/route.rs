@@ -28,7 +28,7 @@ pub(super) enum Route {
     Merged(Merged),
 }
 
-/// Places that come one after the other.
+/// Locations that come one after the other.
 #[derive(Debug)]
 pub(super) enum RoutePart {
     /// A stretch of the log.
@@ -37,7 +37,7 @@ pub(super) enum RoutePart {
     LogBackward(LogLocationsBackward),
     /// A stretch of a queue.
     Queue(QueueLocations, SequentialRead),
-    /// Places that were found before, the next one at the end.
+    /// Locations that were found before, the next one at the end.
     Found(Vec<RecordLocation>),
     /// The records at these physical offsets, the next one at the end; all but the first `usize` of them are being prefetched.
     Records(LedBy, Vec<i64>, usize),
@@ -84,7 +84,7 @@ impl Route {
         Ok(Self::Parts(vec![part]))
     }
 
-    /// The next place. `cursor` reads the log where that is needed to find it.
+    /// The next location. `cursor` reads the log where that is needed to find it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage, unless that is skipped, after which it can continue; [`Error::Io`].
@@ -99,7 +99,7 @@ impl Route {
             Self::Merged(merged) => return merged.next(reader, request, on_damage),
             Self::Parts(parts) => match parts.as_mut_slice() {
                 // What most passes are. Handing on what it gives would cost as much as finding it.
-                [RoutePart::Log(places)] => return places.next(reader, cursor, on_damage),
+                [RoutePart::Log(locations)] => return locations.next(reader, cursor, on_damage),
                 _ => parts,
             },
         };
@@ -107,13 +107,13 @@ impl Route {
             // Before a location is taken: a caller that continues after an interrupt misses no message.
             interrupt::check()?;
             let next = match part {
-                RoutePart::Log(places) => places.next(reader, cursor, on_damage)?,
-                RoutePart::LogBackward(places) => places.next(reader, request, cursor, on_damage)?,
-                RoutePart::Found(places) => places.pop(),
-                RoutePart::Queue(places, read) => {
-                    let next = places.next(reader, request, on_damage)?;
-                    if let Some(place) = &next {
-                        read.at(reader.log(), place.physical_offset, request.physical.end);
+                RoutePart::Log(locations) => locations.next(reader, cursor, on_damage)?,
+                RoutePart::LogBackward(locations) => locations.next(reader, request, cursor, on_damage)?,
+                RoutePart::Found(locations) => locations.pop(),
+                RoutePart::Queue(locations, read) => {
+                    let next = locations.next(reader, request, on_damage)?;
+                    if let Some(location) = &next {
+                        read.at(reader.log(), location.physical_offset, request.physical.end);
                     }
                     next
                 }
@@ -156,11 +156,11 @@ impl Route {
         bytes: u64,
     ) -> Result<Option<(Self, i64)>> {
         let Self::Parts(parts) = self else { return Ok(None) };
-        let [RoutePart::Log(places)] = parts.as_mut_slice() else {
+        let [RoutePart::Log(locations)] = parts.as_mut_slice() else {
             return Ok(None);
         };
-        let front = places.take_front(reader, request, cursor, bytes)?;
-        Ok(front.map(|front| (Self::Parts(vec![RoutePart::Log(front)]), places.position())))
+        let front = locations.take_front(reader, request, cursor, bytes)?;
+        Ok(front.map(|front| (Self::Parts(vec![RoutePart::Log(front)]), locations.position())))
     }
 
     /// The messages up to the one at `done` in the order of the scan were read, or all of them. What the scan has brought into
@@ -171,7 +171,7 @@ impl Route {
         match self {
             Self::Merged(merged) => merged.read.drop_before(log, before),
             Self::Parts(parts) => match parts.last_mut() {
-                Some(RoutePart::Log(places)) => places.drop_before(log, before),
+                Some(RoutePart::Log(locations)) => locations.drop_before(log, before),
                 Some(RoutePart::Queue(_, read)) => read.keep(),
                 // A reversed pass over the log drops segment by segment, as it goes.
                 Some(RoutePart::LogBackward(_) | RoutePart::Found(_) | RoutePart::Records(..)) | None => {}
@@ -216,12 +216,12 @@ impl Route {
             let queues = queues_of(reader, request, &topic)?;
             by_topic.insert(topic.into_bytes(), queues.into_iter().map(RoutePart::queue).collect());
         }
-        for (topic, mut places) in queueless {
-            places.sort_unstable();
+        for (topic, mut found) in queueless {
+            found.sort_unstable();
             if !request.reverse {
-                places.reverse();
+                found.reverse();
             }
-            let offsets = places.into_iter().map(|(_, _, physical)| physical).collect();
+            let offsets = found.into_iter().map(|(_, _, physical)| physical).collect();
             by_topic.insert(topic, vec![RoutePart::records(LedBy::Walk, offsets)]);
         }
         let mut parts: Vec<_> = by_topic.into_values().flatten().collect();
@@ -239,16 +239,16 @@ impl RoutePart {
         Self::Records(by, offsets, left)
     }
 
-    pub(super) fn queue(places: QueueLocations) -> Self {
-        Self::Queue(places, SequentialRead::default())
+    pub(super) fn queue(locations: QueueLocations) -> Self {
+        Self::Queue(locations, SequentialRead::default())
     }
 
     fn left(&self) -> i64 {
         match self {
-            Self::Log(places) => places.left(),
-            Self::LogBackward(places) => places.left(),
-            Self::Found(places) => places.len() as i64 * READ_ALONE,
-            Self::Queue(places, _) => places.left(),
+            Self::Log(locations) => locations.left(),
+            Self::LogBackward(locations) => locations.left(),
+            Self::Found(locations) => locations.len() as i64 * READ_ALONE,
+            Self::Queue(locations, _) => locations.left(),
             Self::Records(_, offsets, _) => offsets.len() as i64 * READ_ALONE,
         }
     }
@@ -278,8 +278,8 @@ impl Merged {
             return Ok(None);
         };
         let next = queue.next(reader, request, on_damage)?;
-        if let Some(place) = &next {
-            self.read.at(reader.log(), place.physical_offset, request.physical.end);
+        if let Some(location) = &next {
+            self.read.at(reader.log(), location.physical_offset, request.physical.end);
         }
         Ok(next)
     }
@@ -310,9 +310,9 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
     }
     let (mut queues, mut bytes) = (Vec::new(), 0_i64);
     for topic in &with_queues {
-        for places in queues_of(reader, request, topic)? {
-            bytes = bytes.saturating_add(places.estimate_bytes()?);
-            queues.push(places);
+        for locations in queues_of(reader, request, topic)? {
+            bytes = bytes.saturating_add(locations.estimate_bytes()?);
+            queues.push(locations);
         }
     }
     let Range { start, end } = reader.physical_bounds();
@@ -323,7 +323,7 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
     if request.physical != (start..end) {
         queues
             .iter_mut()
-            .try_for_each(|places| places.narrow(reader, &request.physical))?;
+            .try_for_each(|locations| locations.narrow(reader, &request.physical))?;
     }
     Ok(Some(queues))
 }
@@ -339,19 +339,19 @@ fn find_queueless(
     let mut predicate = Predicate::new(request, lost.clone());
     let mut found = Queueless::new();
     let mut cursor = RecordCursor::default();
-    let mut places = LogLocations::new(reader, request, request.physical.clone())?;
+    let mut locations = LogLocations::new(reader, request, request.physical.clone())?;
     if !with_queues.is_empty() {
-        places = places.beside_queues();
+        locations = locations.beside_queues();
     }
-    while let Some(place) = places.next(reader, &mut cursor, on_damage)? {
-        places.drop_before(reader.log(), place.physical_offset);
+    while let Some(location) = locations.next(reader, &mut cursor, on_damage)? {
+        locations.drop_before(reader.log(), location.physical_offset);
         let Some(view) = cursor.view() else { continue };
         let is_of_queue = |topic| std::str::from_utf8(topic).is_ok_and(|topic| with_queues.contains(topic));
         if predicate.given_with(&view).is_some_and(is_of_queue) {
             predicate.note_lost_queue(&view, reader)?;
             continue;
         }
-        match predicate.admits(&place, &view, reader) {
+        match predicate.admits(&location, &view, reader) {
             Ok(true) => {}
             Ok(false) => continue,
             // The queue that leads there is read, too, and reports it.
@@ -362,14 +362,14 @@ fn find_queueless(
             }
         }
         let Some(topic) = predicate.given_with(&view) else { continue };
-        let place = (view.queue_id(), view.queue_offset(), view.physical_offset());
+        let named = (view.queue_id(), view.queue_offset(), view.physical_offset());
         match found.get_mut(topic) {
-            Some(places) => places.push(place),
+            Some(of_topic) => of_topic.push(named),
             None => {
-                found.insert(topic.to_vec(), vec![place]);
+                found.insert(topic.to_vec(), vec![named]);
             }
         }
     }
-    places.drop_before(reader.log(), i64::MAX);
+    locations.drop_before(reader.log(), i64::MAX);
     Ok(found)
 }

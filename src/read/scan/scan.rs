@@ -185,13 +185,13 @@ impl Scan {
                 return Ok(self.pause().map_or_else(Filled::Stopped, |()| Filled::Paused));
             }
             let next = match self.held_back.take() {
-                Some(place) => Ok(Some(place)),
+                Some(location) => Ok(Some(location)),
                 None => self
                     .route
                     .next(&self.reader, &self.request, &mut self.picker.cursor, &self.on_damage),
             };
-            let place = match next {
-                Ok(Some(place)) => place,
+            let location = match next {
+                Ok(Some(location)) => location,
                 Ok(None) => {
                     self.is_ended = true;
                     self.route.drop_behind(&self.reader, None);
@@ -199,13 +199,13 @@ impl Scan {
                 }
                 Err(error) => return Ok(Filled::Stopped(error)),
             };
-            self.at = place.physical_offset;
-            self.since_pause += u64::from(place.size) + READ_ALONE.unsigned_abs();
-            match self.picker.pick(&place, &mut take) {
+            self.at = location.physical_offset;
+            self.since_pause += u64::from(location.size) + READ_ALONE.unsigned_abs();
+            match self.picker.pick(&location, &mut take) {
                 Ok(Outcome::Taken) => self.left -= 1,
                 Ok(Outcome::PassedOver) => {}
                 Ok(Outcome::NoRoom) => {
-                    self.held_back = Some(place);
+                    self.held_back = Some(location);
                     return Ok(Filled::Full);
                 }
                 Err(Failed::Torn(error)) => return Err(error),

@@ -22,7 +22,7 @@ const COUNT: i64 = 700;
 
 /// Each of the queue offsets in `hole`, and no other, is damage in a file below `place`: to a look-up, and to a scan, which says it
 /// `times` times.
-fn assert_hole_told(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path, times: usize) {
+fn assert_hole_reported(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path, times: usize) {
     assert!(!hole.is_empty());
     let is_there = |error: Error| {
         let (path, _) = corrupt_place(error);
@@ -51,7 +51,7 @@ fn assert_hole_told(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path
 }
 
 fn assert_hole(reader: &Arc<MessageReader>, hole: &Range<i64>, place: &Path) {
-    assert_hole_told(reader, hole, place, (hole.end - hole.start) as usize);
+    assert_hole_reported(reader, hole, place, (hole.end - hole.start) as usize);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_missing_middle_queue_file_is_damage_at_each_offset_reported_once() {
     let missing = queue_file(dir.path(), "orders", QUEUE_FILE);
     fs::remove_file(&missing).unwrap();
     let reader = open(dir.path());
-    assert_hole_told(&reader, &(ENTRIES..2 * ENTRIES), &missing, 1);
+    assert_hole_reported(&reader, &(ENTRIES..2 * ENTRIES), &missing, 1);
     let (_, at) = corrupt_place(reader.position("orders", 0, ENTRIES + 3).unwrap_err());
     assert_eq!(at, 60, "the entry's byte in that file");
     let result = reader.get::<Error>(&get_request(60, "*"), |_| Ok(true)).unwrap();

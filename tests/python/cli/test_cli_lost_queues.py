@@ -44,7 +44,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_an_answer_without_a_lost_queue_says_how_many_messages_it_lacks(
+def test_an_answer_without_a_lost_queue_counts_what_is_missing(
     words: tuple[str, ...], path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Any]
 ) -> None:
     monkeypatch.chdir(tmp_path)
