@@ -15,5 +15,5 @@ mod replica_store;
 mod slave;
 
 pub use master::Master;
-pub use slave::{Slave, SlaveOptions, SlaveState, Timing};
+pub use slave::{Slave, SlaveOptions, SlaveState, SlaveStatus, Timing};
 pub use wire::{SlaveReport, TransferHeader};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::config::{FlushDiskType, StoreConfig};
+use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::Check;
 use crate::log::{LogFiles, ReceivedTail};
@@ -31,18 +31,33 @@ struct RemovedTail {
     times: Option<(i64, i64)>,
 }
 
+/// Refuses options of appends, of masters, and of a retention that only a broker carries out.
+fn expect_options(config: &StoreConfig) -> Result<()> {
+    let default = StoreConfig::default();
+    let meaningless = [
+        ("flush_disk_type", config.flush_disk_type != default.flush_disk_type),
+        ("transient_store_pool_enable", config.transient_store_pool_enable),
+        ("broker_role", config.broker_role != default.broker_role),
+        ("ha_listen_port", config.ha_listen_port.is_some()),
+        ("recovery", config.recovery != default.recovery),
+        ("file_reserved_time", config.file_reserved_time.is_some()),
+        ("max_log_bytes", config.max_log_bytes.is_some()),
+    ];
+    match meaningless.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Invalid {
+            what: format!("{name} has no meaning for a slave: leave it out"),
+        }),
+    }
+}
+
 impl ReplicaStore {
     /// Opens the store at `path`, if there is one with a segment.
     ///
     /// # Errors
     /// Those of [`MessageStore::open`].
-    pub(super) fn open(env: &Arc<dyn Env>, path: &Path, config: StoreConfig) -> Result<Self> {
-        let mut config = StoreConfig {
-            flush_disk_type: FlushDiskType::Async,
-            transient_store_pool_enable: false,
-            ha_listen_port: None,
-            ..config
-        };
+    pub(super) fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<Self> {
+        expect_options(&config)?;
         let mode = OpenMode::Replica(ReplicaLog::Continued);
         let found = match expect_store(env.as_ref(), path) {
             Err(Error::NoSuchDirectory { .. }) => None,

@@ -88,6 +88,8 @@ pub enum SlaveState {
     Following,
     /// It has given up, for the reason in its status.
     Failed,
+    /// It is closed.
+    Closed,
 }
 
 impl SlaveState {
@@ -98,6 +100,7 @@ impl SlaveState {
             Self::Comparing => "comparing",
             Self::Following => "following",
             Self::Failed => "failed",
+            Self::Closed => "closed",
         }
     }
 }
@@ -246,6 +249,9 @@ impl Slave {
     pub fn wait(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
         let target = physical_offset.saturating_add(1);
         loop {
+            if self.opened_in != Generation::current() {
+                return Err(Error::Closed);
+            }
             let (held, failure) = {
                 let shown = lock(&self.shared.shown);
                 let failure = shown
@@ -291,8 +297,16 @@ impl Slave {
         }
         thread.thread().unpark();
         let closed = thread.join().unwrap_or(Err(Error::Closed));
-        lock(&self.shared.shown).held.poison(Error::Closed);
+        let mut shown = lock(&self.shared.shown);
+        (shown.status.state, shown.status.received) = (SlaveState::Closed, None);
+        shown.held.poison(Error::Closed);
+        drop(shown);
         closed
+    }
+
+    /// Returns true once it is closed, and in a child of the process that started it.
+    pub fn is_closed(&self) -> bool {
+        self.opened_in != Generation::current() || self.status().state == SlaveState::Closed
     }
 }
 
