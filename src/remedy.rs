@@ -83,6 +83,8 @@ remedies! {
     ReadOnly: "read-only", "MessageReader::open reads the store";
     /// For a reader: search the log itself for a key that is not in the index.
     WalkLog: "walk-log", "a walk looks for it in the log itself";
+    /// For an operator of a slave: discard what a writer has appended to its log and its master does not have.
+    DiscardTail: "discard-tail", "SlaveOptions::discards_tail removes it";
     /// For a reader: start at the first message of the queue, or at its next one.
     StartAtBound: "start-at-bound",
         "OnMissing::Earliest starts at its first message then, OnMissing::Latest at its next one";

@@ -54,6 +54,7 @@ from mqstore._native import (
     Queues,
     QueueSlice,
     RecordBatch,
+    Replica,
     Store,
     Topic,
     Topics,
@@ -67,6 +68,7 @@ from mqstore._native import (
     open,
     rebuild,
     repair,
+    replicate,
     trim,
 )
 from mqstore.errors import (
@@ -152,6 +154,7 @@ __all__ = [
     "RecoveryReport",
     "RefusedSlave",
     "RepairReport",
+    "Replica",
     "Replicas",
     "ResendReport",
     "Slave",
@@ -183,6 +186,7 @@ __all__ = [
     "open",
     "rebuild",
     "repair",
+    "replicate",
     "trim",
 ]
 

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from mqstore._config import Options
     from mqstore._types import _Properties, _Time  # pyright: ignore[reportMissingModuleSource]
 
-__all__ = ["BrokerState", "Consumer", "Inspect", "Store", "Transactions", "Writer", "open"]
+__all__ = ["BrokerState", "Consumer", "Inspect", "Replica", "Store", "Transactions", "Writer", "open", "replicate"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -617,6 +617,11 @@ def _read_block(items: Iterator[_T]) -> tuple[list[_T], Exception | None]:
     return block, None
 
 
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+_Opened = TypeVar("_Opened", bound=_Closes | None)
 _Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
@@ -654,16 +659,62 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Any]:
             opening = attempt(monotonic() - begun)
         yield Writer(store) if isinstance(store, mqstore.Writer) else Store(store)
     finally:
-        closing = asyncio.ensure_future(_close(opening))
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            await asyncio.wait([closing])
-            raise
+        await _close(opening)
 
 
-async def _close(opening: asyncio.Future[mqstore.Store | None]) -> None:
-    """Closes the store, once the thread that opens it has ended: a running thread cannot be cancelled."""
+class Replica:
+    """A running slave of `replicate`. The plain `mqstore.Replica`, with all of its properties, is `replica.replica`."""
+
+    def __init__(self, replica: mqstore.Replica) -> None:
+        self.replica = replica
+
+    async def wait(self, offset: int | mqstore.AppendResult, timeout: float | timedelta | None = None) -> None:
+        """Waits until it holds the message at a physical offset, as `mqstore.Replica.wait` does."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        begun = monotonic()
+        while True:
+            waited = monotonic() - begun
+            try:
+                # It returns at once. A waiting thread would occupy the pool.
+                return self.replica.wait(offset, 0 if seconds is None else min(seconds, 0))
+            except mqstore.WaitTimeoutError:
+                if seconds is not None and waited >= seconds:
+                    raise
+            await asyncio.sleep(min(max(waited / _PATIENCE, _SHORTEST), _LONGEST))
+
+    def __repr__(self) -> str:
+        return f"<mqstore.aio.Replica: {self.replica!r}>"
+
+
+@_with_signature_of(mqstore.replicate)
+@asynccontextmanager
+async def replicate(
+    master: str, path: _Path, *, sync: bool = True, discard_tail: bool = False, **options: Unpack[Options]
+) -> AsyncIterator[Replica]:
+    """Follows a master for `async with`, with the arguments and exceptions of `mqstore.replicate`.
+
+    At the end of the block a thread closes the store. A task that waits occupies no thread.
+    """
+    call = partial(mqstore.replicate, master, path, sync=sync, discard_tail=discard_tail, **options)
+    starting = asyncio.create_task(asyncio.to_thread(call))
+    try:
+        yield Replica(await asyncio.shield(starting))
+    finally:
+        await _close(starting)
+
+
+async def _close(opening: asyncio.Future[_Opened]) -> None:
+    """Closes what a thread opens, and returns once it is closed, also to a task that is cancelled."""
+    closing = asyncio.ensure_future(_close_opened(opening))
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait([closing])
+        raise
+
+
+async def _close_opened(opening: asyncio.Future[_Opened]) -> None:
+    """Closes it once the thread that opens it has ended: a running thread cannot be cancelled."""
     await asyncio.wait([opening])
-    if not opening.cancelled() and opening.exception() is None and (store := opening.result()) is not None:
-        await asyncio.to_thread(store.close)
+    if not opening.cancelled() and opening.exception() is None and (opened := opening.result()) is not None:
+        await asyncio.to_thread(opened.close)

@@ -50,6 +50,7 @@ Remedy: TypeAlias = (
         "read-only",
         "walk-log",
         "start-at-bound",
+        "discard-tail",
     ]
     # Work on the files.
     | Literal[
@@ -90,6 +91,7 @@ For an operator:
 - "repair": `mqstore.repair`, which keeps every whole message.
 - "repair-copy": `mqstore.repair` with `into`, which leaves the store as it is.
 - "rebuild": copy the file again, or `mqstore.rebuild`, which creates it again from the log.
+- "discard-tail": `mqstore.replicate` with `discard_tail=True`, which removes what a writer has appended to a slave.
 - "copy-whole": `Store.copy_to` with `errors="skip"`, which copies every whole message to new queue offsets.
 """
 

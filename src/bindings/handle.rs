@@ -62,7 +62,7 @@ impl Mode {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Read => "r",
-            Self::Write(OpenMode::Existing | OpenMode::Rebuild) => "r+",
+            Self::Write(OpenMode::Existing | OpenMode::Rebuild | OpenMode::Replica(_)) => "r+",
             Self::Write(OpenMode::Append) => "a",
             Self::Write(OpenMode::New) => "x",
         }

@@ -110,6 +110,8 @@ mod repair;
     reason = "the arguments of a Python call, extracted"
 )]
 mod trim;
+/// `replicate`, `Replica`: the slave of a master.
+mod replicate;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -249,6 +251,8 @@ mod _native {
     use super::record_batch::RecordBatch;
     #[pymodule_export]
     use super::repair::{rebuild, repair};
+    #[pymodule_export]
+    use super::replicate::{Replica, replicate};
     #[pymodule_export]
     use super::results::{GetResult, QueryResult, unpickle_get_result};
     #[pymodule_export]

@@ -44,6 +44,7 @@ pub(super) fn advice(remedy: Remedy) -> &'static str {
         Remedy::CopyWhole => "Store.copy_to with errors=\"skip\" takes over what is whole; queue offsets are new there",
         Remedy::ReadOnly => "mode \"r\" reads the store",
         Remedy::WalkLog => "walk=True searches the log itself",
+        Remedy::DiscardTail => "discard_tail=True removes it",
         Remedy::StartAtBound => "on_missing=\"earliest\" starts at its first message then, on_missing=\"latest\" at its next one",
     }
 }

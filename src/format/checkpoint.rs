@@ -143,6 +143,25 @@ impl Checkpoint {
         }
     }
 
+    /// Returns the stamps of a log that is cut before messages which they may cover: they cover nothing.
+    #[must_use]
+    pub fn of_a_cut_log(self) -> Self {
+        Self {
+            physic_msg_timestamp: 0,
+            logics_msg_timestamp: 0,
+            index_msg_timestamp: 0,
+            logics_physical_offset: 0,
+            keys_stamp: 0,
+            ..self
+        }
+    }
+
+    /// Returns true if the stamps cover a message that is on disk then, by its store time. Ours are exact, and a slave may have received
+    /// several messages of one store time: of these they cover those up to the stamped one.
+    pub fn covers(&self, physical_offset: i64, store_time: i64) -> bool {
+        store_time <= self.covered_until() && (!self.is_ours() || physical_offset <= self.logics_physical_offset)
+    }
+
     /// Returns the stamps of a store whose index files are all removed.
     #[must_use]
     pub fn without_index(self) -> Self {

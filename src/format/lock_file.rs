@@ -5,7 +5,8 @@
 //! mqstore:   0 checksum u32, its highest bit set | 4 own from i64
 //! ```
 //!
-//! A broker overwrites the first four bytes at every start, before it appends. The checksum then does not match any more.
+//! A broker overwrites the first four bytes at every start, before it appends. The checksum then does not match any more. A slave claims
+//! nothing: [`NO_OWN_RECORDS`].
 
 use super::bytes::{i32_at, i64_at, put_i32, put_i64};
 use super::crc::crc32;
@@ -15,6 +16,8 @@ const OWN_FROM_AT: usize = CHECKSUM_AT + 4;
 /// The size of our lock file.
 pub const LOCK_FILE_SIZE: usize = OWN_FROM_AT + 8;
 const _: () = assert!(LOCK_FILE_SIZE == 12);
+/// The claim of a slave: no record is known to be ours, because it has received its log.
+pub const NO_OWN_RECORDS: i64 = i64::MAX;
 /// Set in every checksum of ours, so that none equals the bytes of a broker.
 const NEVER_A_BROKER: u32 = 0x8000_0000;
 

@@ -104,7 +104,7 @@ pub use index::{
 };
 pub use index_geometry::{GeometryGuess, detect_index_geometry, detect_sparse_index_geometry, index_admits};
 pub use java_hash::java_hash;
-pub use lock_file::{LOCK_FILE_SIZE, encode_lock_file, own_from};
+pub use lock_file::{LOCK_FILE_SIZE, NO_OWN_RECORDS, encode_lock_file, own_from};
 pub use malformed::Malformed;
 pub use message::{EncodedMessage, Message, MessageTemplate};
 pub use message_id::MessageId;
@@ -124,8 +124,9 @@ pub use salvage_record::{encode_salvage_record, is_salvage_record, salvage_recor
 pub use store_layout::{
     ABORT_FILE, BACKUP_PREFIX, BATCH_CONSUME_QUEUE_DIR, BrokerFile, CHECKPOINT_FILE, COMMIT_LOG_DIR, COMPACTION_LOG_DIR,
     CONFIG_DIR, CONSUME_QUEUE_DIR, CONSUMER_OFFSET_FILE, DELAY_OFFSET_FILE, FLUSHED_MARK_FILE, GEOMETRY_FILE, INDEX_DIR,
-    LMQ_CONSUMER_OFFSET_FILE, LOCK_FILE, RECOVERY_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE, ROCKSDB_STORE_DIR,
-    SUBSCRIPTION_GROUP_FILE, TIMER_CHECK_FILE, TIMER_LOG_DIR, TIMER_WHEEL_FILE, TOPICS_FILE, TRIM_NOTE_FILE, UNFINISHED_PREFIX,
+    LMQ_CONSUMER_OFFSET_FILE, LOCK_FILE, RECOVERY_NOTE_FILE, REPLICA_NOTE_FILE, ROCKSDB_CONSUME_QUEUE_DIR, ROCKSDB_CURRENT_FILE,
+    ROCKSDB_STORE_DIR, SUBSCRIPTION_GROUP_FILE, TIMER_CHECK_FILE, TIMER_LOG_DIR, TIMER_WHEEL_FILE, TOPICS_FILE, TRIM_NOTE_FILE,
+    UNFINISHED_PREFIX,
 };
 pub use sys_flag::{
     BORN_HOST_V6, COMMIT, COMPRESSED, COMPRESSION_MASK, Compression, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, PREPARED, ROLLBACK,

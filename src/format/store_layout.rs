@@ -30,6 +30,8 @@ pub const GEOMETRY_FILE: &str = "mqstore.json";
 pub const RECOVERY_NOTE_FILE: &str = "mqstore-recovery.json";
 /// In [`CONFIG_DIR`]: the note of a trim.
 pub const TRIM_NOTE_FILE: &str = "mqstore-trim.json";
+/// In [`CONFIG_DIR`]: the note of a slave.
+pub const REPLICA_NOTE_FILE: &str = "mqstore-replica.json";
 /// In [`CONFIG_DIR`]: the mark of the flushed offset.
 pub const FLUSHED_MARK_FILE: &str = "mqstore.flushed";
 /// The file of the stamps, which say what is on disk.

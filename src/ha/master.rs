@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::socket::{hang_up, spawn};
 use super::wire::{HEARTBEAT, MAX_FRAME, SILENCE, SlaveReport, TransferHeader};
 use crate::error::{Error, Result};
 use crate::storage::{ClosedInChild, Generation};
@@ -147,16 +148,6 @@ fn listen(address: SocketAddr) -> io::Result<(SocketAddr, ClosedInChild<TcpListe
     let opened = listener.of_process()?;
     let socket = ClosedInChild::open(|| Ok(TcpStream::from(OwnedFd::from(opened.try_clone()?))))?;
     Ok((opened.local_addr()?, listener, socket))
-}
-
-/// Ends the reads and writes of a connection, and the accepts of a listener.
-fn hang_up(stream: &ClosedInChild<TcpStream>) {
-    let _ = stream.of_process().and_then(|stream| stream.shutdown(Shutdown::Both));
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let spawned = thread::Builder::new().name(format!("mqstore-{name}")).spawn(run);
-    spawned.map_err(|error| Error::io("start a thread for", name, error))
 }
 
 impl Shared {

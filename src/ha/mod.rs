@@ -3,8 +3,17 @@
 
 /// The messages of the protocol.
 mod wire;
+/// Sockets and threads.
+mod socket;
 /// The master.
 mod master;
+/// A connection to a master: takes frames, and reports a place.
+mod connection;
+/// The store of a slave: opened, compared with the log of its master, cut.
+mod replica_store;
+/// The slave.
+mod slave;
 
 pub use master::Master;
+pub use slave::{Slave, SlaveOptions, SlaveState, SlaveStatus, Timing};
 pub use wire::{SlaveReport, TransferHeader};

@@ -128,7 +128,9 @@ pub const OUTCOMES: &[Outcome] = &[
 pub fn expect_recoverable(store: &StoreState<'_>, report: &RecoveryReport) -> Result<()> {
     let exit = RowExit::of(store, report);
     let rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
-    for row in rows.filter(|row| row.refuses_salvage || !store.intent.is_salvage()) {
+    // What a slave cuts was on disk, and the records of its writer still say so.
+    let removes = store.intent.is_salvage() || store.intent.cut_at().is_some();
+    for row in rows.filter(|row| row.refuses_salvage || !removes) {
         (row.writer)(store, report).map_err(of_writer)?;
     }
     Ok(())
@@ -331,7 +333,8 @@ const MAX_STRETCHES: usize = 1000;
 /// [`Error::Io`].
 pub(super) fn find_cut_off(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<CutOff>> {
     let (log, end) = (store.log, report.log_end);
-    if store.records.shutdown.is_clean() || store.is_written_to() || store.intent.is_salvage() {
+    let is_meant = store.intent.is_salvage() || store.intent.cut_at().is_some();
+    if store.records.shutdown.is_clean() || store.is_written_to() || is_meant {
         return Ok(None);
     }
     let until = end.saturating_add(MAX_SEARCHED);
@@ -455,7 +458,8 @@ fn expect_no_hole(store: &StoreState<'_>, _report: &RecoveryReport) -> Result<()
 /// other times do not matter, because one store time may be wrong, and the clock of a broker may have been set back. No record follows a
 /// log that ends at its start: [`expect_first_record`] has refused such a store.
 fn last_covered(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<i64>> {
-    let until = store.records.checkpoint.physic_msg_timestamp;
+    let checkpoint = store.records.checkpoint;
+    let until = checkpoint.physic_msg_timestamp;
     let mut covered = None;
     if report.log_end == store.log.first_offset() || until <= 0 {
         return Ok(covered);
@@ -477,7 +481,8 @@ fn last_covered(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Optio
             interrupt::check()?;
             let message = message?;
             let view = message.view();
-            if (since..=until).contains(&view.store_time()) {
+            let is_after_stamp = checkpoint.is_ours() && view.physical_offset() > checkpoint.logics_physical_offset;
+            if (since..=until).contains(&view.store_time()) && !is_after_stamp {
                 covered = Some(view.physical_offset());
             }
         }

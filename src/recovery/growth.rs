@@ -49,6 +49,7 @@ pub(crate) fn find_growth(
         claim,
         flushed: None,
         checkpoint: Checkpoint::default(),
+        received_from: None,
     };
     let families = Families {
         log,

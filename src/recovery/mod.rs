@@ -4,6 +4,8 @@
 mod lost_offsets;
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
+/// The physical offset from which on a slave has received the log.
+mod replica_note;
 /// State and intent: `StoreState`, `Exit`, `Intent`.
 mod store_state;
 /// The small files in which a writer records its state.
@@ -42,7 +44,7 @@ pub(crate) use open::{open_for_reading, open_for_writing};
 pub use plan::{Missing, RecoveryPlan, RecoveryReport, plan};
 pub use recovery_note::RecoveryNote;
 pub(crate) use store_files::{expect_store, measure};
-pub use store_state::{Exit, Families, Intent, LastShutdown, Opener, StoreState, WriterRecords};
+pub use store_state::{Exit, Families, Intent, LastShutdown, Opener, ReplicaLog, StoreState, WriterRecords};
 pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};
 pub use write_plan::{DirectoryPlan, Facts, LogPlan, QueuesPlan, RecordsPlan, WritePlan};
 pub(crate) use writer_state::{WriterState, flushed_mark, load_own_from, mark_of_log};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::config::{Sizes, StoreConfig};
 use crate::error::{Error, Result};
-use crate::format::IndexGeometry;
+use crate::format::{IndexGeometry, NO_OWN_RECORDS};
 use crate::log::{KeptIndex, LastWriter};
 use crate::recovery::broker_recovery::{BrokerRecovery, RecoveredQueue};
 use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
@@ -147,6 +147,7 @@ pub(crate) fn open_for_writing(
     let exit = if is_new { Exit::New } else { files.state.exit() };
     let records = files.records(exit, RecoveryNote::load(env.as_ref(), path)?);
     let store = StoreState::new(files.families(), records, Opener::Writer, intent, config);
+    expect_replica(&files, path, intent)?;
     let (plan, index_start) = plan_with_index(&files, &store, sizes.index)?;
     let unsynced_from = plan.unsynced_from;
     let cut_off = find_cut_off(&store, &plan.report)?;
@@ -155,6 +156,9 @@ pub(crate) fn open_for_writing(
     expect_recoverable(&store, &report)?;
     report.missing = find_missing(&store, &report, cut_off.as_ref())?;
     report.cut = cut_off.map(|cut_off| cut_off.messages).unwrap_or_default();
+    if let Some(begin) = intent.begins_at() {
+        (report.scan_start, report.log_end) = (begin, begin);
+    }
     let written_until = files.log.written_until(report.log_end)?;
     report.bytes_cut = (written_until - report.log_end) as u64;
     let plan = WritePlan::new(&Facts {
@@ -168,7 +172,7 @@ pub(crate) fn open_for_writing(
         now: env.now_ms(),
         kept_index: index_start.kept,
         is_index_cut: files.index.is_changed_by(index_start.kept),
-        index_from: index_start.from,
+        index_from: intent.begins_at().unwrap_or(index_start.from),
         sizes,
         is_sync: config.flush_disk_type.shows_only_flushed(),
     });
@@ -178,6 +182,21 @@ pub(crate) fn open_for_writing(
         plan,
         sizes,
     })
+}
+
+/// Refuses to begin a log where there is one, and to cut a log that another writer has opened since it was compared.
+fn expect_replica(files: &StoreFiles, path: &Path, intent: Intent) -> Result<()> {
+    if intent.begins_at().is_some() && files.log.files_end() > 0 {
+        return Err(Error::Exists { path: path.to_owned() });
+    }
+    if intent.cut_at().is_some() && files.state.claim != Some(NO_OWN_RECORDS) {
+        let what = format!(
+            "{}: another writer has opened this log since it was compared with that of its master",
+            path.display()
+        );
+        return Err(Error::Invalid { what });
+    }
+    Ok(())
 }
 
 /// Plans the recovery for a writer, whose scan starts early enough for every key that is missing in the index.

@@ -162,6 +162,9 @@ pub fn plan(store: &StoreState<'_>, index_from: i64) -> Result<RecoveryPlan> {
 /// show yet; the open of a writer has no bound. Neither has a salvage: it would take whole records past the bound for
 /// records after damage.
 pub(super) fn scan_end(scan_start: i64, store: &StoreState<'_>) -> Result<i64> {
+    if let Some(cut) = store.intent.cut_at() {
+        return Ok(cut);
+    }
     if store.records.shutdown.is_clean() || store.intent.is_salvage() || store.is_for_writing() {
         return Ok(store.log.files_end());
     }
@@ -198,7 +201,6 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
         ..RecoveryReport::default()
     };
     let mut at = scan_start;
-    let stamped = store.records.checkpoint.covered_until();
     let mut times = StoreTimes::new(store, scan_start);
     let mut is_sure = !store.intent.is_salvage();
     let mut unsynced_from = scan_start;
@@ -211,7 +213,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
                 torn = Some(view.physical_offset());
                 break;
             }
-            is_sure &= view.store_time() <= stamped;
+            is_sure &= store.records.checkpoint.covers(view.physical_offset(), view.store_time());
             if is_sure {
                 unsynced_from = view.end();
             }

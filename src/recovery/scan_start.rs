@@ -13,7 +13,10 @@ pub(super) fn scan_start(store: &StoreState<'_>, index_from: i64) -> Result<i64>
     if store.intent.is_salvage() || store.intent.is_rebuild() || has_other_entries(store)? {
         return Ok(log.first_offset());
     }
-    let mut start = start_by_queues(store)?;
+    let mut start = match store.intent.cut_at() {
+        Some(cut) => newest_start(log, cut, check)?,
+        None => start_by_queues(store)?,
+    };
     if index_from < start {
         start = start.min(start_by_index(log, index_from, check)?);
     }

@@ -55,6 +55,19 @@ pub enum Intent {
     Salvage,
     /// Queues, index and checkpoint are made again from the log, whose damage is healed or salvaged.
     Rebuild(Recovery),
+    /// The log is received from a master. Its damage is healed.
+    Replicate(ReplicaLog),
+}
+
+/// The log of a slave at an open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaLog {
+    /// It is continued at its end.
+    Continued,
+    /// It is new, and begins at this physical offset, the start of a segment.
+    BeginsAt(i64),
+    /// It is cut at this physical offset, the end of a record: the master has other bytes there.
+    CutAt(i64),
 }
 
 impl Intent {
@@ -69,6 +82,27 @@ impl Intent {
     /// Returns true if damage inside the log is passed over.
     pub fn is_salvage(self) -> bool {
         matches!(self, Self::Salvage | Self::Rebuild(Recovery::Salvage))
+    }
+
+    /// Returns true if the log is received from a master.
+    pub fn is_replica(self) -> bool {
+        matches!(self, Self::Replicate(_))
+    }
+
+    /// Returns the physical offset at which a new log begins.
+    pub fn begins_at(self) -> Option<i64> {
+        match self {
+            Self::Replicate(ReplicaLog::BeginsAt(begin)) => Some(begin),
+            _ => None,
+        }
+    }
+
+    /// Returns the physical offset at which the log is cut.
+    pub fn cut_at(self) -> Option<i64> {
+        match self {
+            Self::Replicate(ReplicaLog::CutAt(end)) => Some(end),
+            _ => None,
+        }
     }
 
     /// Returns true if a writer makes queues, index and checkpoint again from the log.
@@ -115,6 +149,8 @@ pub struct WriterRecords {
     pub flushed: Option<i64>,
     /// The stamps, without those in the future.
     pub checkpoint: Checkpoint,
+    /// The physical offset from which on a slave has received the log; `None` if a writer or a broker has opened the store since.
+    pub received_from: Option<i64>,
 }
 
 /// A store that is opened, with what is known of its last writer.

@@ -13,7 +13,8 @@ use crate::log::{
 use crate::recovery::directory::{make_directories, mark_open, remove_unfinished};
 use crate::recovery::plan::RecoveryReport;
 use crate::recovery::recovery_note::RecoveryNote;
-use crate::recovery::write_plan::{IndexPlan, LogPlan, QueuesPlan, WritePlan};
+use crate::recovery::replica_note::save_replica_note;
+use crate::recovery::write_plan::{IndexPlan, LogPlan, QueuesPlan, RecordsPlan, WritePlan};
 use crate::recovery::writer_state::claim_log;
 use crate::storage::Env;
 
@@ -46,6 +47,8 @@ pub(crate) struct Writable {
     pub(crate) index_geometry: IndexGeometry,
     /// The physical offset from which on every record was ours before this open; `None` if a broker has started since.
     pub(crate) was_own_from: Option<i64>,
+    /// The physical offset from which on the log was received from a master; `None` for a log that is appended to.
+    pub(crate) received_from: Option<i64>,
 }
 
 impl Unrecovered {
@@ -69,18 +72,24 @@ impl Unrecovered {
         if directory.has_unfinished_files {
             remove_unfinished(env.as_ref(), path)?;
         }
+        if plan.records.is_lowered_first {
+            // Mark and stamps that cover what is cut would make every later open refuse a store of which a part is cut.
+            FlushedMarkFile::open(env.as_ref(), path, plan.records.mark)?;
+            plan.records.stamp(env.as_ref(), path)?;
+        }
         plan.queues.cut(&found.queues)?;
         plan.index.cut(&found.index, sizes.index)?;
         let mut log = plan.log.cut(env, &found)?;
         // Before the claim: a mark of another log, which may have the same claim, is not above the end of this one when the claim is there.
         log.keep_mark(FlushedMarkFile::open(env.as_ref(), path, plan.records.mark)?);
+        if let Some(received_from) = plan.records.received_from {
+            save_replica_note(env.as_ref(), path, received_from)?;
+        }
         if plan.records.is_claimed {
             claim_log(env.as_ref(), path, plan.records.mark.own_from)?;
         }
         // Not earlier: until all of the store is salvaged, the old stamps make `heal` refuse it.
-        if let Some(checkpoint) = &plan.records.checkpoint {
-            save_checkpoint(env.as_ref(), &path.join(CHECKPOINT_FILE), checkpoint)?;
-        }
+        plan.records.stamp(env.as_ref(), path)?;
         plan.queues.write_missing(&found.queues)?;
         // After the last sync.
         if directory.removes_note {
@@ -92,7 +101,16 @@ impl Unrecovered {
             index_from: plan.index.from,
             index_geometry: sizes.index,
             was_own_from: plan.records.was_own_from,
+            received_from: plan.records.received_from,
         })
+    }
+}
+
+impl RecordsPlan {
+    /// Replaces the stamps, if they have to be.
+    fn stamp(&self, env: &dyn Env, path: &Path) -> Result<()> {
+        let checkpoint = self.checkpoint.as_ref();
+        checkpoint.map_or(Ok(()), |stamps| save_checkpoint(env, &path.join(CHECKPOINT_FILE), stamps))
     }
 }
 
@@ -127,6 +145,10 @@ impl LogPlan {
         }
         for lost in &self.lost {
             found.log.write_salvage_records(lost)?;
+        }
+        if self.is_begun {
+            // Before mark and claim: a mark past the end of a log without a segment would say that the log is lost.
+            found.log.begin(env.as_ref(), self.end as u64, self.segment_size)?;
         }
         let end = LogEnd {
             at: self.end,

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::config::Sizes;
-use crate::format::{Checkpoint, FlushedMark};
+use crate::format::{Checkpoint, FlushedMark, NO_OWN_RECORDS};
 use crate::log::KeptIndex;
 use crate::recovery::plan::RecoveryReport;
 use crate::recovery::recovery_note::RecoveryNote;
@@ -74,6 +74,8 @@ pub struct DirectoryPlan {
 pub struct LogPlan {
     /// The size of its segments.
     pub segment_size: u64,
+    /// True if its first segment is made at its end.
+    pub is_begun: bool,
     /// Stretches over which salvage records are written.
     pub lost: Vec<Range<i64>>,
     /// Its end.
@@ -121,6 +123,10 @@ pub struct RecordsPlan {
     pub was_own_from: Option<i64>,
     /// True if the claim is written into the lock file.
     pub is_claimed: bool,
+    /// The physical offset from which on a slave has received the log, to note before the claim; `None` for another writer.
+    pub received_from: Option<i64>,
+    /// True if mark and checkpoint are replaced before anything is cut, because they cover what is cut.
+    pub is_lowered_first: bool,
     /// The stamps that replace those on disk; `None` if those stay. A stamp in the future is replaced, because it would one day cover
     /// messages that came after it. So is a stamp that a salvage makes invalid.
     pub checkpoint: Option<Checkpoint>,
@@ -141,7 +147,7 @@ impl WritePlan {
         let rewrite_from = rewrite_from(facts);
         let is_changed = rewrite_from.is_some() || facts.written_until > log_end || facts.is_index_cut;
         let stamps = stamps(facts);
-        let own_from = records.claim.filter(|from| *from <= log_end);
+        let own_from = records.claim.filter(|from| *from <= log_end && !intent.is_replica());
         // A store without a record may be one whose first writer died while it made the store.
         let is_begun = found.exit == Exit::New || log_end <= segments.start;
         Self {
@@ -156,6 +162,7 @@ impl WritePlan {
             },
             log: LogPlan {
                 segment_size: facts.sizes.commit_log,
+                is_begun: intent.begins_at().is_some(),
                 lost: report.lost.clone(),
                 end: log_end,
                 zero_until: if is_redone { segments.end } else { facts.written_until },
@@ -181,22 +188,31 @@ impl WritePlan {
             records: RecordsPlan {
                 mark: FlushedMark {
                     flushed: log_end,
-                    own_from: own_from.unwrap_or(log_end),
+                    own_from: claim_of(intent, own_from.unwrap_or(log_end)),
                     is_sync: facts.is_sync,
                 },
                 was_own_from: if is_begun { Some(log_end) } else { own_from },
                 is_claimed: own_from.is_none() || rewrite_from.is_some(),
+                received_from: intent
+                    .is_replica()
+                    .then(|| records.received_from.unwrap_or(log_end).min(log_end)),
+                is_lowered_first: intent.cut_at().is_some(),
                 checkpoint: Some(stamps).filter(|stamps| *stamps != facts.stamps),
             },
         }
     }
 }
 
+/// Returns the claim on a log whose records are ours from `own_from` on, unless a slave receives it.
+fn claim_of(intent: Intent, own_from: i64) -> i64 {
+    if intent.is_replica() { NO_OWN_RECORDS } else { own_from }
+}
+
 /// Returns the offset from which what was read may be in memory only; `None` if everything is on disk.
 fn rewrite_from(facts: &Facts<'_>) -> Option<i64> {
     let LastShutdown { exit, .. } = facts.records.shutdown;
     match (exit, facts.intent) {
-        (Exit::New | Exit::Clean, Intent::Heal) => None,
+        (Exit::New | Exit::Clean, Intent::Heal | Intent::Replicate(_)) => None,
         (Exit::New | Exit::Clean, Intent::Rebuild(_)) if !facts.intent.is_salvage() => Some(facts.report.log_end),
         _ => {
             let unfinished = facts.records.shutdown.unfinished();
@@ -220,6 +236,9 @@ fn stamps(facts: &Facts<'_>) -> Checkpoint {
     let mut stamps = facts.stamps.ignoring_future(facts.now.max(last_store_time));
     if facts.intent.is_salvage() {
         stamps = stamps.of_another_history(last_store_time);
+    }
+    if facts.intent.cut_at().is_some() {
+        stamps = stamps.of_a_cut_log();
     }
     if facts.intent.is_rebuild() {
         stamps = stamps.without_index().of_another_history(last_store_time);

@@ -168,6 +168,12 @@ pub enum Step {
     /// The removal of a broker's timer wheel, after the progress of timer messages that replaces it. Without: the wheel comes back, and
     /// a broker delivers twice what it has on it.
     TimerWheelRemoved,
+    /// The note of a slave under its temporary name, before it is renamed. Without: the note is empty, and what the slave received counts
+    /// as appended by a writer, which it does not cut.
+    ReplicaNote,
+    /// The note's name, before the claim of the slave. Without: an older note counts, and what a writer has appended since is cut as if it
+    /// were received.
+    ReplicaNoteRenamed,
     /// The bytes that a repair has copied or moved, before it changes the store, or before the repaired copy is a store. Without: a
     /// damaged segment is salvaged, and its original bytes are lost.
     SetAside,

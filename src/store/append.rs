@@ -51,9 +51,17 @@ impl MessageStore {
         self.appender(None).append(message)
     }
 
-    /// Looked at after the checks of the messages, before the lock is waited for: `RocketMQ`'s order.
+    /// Refuses every message for the log of a slave. The rest is looked at after the checks of the messages, before the lock is waited for:
+    /// `RocketMQ`'s order.
     #[inline]
-    fn expect_not_busy(&self) -> Result<()> {
+    fn expect_ready(&self) -> Result<()> {
+        if self.received_from().is_some() {
+            return Err(Error::ReadOnly {
+                what: "the log of a slave takes what its master sends, and no other message: stop the slave, and open its store as a \
+                       writer, to append"
+                    .to_owned(),
+            });
+        }
         self.log.expect_not_busy(self.config().os_page_cache_busy_time_out_mills)
     }
 }
@@ -116,7 +124,7 @@ impl<'s> Appender<'s> {
     pub fn append_all<'a, M: Into<Incoming<'a>>>(self, messages: Vec<M>, done: &mut Vec<AppendResult>) -> Result<()> {
         let mut messages = incoming(messages);
         self.check_all(&mut messages)?;
-        self.store.expect_not_busy()?;
+        self.store.expect_ready()?;
         let (first, waits) = (done.len(), self.waits_for(messages.iter().map(Incoming::message)));
         let (mut waiting, mut bodies) = (messages.as_slice(), Vec::new());
         while let Some((stretch, rest)) = waiting
@@ -170,7 +178,7 @@ impl<'s> Appender<'s> {
     fn append_checked(self, messages: &[Incoming<'_>], done: &mut Vec<AppendResult>) -> Result<()> {
         let total = messages.iter().map(|incoming| incoming.message().encoded_len() as u64).sum();
         self.store.checker.check_size("batch", total)?;
-        self.store.expect_not_busy()?;
+        self.store.expect_ready()?;
         let (first, waits) = (done.len(), self.waits_for(messages.iter().map(Incoming::message)));
         let mut bodies = Vec::new();
         let appended = self.store.log.append_together(&encode_all(messages, &mut bodies)?)?;
@@ -240,7 +248,7 @@ impl<'s> Appender<'s> {
     /// Those of [`Checked::append`].
     #[inline]
     pub(super) fn put(self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>, waits: Waits) -> Result<AppendResult> {
-        self.store.expect_not_busy()?;
+        self.store.expect_ready()?;
         let appended = self.store.log.append(message, slot)?;
         let status = self.acknowledge(appended, waits)?;
         Ok(result(message.store_host(), appended, status))
@@ -258,7 +266,7 @@ impl<'s> Appender<'s> {
         slot: Option<QueueSlot>,
         waits: Waits,
     ) -> Result<Option<AppendResult>> {
-        self.store.expect_not_busy()?;
+        self.store.expect_ready()?;
         let Some(appended) = self.store.log.try_append(message, slot)? else {
             return Ok(None);
         };

@@ -38,6 +38,7 @@ pub struct MessageStore {
     scheduled: Arc<Watermark>,
     replicas: Arc<Replicas>,
     was_own_from: Option<i64>,
+    received_from: Option<i64>,
     barrier: Arc<ReadBarrier>,
     /// The physical offset up to which a durable log is requested.
     pub(super) flush_wanted: Arc<Watermark>,
@@ -150,6 +151,7 @@ impl MessageStore {
             scheduled,
             replicas: Arc::new(Replicas::new(&config, log.watermarks.appended.get())),
             was_own_from: writable.was_own_from,
+            received_from: writable.received_from,
             services: Services::new(dispatcher, flusher, &log, &config),
             running: Mutex::new(Some(Running {
                 threads: Vec::new(),
@@ -355,6 +357,17 @@ impl MessageStore {
     /// started since the last writer of this crate.
     pub(crate) fn was_own_from(&self) -> Option<i64> {
         self.was_own_from
+    }
+
+    /// Returns the physical offset from which on the log of a slave was received from a master; `None` for a log that is appended to.
+    #[inline]
+    pub(crate) fn received_from(&self) -> Option<i64> {
+        self.received_from
+    }
+
+    /// Returns the log, to append what a master has sent.
+    pub(crate) fn received_log(&self) -> &CommitLog {
+        &self.log
     }
 
     /// Refuses a physical offset at which nothing is appended: a wait for it may never end.

@@ -27,6 +27,7 @@ pub(super) fn find(
     let sizes = choose_sizes(env, path, config, is_new, mode)?;
     let intent = match mode {
         OpenMode::Rebuild => Intent::Rebuild(config.recovery),
+        OpenMode::Replica(log) => Intent::Replicate(log),
         OpenMode::Existing | OpenMode::Append | OpenMode::New => Intent::of(config.recovery),
     };
     open_for_writing(env, path, config, sizes, is_new, intent)

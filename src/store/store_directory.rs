@@ -10,7 +10,7 @@ use crate::format::{
     ABORT_FILE, COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, FLUSHED_MARK_FILE, INDEX_DIR, LOCK_FILE, RECOVERY_NOTE_FILE,
 };
 use crate::interrupt;
-use crate::recovery::expect_store;
+use crate::recovery::{ReplicaLog, expect_store};
 use crate::storage::{EntryKind, Env, Lock, create_dir, read_file};
 
 /// The expectation about the directory.
@@ -24,6 +24,8 @@ pub enum OpenMode {
     New,
     /// A store whose queues, index and checkpoint are made again from the log.
     Rebuild,
+    /// The store of a slave: its log is received from a master, and nothing is appended to it.
+    Replica(ReplicaLog),
 }
 
 /// Takes the lock of the store at `path`, which is made if it may be, and waits for it up to `lock_timeout`. Says whether there was no
@@ -33,7 +35,11 @@ pub enum OpenMode {
 /// [`Error::NotAStore`], [`Error::Exists`], [`Error::Locked`], [`Error::DiskFull`], [`Error::Io`]; [`Error::Invalid`] for a new store in
 /// another one.
 pub(super) fn enter(env: &dyn Env, path: &Path, mode: OpenMode, lock_timeout: Duration) -> Result<(Lock, bool)> {
-    if matches!(mode, OpenMode::Append | OpenMode::New) {
+    let may_make = matches!(
+        mode,
+        OpenMode::Append | OpenMode::New | OpenMode::Replica(ReplicaLog::BeginsAt(_))
+    );
+    if may_make {
         if expect_store(env, path).is_err() {
             expect_outside(env, path)?;
         }
@@ -54,9 +60,11 @@ fn is_new(env: &dyn Env, path: &Path, mode: OpenMode) -> Result<bool> {
         Err(error) => return Err(Error::io("list", path, error)),
     };
     match mode {
-        OpenMode::New | OpenMode::Append if is_empty => Ok(true),
+        OpenMode::New | OpenMode::Append | OpenMode::Replica(ReplicaLog::BeginsAt(_)) if is_empty => Ok(true),
         OpenMode::New => Err(Error::Exists { path: path.to_owned() }),
-        OpenMode::Existing | OpenMode::Append | OpenMode::Rebuild => expect_store(env, path).map(|()| false),
+        OpenMode::Existing | OpenMode::Append | OpenMode::Rebuild | OpenMode::Replica(_) => {
+            expect_store(env, path).map(|()| false)
+        }
     }
 }
 

@@ -116,6 +116,16 @@ class RocketMQ:
             java.stdin.close()
         assert java.returncode in (0, -signal.SIGKILL), f"RocketMQ {self.version} failed on {store}"
 
+    @contextmanager
+    def master(self, store: Path, geometry: Geometry, port: int, *commands: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Keeps a store open as a master that carries out commands, until the end of the block, which may kill it."""
+        arguments = self.arguments(store, geometry, f"option.haListenPort={port}", *commands, "hold")
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as java:
+            assert java.stdin is not None
+            yield java
+            java.stdin.close()
+        assert java.returncode in (0, -signal.SIGKILL), f"RocketMQ {self.version} failed on {store}"
+
     def arguments(self, store: Path, geometry: Geometry | None, *commands: str) -> list[str]:
         """The command line of the harness. Without a geometry sizes are RocketMQ's defaults."""
         sizes = [f"{name}={value}" for name, value in vars(geometry).items()] if geometry else []

@@ -19,6 +19,7 @@ mod model;
 mod reading;
 mod rebuilding;
 mod repairing;
+mod replicating;
 mod run;
 mod scenes;
 mod shrink;

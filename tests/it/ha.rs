@@ -1,5 +1,7 @@
 //! A master and slaves that the test plays: the bytes that they get, and what an append waits for.
 
+mod slave;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

@@ -76,7 +76,7 @@ def test_every_public_class_that_holds_something_is_shown() -> None:
     shown = {name for name in mqstore.__all__ if hasattr(getattr(mqstore, name), "_repr_html_")}
     classes = {name for name in mqstore.__all__ if isinstance(getattr(mqstore, name), type) and not name.endswith("Error")}
     # A sequence of numbers, whose line says as much, iterators, which to show would use up, and some that have calls alone.
-    calls = {"Consumer", "Inspect", "BrokerState", "Transactions", "Transaction", "Half", "TopicWriter"}
+    calls = {"Consumer", "Inspect", "BrokerState", "Transactions", "Transaction", "Half", "TopicWriter", "Replica"}
     assert classes - shown == {"Offsets", "MessageIterator"} | calls
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "repair": "repair:repair",
     "rebuild": "repair:rebuild",
     "trim": "trim:trim",
+    "replicate": "replicate:replicate",
     "report": "report:report",
     "demo": "demo:demo",
     "completion": "completion:completion",

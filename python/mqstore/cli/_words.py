@@ -47,6 +47,7 @@ _WAYS: dict[Remedy, tuple[str, str] | None] = {
     "read-only": None,
     "walk-log": None,
     "start-at-bound": None,
+    "discard-tail": ("discard_tail", "--discard-tail removes it"),
 }
 
 

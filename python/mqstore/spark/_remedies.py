@@ -28,6 +28,7 @@ _WAYS: dict[Remedy, str | None] = {
     "read-only": None,
     "walk-log": None,
     "start-at-bound": None,
+    "discard-tail": None,
 }
 
 

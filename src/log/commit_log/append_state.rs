@@ -203,6 +203,45 @@ impl AppendState {
         Ok(())
     }
 
+    /// Writes records of one segment as they were received, at the end. Returns false, and does nothing, if the next segment has to be
+    /// created first.
+    ///
+    /// # Errors
+    /// Those of [`AppendState::write`].
+    pub(super) fn write_records(&mut self, records: &[u8], last_store_time: i64) -> Result<bool, usize> {
+        if self.remaining() == 0 {
+            if self.next.is_none() {
+                return Ok(false);
+            }
+            self.move_to_next();
+        }
+        self.write_received(records)?;
+        self.end += records.len() as u64;
+        self.last_store_time = self.last_store_time.max(last_store_time);
+        Ok(true)
+    }
+
+    /// Writes the BLANK that was received for the rest of the current segment, and continues in the next one. Returns false, and does
+    /// nothing, if that has to be created first: no log ends with a BLANK.
+    ///
+    /// # Errors
+    /// Those of [`AppendState::write`].
+    pub(super) fn write_blank(&mut self, blank: &[u8]) -> Result<bool, usize> {
+        if self.next.is_none() {
+            return Ok(false);
+        }
+        self.write_received(blank)?;
+        self.move_to_next();
+        Ok(true)
+    }
+
+    fn write_received(&self, bytes: &[u8]) -> Result<(), usize> {
+        let file = self.current.as_ref().ok_or(0_usize)?;
+        let at = (self.end - file.start()) as usize;
+        let is_written = bytes.len() as u64 <= self.remaining() && file.write(at, &[bytes]);
+        if is_written { Ok(()) } else { Err(at) }
+    }
+
     /// Writes a BLANK over the rest of the current segment.
     ///
     /// # Errors

@@ -61,7 +61,7 @@ pub struct CommitLog {
 }
 
 /// The reason why an append has to wait, outside the lock.
-enum Blocked {
+pub(super) enum Blocked {
     /// For the next segment: this many bytes do not fit into the current one.
     Segment(u64),
     /// For the commit of every byte before this offset: the pool is full.
@@ -253,7 +253,7 @@ impl CommitLog {
     ///
     /// # Errors
     /// Those of [`CommitLog::append`], and of [`interrupt::check`].
-    fn wait_for_blocked(&self, blocked: Option<Blocked>, wait: &mut PoolWait) -> Result<()> {
+    pub(super) fn wait_for_blocked(&self, blocked: Option<Blocked>, wait: &mut PoolWait) -> Result<()> {
         match (blocked, self.allocator.patience()) {
             (None, _) => Ok(()),
             (Some(Blocked::Segment(len)), _) => self.get_next_segment(len),
@@ -267,7 +267,10 @@ impl CommitLog {
 
     /// Calls `work` with the state and the time, under the append lock, and then raises *appended*.
     #[inline]
-    fn with_state(&self, work: impl FnOnce(&mut AppendState, i64) -> Result<Option<Blocked>>) -> Result<Option<Blocked>> {
+    pub(super) fn with_state(
+        &self,
+        work: impl FnOnce(&mut AppendState, i64) -> Result<Option<Blocked>>,
+    ) -> Result<Option<Blocked>> {
         self.with_locked(lock(&self.state), work)
     }
 
@@ -410,7 +413,7 @@ impl CommitLog {
     }
 
     /// Breaks the log after a failed write to a page. The caller holds the append lock.
-    fn page_failed(&self, state: &mut AppendState, at: usize) -> Error {
+    pub(super) fn page_failed(&self, state: &mut AppendState, at: usize) -> Error {
         let path = state.current.as_ref().map(|file| file.path().to_owned()).unwrap_or_default();
         let cause = Error::corrupt(
             path,

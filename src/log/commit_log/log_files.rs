@@ -17,7 +17,7 @@ use crate::log::commit_log::log_record::{
 };
 use crate::log::trim_note::{load_trim_note, save_trim_note};
 use crate::remedy::Remedy;
-use crate::storage::{Env, Expired, MappedFile, MappedFileQueue, MappingPool, Step, remove_file};
+use crate::storage::{AppendFile, Env, Expired, MappedFile, MappedFileQueue, MappingPool, Step, remove_file};
 
 /// The bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
@@ -168,6 +168,16 @@ impl LogFiles {
             })?;
             file.sync(Step::LogRewritten).map_err(refused)?;
         }
+        Ok(())
+    }
+
+    /// Creates, durably, the first segment of a log that begins at `start`.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn begin(&self, env: &dyn Env, start: u64, size: u64) -> Result<()> {
+        AppendFile::create(env, self.dir(), start, size, None)?.sync_name(env)?;
+        self.add(start);
         Ok(())
     }
 

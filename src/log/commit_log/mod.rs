@@ -26,6 +26,8 @@ mod flush;
 mod commit;
 /// Appending at the end of the log.
 mod commit_log;
+/// Appending what a master has sent.
+mod received;
 
 pub(crate) use append_state::LogEnd;
 pub use append_state::{Appended, QueueOffsets, QueueSlot};
@@ -35,6 +37,7 @@ pub use log_files::LogFiles;
 pub use log_record::{LogRecord, StoredMessage};
 pub use log_scan::LogScan;
 pub use page_cache::SequentialRead;
+pub use received::ReceivedTail;
 pub use record_cursor::RecordCursor;
 pub use stats::{LogStats, PutStats, SegmentStats};
 pub use watermarks::Watermarks;

@@ -12,6 +12,7 @@ use super::handing_over::handed_over;
 use super::history::{History, Operation};
 use super::model::{Checked, Violation};
 use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
+use super::replicating::{acknowledged_by_a_slave, cut_after_a_power_cut, cut_by_a_slave, slave_again_after_a_promotion};
 use super::scenes::{
     closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, cut_while_it_trims, salvaged_below_the_mark,
     salvaged_twice,
@@ -53,7 +54,9 @@ fn next(step: Step) -> Option<Step> {
         Step::ConfigRenamed => Step::SettingsFile,
         Step::SettingsFile => Step::SettingsRenamed,
         Step::SettingsRenamed => Step::TimerWheelRemoved,
-        Step::TimerWheelRemoved => Step::SetAside,
+        Step::TimerWheelRemoved => Step::ReplicaNote,
+        Step::ReplicaNote => Step::ReplicaNoteRenamed,
+        Step::ReplicaNoteRenamed => Step::SetAside,
         Step::SetAside => return None,
     })
 }
@@ -115,6 +118,10 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             salvaged_with_an_older_record,
             committed_progress,
             handed_over,
+            acknowledged_by_a_slave,
+            cut_after_a_power_cut,
+            cut_by_a_slave,
+            slave_again_after_a_promotion,
         ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))
     };

@@ -532,6 +532,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             claim: None,
             flushed: None,
             checkpoint: Checkpoint::default(),
+            received_from: None,
         };
         let families = Families {
             log: &log,

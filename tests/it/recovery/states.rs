@@ -49,6 +49,7 @@ fn facts(exit: Exit, note: Option<RecoveryNote>, intent: Intent, report: &Recove
             claim: Some(CLAIM),
             flushed: Some(FLUSHED),
             checkpoint,
+            received_from: None,
         },
         intent,
         report,
@@ -105,6 +106,7 @@ fn each_state_of_a_store_has_its_plan_for_each_intent() {
             let is_redone = exit == Exit::Crashed && note.is_some();
             let expected = LogPlan {
                 segment_size: Sizes::SMALL.commit_log,
+                is_begun: false,
                 lost: Vec::new(),
                 end: END,
                 zero_until: if is_redone { SEGMENTS.end } else { WRITTEN_UNTIL },
@@ -181,6 +183,8 @@ fn a_claim_past_the_end_of_the_log_is_replaced_by_the_end() {
             },
             was_own_from: claim.filter(|claim| *claim <= END),
             is_claimed: claim.is_none_or(|claim| claim > END),
+            received_from: None,
+            is_lowered_first: false,
             checkpoint: None,
         };
         assert_eq!(WritePlan::new(&facts).records, expected, "{claim:?}");

@@ -1,0 +1,97 @@
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal, Self, Unpack, final
+
+from mqstore._append import AppendResult
+from mqstore._config import Options
+from mqstore._types import _Path
+
+def replicate(master: str, path: _Path, *, sync: bool = True, discard_tail: bool = False, **options: Unpack[Options]) -> Replica:
+    """Follows a master: receives its log into a store of the same bytes, and makes queues and index of it. The master is an
+    open store with `ha_listen_port`, or a broker of RocketMQ 4.9.x or 5.x.
+
+    Parameters
+    ----------
+    master : str
+        "HOST:PORT", where the master listens for slaves: its `ha_listen_port`, for a broker its
+        `haListenPort` (by default its listening port + 1).
+    path : str, bytes or os.PathLike
+        The directory of the store. A missing or empty one gets the log from the start of the master's
+        last segment on, as an empty slave of RocketMQ. For the whole log, begin with a copy of the
+        closed master.
+    sync : bool, default True
+        Syncs before each acknowledgement. False acknowledges what survives the death of this process,
+        and not a power failure.
+    discard_tail : bool, default False
+        Also removes what a writer has appended to this store, where the master has other bytes. By
+        default only what was received from a master is removed there.
+    **options
+        The sizes of a new store, which are those of the master (`geometry`,
+        `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`, `max_hash_slot_num`,
+        `max_index_num`), and other options of `open` such as `lock_timeout`. Options of appends, of
+        masters and of retention have no meaning here, and raise `ValueError`.
+
+    Returns
+    -------
+    Replica
+        The running slave, a context manager. It connects in the background, and again after failures.
+
+    Raises
+    ------
+    ValueError
+        `master` is not "HOST:PORT", or an option has no meaning.
+    LockedError
+        A writer has the store.
+    StoreError
+        As `open`.
+    """
+
+@final
+class Replica:
+    """A running slave: what `replicate` returns.
+
+    It holds the lock of its store. Read the store beside it with `open` and mode "r", as that of any writer. To promote it,
+    `close` it, and open the store with mode "r+".
+
+    Any number of threads may use it. It does not pickle.
+    """
+    def __new__(cls, *_arguments: object, **_options: object) -> Replica: ...
+    @property
+    def master(self) -> str:
+        """The address of the master, "HOST:PORT"."""
+    @property
+    def path(self) -> Path:
+        """The directory of its store, absolute."""
+    @property
+    def state(self) -> Literal["connecting", "comparing", "following", "failed", "closed"]:
+        """"connecting", "comparing" (its log is compared with that of the master), "following", "failed" (it has given up: see
+        `error`) or "closed".
+        """
+    @property
+    def offset(self) -> int | None:
+        """The physical offset up to which it holds the log of the master, synced with `sync=True`, by what was compared or
+        received since the start; None before.
+        """
+    @property
+    def lag(self) -> int | None:
+        """The bytes that have come from the master and are not held yet; None unless it follows. A master says where its log
+        ends only when it has nothing to send, so bytes that are on their way are not counted: `Writer.replicas` of the
+        master counts them.
+        """
+    @property
+    def error(self) -> Exception | None:
+        """The reason why it does not follow, as an exception; None while it follows, and before the first failure."""
+    @property
+    def closed(self) -> bool:
+        """True once it is closed."""
+    def wait(self, offset: int | AppendResult, timeout: float | timedelta | None = None) -> None:
+        """Waits until it holds the message at a physical offset, as it acknowledges it.
+
+        `offset` is an int, or the `AppendResult` of the message on the master. `timeout` is in seconds, or a timedelta.
+        Raises `WaitTimeoutError` (a `TimeoutError`) when the time is up, `ClosedError` once it is closed, and `error` if it
+        has given up.
+        """
+    def close(self) -> None:
+        """Ends the connection, and closes the store. A second call does nothing."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...

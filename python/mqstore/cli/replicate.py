@@ -1,0 +1,65 @@
+"""The command `replicate`: the slave of a master."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import Any
+
+import click
+
+import mqstore
+from mqstore.cli._main import command, from_the_command_line, text_of
+from mqstore.cli._output import Output
+from mqstore.cli._store import opening, options, prints
+
+#: The interval in seconds at which the state is looked at.
+_INTERVAL = 0.1
+
+
+@command(examples=("replicate 10.0.0.1:10912 /data/replica", "replicate [::1]:10912 /data/replica --no-sync"))
+@click.argument("master", metavar="HOST:PORT")
+@click.argument("path", metavar="STORE", type=click.Path())
+@prints
+@click.option("--discard-tail", is_flag=True, help="Removes what a writer has appended to STORE and the master does not have.")
+@click.option("--sync/--no-sync", default=True, help="Syncs before each acknowledgement (default).")
+@options
+def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: bool, options: dict[str, Any]) -> None:
+    """Receives the log of a master into STORE.
+
+    It runs until SIGINT or SIGTERM, and prints a line at each change of its state.
+
+    HOST:PORT is where the master listens for slaves: haListenPort of a broker. An absent STORE gets the last segment of the
+    master; segments have to be of the master's size (--option geometry=broker).
+    Exit code 0 after a signal; 1 if STORE is another log, or a part of it would have to be discarded.
+    """
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    with opening(path), from_the_command_line():
+        replica = mqstore.replicate(master, path, sync=sync, discard_tail=discard_tail, **options)
+    with replica:
+        printed: tuple[object, ...] = ()
+        while not over.is_set():
+            error = replica.error
+            state = {
+                "state": replica.state,
+                "offset": replica.offset,
+                "lag": replica.lag,
+                "error": None if error is None else text_of(error, path),
+            }
+            if (state["state"], state["error"]) != printed:
+                printed = (state["state"], state["error"])
+                out.object(state) if out.as_json else out.line(_line(state))
+                sys.stdout.flush()
+            if state["state"] == "failed" and error is not None:
+                raise error
+            over.wait(_INTERVAL)
+        out.note(f"stopped at physical offset {replica.offset}")
+
+
+def _line(state: dict[str, Any]) -> str:
+    place = "" if state["offset"] is None else f" at physical offset {state['offset']}"
+    error = "" if state["error"] is None else f": {state['error']}"
+    return f"{state['state']}{place}{error}"

@@ -1,0 +1,199 @@
+//! `replicate`, `Replica`: the slave of a master.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::append_result;
+use super::arguments;
+use super::handle::interruptible_by_signals;
+use super::open::config_of;
+use super::time::to_deadline;
+use crate::config::StoreConfig;
+use crate::error::Error;
+use crate::ha::{Slave, SlaveOptions, SlaveStatus, Timing};
+use crate::storage::{Env, RealEnv};
+
+/// Follows a master: receives its log into a store of the same bytes, and makes queues and index of
+/// it. The master is an open store with `ha_listen_port`, or a broker of RocketMQ 4.9.x or 5.x.
+///
+/// Parameters
+/// ----------
+/// master : str
+///     "HOST:PORT", where the master listens for slaves: its `ha_listen_port`, for a broker its
+///     `haListenPort` (by default its listening port + 1).
+/// path : str, bytes or os.PathLike
+///     The directory of the store. A missing or empty one gets the log from the start of the master's
+///     last segment on, as an empty slave of RocketMQ. For the whole log, begin with a copy of the
+///     closed master.
+/// sync : bool, default True
+///     Syncs before each acknowledgement. False acknowledges what survives the death of this process,
+///     and not a power failure.
+/// discard_tail : bool, default False
+///     Also removes what a writer has appended to this store, where the master has other bytes. By
+///     default only what was received from a master is removed there.
+/// **options
+///     The sizes of a new store, which are those of the master (`geometry`,
+///     `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`, `max_hash_slot_num`,
+///     `max_index_num`), and other options of `open` such as `lock_timeout`. Options of appends, of
+///     masters and of retention have no meaning here, and raise `ValueError`.
+///
+/// Returns
+/// -------
+/// Replica
+///     The running slave, a context manager. It connects in the background, and again after failures.
+///
+/// Raises
+/// ------
+/// ValueError
+///     `master` is not "HOST:PORT", or an option has no meaning.
+/// LockedError
+///     A writer has the store.
+/// StoreError
+///     As `open`.
+#[pyfunction]
+#[pyo3(signature = (master, path, *, sync=true, discard_tail=false, **options))]
+#[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]
+pub(super) fn replicate(
+    py: Python<'_>,
+    master: String,
+    #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    sync: bool,
+    discard_tail: bool,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Replica> {
+    let options = SlaveOptions {
+        master,
+        is_sync: sync,
+        discards_tail: discard_tail,
+        config: options.map_or_else(|| Ok(StoreConfig::default()), config_of)?,
+        timing: Timing::default(),
+    };
+    let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let slave = py.detach(|| interruptible_by_signals(|| Ok(()), || Slave::start(&env, &path, options)))?;
+    Ok(Replica { slave })
+}
+
+/// A running slave: what `replicate` returns.
+///
+/// It holds the lock of its store. Read the store beside it with `open` and mode "r", as that of any
+/// writer. To promote it, `close` it, and open the store with mode "r+".
+///
+/// Any number of threads may use it. It does not pickle.
+#[pyclass(frozen, module = "mqstore")]
+pub(super) struct Replica {
+    slave: Slave,
+}
+
+impl Replica {
+    fn status(&self) -> SlaveStatus {
+        self.slave.status()
+    }
+}
+
+#[pymethods]
+impl Replica {
+    #[new]
+    #[pyo3(signature = (*_arguments, **_options))]
+    fn new_by_hand(_arguments: &Bound<'_, PyTuple>, _options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        Err(PyTypeError::new_err(
+            "a Replica is not made by its class: mqstore.replicate makes one",
+        ))
+    }
+
+    /// The address of the master, "HOST:PORT".
+    #[getter]
+    fn master(&self) -> &str {
+        self.slave.master()
+    }
+
+    /// The directory of its store, absolute.
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.slave.path().to_owned()
+    }
+
+    /// "connecting", "comparing" (its log is compared with that of the master), "following", "failed"
+    /// (it has given up: see `error`) or "closed".
+    #[getter]
+    fn state(&self) -> &'static str {
+        self.status().state.name()
+    }
+
+    /// The physical offset up to which it holds the log of the master, synced with `sync=True`, by what
+    /// was compared or received since the start; None before.
+    #[getter]
+    fn offset(&self) -> Option<i64> {
+        self.status().held
+    }
+
+    /// The bytes that have come from the master and are not held yet; None unless it follows. A master
+    /// says where its log ends only when it has nothing to send, so bytes that are on their way are
+    /// not counted: `Writer.replicas` of the master counts them.
+    #[getter]
+    fn lag(&self) -> Option<i64> {
+        self.status().lag()
+    }
+
+    /// The reason why it does not follow, as an exception; None while it follows, and before the first
+    /// failure.
+    #[getter]
+    fn error<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let error = self.status().error?;
+        Some(PyErr::from(error).into_value(py).into_bound(py).into_any())
+    }
+
+    /// Waits until it holds the message at a physical offset, as it acknowledges it.
+    ///
+    /// `offset` is an int, or the `AppendResult` of the message on the master. `timeout` is in seconds,
+    /// or a timedelta. Raises `WaitTimeoutError` (a `TimeoutError`) when the time is up, `ClosedError`
+    /// once it is closed, and `error` if it has given up.
+    #[pyo3(signature = (offset, timeout=None))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = append_result::offset_or_none)] offset: Option<i64>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let offset = offset.ok_or_else(|| PyTypeError::new_err("expected an int or an AppendResult as offset, got None"))?;
+        let deadline = to_deadline(timeout)?;
+        py.detach(|| interruptible_by_signals(|| Ok(()), || self.slave.wait(offset, deadline)))?;
+        Ok(())
+    }
+
+    /// Ends the connection, and closes the store. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.slave.close())?)
+    }
+
+    /// True once it is closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.slave.is_closed()
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    #[expect(clippy::unused_self, reason = "Python calls it on the object")]
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a Replica does not pickle: one process follows a master",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        let held = self.status().held.map_or_else(|| "None".to_owned(), |held| held.to_string());
+        format!("<mqstore.Replica of {:?}: {}, offset={held}>", self.master(), self.state())
+    }
+}

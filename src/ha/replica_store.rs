@@ -1,0 +1,327 @@
+//! The store of a slave: compared with the log of its master, cut where that has other bytes, extended by what the master sends.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::format::Check;
+use crate::log::{LogFiles, ReceivedTail};
+use crate::recovery::{ReplicaLog, expect_store};
+use crate::remedy::Remedy;
+use crate::storage::Env;
+use crate::store::{MessageStore, OpenMode, choose_sizes};
+
+/// The store of a slave, which is made once the master has said where its log begins.
+#[derive(Debug)]
+pub(super) struct ReplicaStore {
+    env: Arc<dyn Env>,
+    path: PathBuf,
+    config: StoreConfig,
+    segment_size: i64,
+    store: Option<Arc<MessageStore>>,
+    tail: ReceivedTail,
+}
+
+/// The tail that a cut would remove.
+struct RemovedTail {
+    bytes: i64,
+    messages: u64,
+    /// The store times of its first and last message, in ms.
+    times: Option<(i64, i64)>,
+}
+
+/// Refuses options of appends, of masters, and of a retention that only a broker carries out.
+fn expect_options(config: &StoreConfig) -> Result<()> {
+    let default = StoreConfig::default();
+    let meaningless = [
+        ("flush_disk_type", config.flush_disk_type != default.flush_disk_type),
+        ("transient_store_pool_enable", config.transient_store_pool_enable),
+        ("broker_role", config.broker_role != default.broker_role),
+        ("ha_listen_port", config.ha_listen_port.is_some()),
+        ("recovery", config.recovery != default.recovery),
+        ("file_reserved_time", config.file_reserved_time.is_some()),
+        ("max_log_bytes", config.max_log_bytes.is_some()),
+    ];
+    match meaningless.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::Invalid {
+            what: format!("{name} has no meaning for a slave: leave it out"),
+        }),
+    }
+}
+
+impl ReplicaStore {
+    /// Opens the store at `path`, if there is one with a segment.
+    ///
+    /// # Errors
+    /// Those of [`MessageStore::open`].
+    pub(super) fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<Self> {
+        expect_options(&config)?;
+        let mode = OpenMode::Replica(ReplicaLog::Continued);
+        let found = match expect_store(env.as_ref(), path) {
+            Err(Error::NoSuchDirectory { .. }) => None,
+            Err(_) if env.list(path).is_ok_and(|entries| entries.is_empty()) => None,
+            found => {
+                found?;
+                Some(Arc::new(MessageStore::open(env, path, config.clone(), mode)?))
+            }
+        };
+        // The directory of a store that was begun, and never got a segment, is an empty one.
+        let store = found.filter(|store| store.reader().log().files_end() > 0);
+        let sizes = match &store {
+            Some(store) => store.config().mapped_file_size_commit_log,
+            None => Some(choose_sizes(env, path, &mut config, true, mode)?.commit_log),
+        };
+        Ok(Self {
+            env: env.clone(),
+            path: path.to_owned(),
+            config,
+            segment_size: sizes.and_then(|size| i64::try_from(size).ok()).unwrap_or(i64::MAX),
+            store,
+            tail: ReceivedTail::default(),
+        })
+    }
+
+    /// Returns the open store; `None` before the first bytes.
+    pub(super) fn store(&self) -> Option<&Arc<MessageStore>> {
+        self.store.as_ref()
+    }
+
+    /// Returns true if the log, which has no record, may begin at `offset`.
+    pub(super) fn may_begin_at(&self, offset: i64) -> bool {
+        match &self.store {
+            Some(_) => offset == self.end(),
+            None => offset % self.segment_size == 0,
+        }
+    }
+
+    /// Returns the end of its log with the part of a record that has come.
+    pub(super) fn received_end(&self) -> i64 {
+        self.end() + self.tail.waiting() as i64
+    }
+
+    /// Returns the end of its log.
+    pub(super) fn end(&self) -> i64 {
+        self.store.as_ref().map_or(0, |store| store.appended_offset())
+    }
+
+    /// Returns the log, and the range of its offsets; `None` without a record.
+    fn log(&self) -> Option<(&LogFiles, std::ops::Range<i64>)> {
+        let log = self.store.as_ref()?.reader().log();
+        let range = log.first_offset()..self.end();
+        (!range.is_empty()).then_some((log, range))
+    }
+
+    /// Returns the start of the last record that begins at least `distance` bytes before the end, or of the first record. Without a
+    /// record it is the end.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(super) fn record_before_end(&self, distance: i64) -> Result<i64> {
+        let Some((log, range)) = self.log() else {
+            return Ok(self.end());
+        };
+        if let Some(last) = self.tail.last_record().filter(|_| distance == 0) {
+            return Ok(last);
+        }
+        let target = range.end.saturating_sub(distance.max(1)).max(range.start);
+        let mut last = self.start_of_segment(log, target);
+        let mut scan = log.scan(last, range.end, Check::Structure);
+        while scan.advance()? {
+            match scan.view() {
+                Some(view) if view.physical_offset() <= target => last = view.physical_offset(),
+                _ => break,
+            }
+        }
+        Ok(last)
+    }
+
+    fn start_of_segment(&self, log: &LogFiles, offset: i64) -> i64 {
+        (log.end_of_segment(offset) - self.segment_size).max(log.first_offset())
+    }
+
+    /// Returns true if no earlier record can be asked for.
+    pub(super) fn is_first_record(&self, offset: i64) -> bool {
+        self.log().is_none_or(|(_, range)| offset <= range.start)
+    }
+
+    /// Compares bytes of the master's log with this one, up to its end. Returns the physical offset of the first difference.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(super) fn first_difference(&self, mut at: i64, bytes: &[u8]) -> Result<Option<i64>> {
+        let Some((log, range)) = self.log() else {
+            return Ok(None);
+        };
+        let mut rest = bytes;
+        let mut own = Vec::new();
+        while at < range.end && !rest.is_empty() {
+            let len = (range.end.min(log.end_of_segment(at)) - at).min(rest.len() as i64) as usize;
+            let (piece, later) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+            own.resize(piece.len(), 0);
+            log.fill(at, &mut own)?;
+            if own != piece {
+                let equal = own.iter().zip(piece).take_while(|(own, sent)| own == sent).count();
+                return Ok(Some(at + equal as i64));
+            }
+            at += piece.len() as i64;
+            rest = later;
+        }
+        Ok(None)
+    }
+
+    /// Returns the end of the last record, from the one at `from` on, that ends at or before `offset`; `from` if there is none.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(super) fn last_end_before(&self, from: i64, offset: i64) -> Result<i64> {
+        let Some((log, range)) = self.log() else {
+            return Ok(from);
+        };
+        let mut end = from;
+        let mut scan = log.scan(from, range.end, Check::Structure);
+        while scan.advance()? {
+            match scan.view().map(|view| view.end()) {
+                Some(next) if next <= offset => end = next,
+                _ => break,
+            }
+        }
+        Ok(end)
+    }
+
+    /// Refuses to cut the log at `at` if that removes what no slave has received.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what would go; those of reading the log.
+    pub(super) fn expect_received(&self, at: i64, master: &str) -> Result<()> {
+        let received_from = self
+            .store
+            .as_ref()
+            .and_then(|store| store.received_from())
+            .unwrap_or(i64::MAX);
+        if at >= received_from {
+            return Ok(());
+        }
+        let RemovedTail { bytes, messages, times } = self.tail_from(at)?;
+        let stored = times.map_or_else(String::new, |(first, last)| {
+            format!(", which were stored at times {first} to {last} (ms since 1970)")
+        });
+        Err(Error::Unsupported {
+            path: self.path.clone(),
+            what: format!(
+                "the log and that of the master at {master} differ from physical offset {at} on, and what is there below {} was not \
+                 received from a master: a cut there removes {bytes} bytes with {messages} messages{stored}",
+                received_from.min(self.end())
+            ),
+            remedy: Some(Remedy::DiscardTail),
+        })
+    }
+
+    fn tail_from(&self, at: i64) -> Result<RemovedTail> {
+        let mut tail = RemovedTail {
+            bytes: self.end() - at,
+            messages: 0,
+            times: None,
+        };
+        if let Some((log, range)) = self.log() {
+            let mut scan = log.scan(at, range.end, Check::Structure);
+            while scan.advance()? {
+                let Some(time) = scan.view().map(|view| view.store_time()) else {
+                    break;
+                };
+                tail.messages += 1;
+                tail.times = Some(tail.times.map_or((time, time), |(first, _)| (first, time)));
+            }
+        }
+        Ok(tail)
+    }
+
+    /// Returns the refusal of a master that has no record of this log.
+    pub(super) fn other_log(&self, master: &str) -> Error {
+        Error::Unsupported {
+            path: self.path.clone(),
+            what: format!(
+                "no record of this log, which begins at {}, is in the log of the master at {master}: it is another log, or the master has \
+                 removed what this one holds; name another master, or an empty directory",
+                self.log().map_or(0, |(_, range)| range.start)
+            ),
+            remedy: None,
+        }
+    }
+
+    /// Makes the store, whose log begins at `at`.
+    ///
+    /// # Errors
+    /// Those of [`MessageStore::open`].
+    pub(super) fn begin(&mut self, at: i64) -> Result<()> {
+        self.reopen(ReplicaLog::BeginsAt(at))
+    }
+
+    /// Returns the refusal of a master that sends its log from `at` on.
+    pub(super) fn wrong_start(&self, at: i64) -> Error {
+        Error::Unsupported {
+            path: self.path.clone(),
+            what: format!(
+                "the master sends its log from physical offset {at} on, where no segment of {} bytes of this log begins: its segments have \
+                 another size, or this log is empty and begins before it",
+                self.segment_size
+            ),
+            remedy: None,
+        }
+    }
+
+    /// Cuts the log at `at`, the end of a record, durably.
+    ///
+    /// # Errors
+    /// Those of [`MessageStore::close`] and [`MessageStore::open`].
+    pub(super) fn cut(&mut self, at: i64) -> Result<()> {
+        self.reopen(ReplicaLog::CutAt(at))
+    }
+
+    fn reopen(&mut self, log: ReplicaLog) -> Result<()> {
+        self.close()?;
+        let mode = OpenMode::Replica(log);
+        let opened = MessageStore::open(&self.env, &self.path, self.config.clone(), mode);
+        let opened = match opened {
+            // The log is as it was.
+            Err(_) if matches!(log, ReplicaLog::CutAt(_)) => {
+                let mode = OpenMode::Replica(ReplicaLog::Continued);
+                let continued = MessageStore::open(&self.env, &self.path, self.config.clone(), mode)?;
+                self.store = Some(Arc::new(continued));
+                return opened.map(drop);
+            }
+            opened => opened?,
+        };
+        self.store = Some(Arc::new(opened));
+        Ok(())
+    }
+
+    /// Forgets the part of a record that has come: the connection has ended.
+    pub(super) fn forget_tail(&mut self) {
+        self.tail.clear();
+    }
+
+    /// Appends bytes of the master's log, which follow those that came before.
+    ///
+    /// # Errors
+    /// Those of [`ReceivedTail::take`].
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        match &self.store {
+            Some(store) => self.tail.take(store.received_log(), bytes),
+            None => Err(Error::Closed),
+        }
+    }
+
+    /// Closes the store. A second call does nothing.
+    ///
+    /// # Errors
+    /// Those of [`MessageStore::close`].
+    pub(super) fn close(&mut self) -> Result<()> {
+        self.tail = ReceivedTail::default();
+        match self.store.take() {
+            Some(store) => store.close(),
+            None => Ok(()),
+        }
+    }
+}

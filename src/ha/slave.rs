@@ -1,0 +1,597 @@
+//! The slave of a master: receives its log into a store, and acknowledges what it holds.
+//!
+//! A connection begins with a record that the store has already. Its bytes, and all that follow, are compared with those of the master:
+//!
+//! ```text
+//!              the master sends nothing, or the first record differs:
+//!              ask again, further back by doubling
+//!                   +---------------+
+//!                   v               |
+//!   connects --> compares ----------+---> a later record differs: cut the log before it, durably, and connect again
+//!                   |
+//!                   | the end of this log, all of it equal
+//!                   v
+//!                follows: append, sync, acknowledge
+//! ```
+//!
+//! No byte is cut before a record that both logs have is found. So a wrong address costs no message.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::connection::{MasterConnection, Sent};
+use super::replica_store::ReplicaStore;
+use super::socket::{hang_up, spawn};
+use super::wire::{HEARTBEAT, SILENCE};
+use crate::config::StoreConfig;
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::read::MessageReader;
+use crate::storage::{ClosedInChild, Env, Generation};
+use crate::store::MessageStore;
+use crate::sync::{Mutex, lock};
+use crate::watermark::{Wait, Watermark};
+
+/// The distance from the end of the log at which the second record that is asked for begins.
+const FIRST_STEP_BACK: i64 = 4096;
+
+/// The options of a slave.
+#[derive(Debug, Clone)]
+pub struct SlaveOptions {
+    /// The address of the master, "HOST:PORT".
+    pub master: String,
+    /// True to sync before each acknowledgement.
+    pub is_sync: bool,
+    /// True to cut also what a writer has appended to the log, where the master has other bytes.
+    pub discards_tail: bool,
+    /// The sizes of a new store, and how its files are opened.
+    pub config: StoreConfig,
+    /// The times of the connection.
+    pub timing: Timing,
+}
+
+/// The times of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// The pause before the next connection after a failure.
+    pub pause: Duration,
+    /// The longest time without a report.
+    pub heartbeat: Duration,
+    /// The time without a byte of the master after which it counts as dead.
+    pub silence: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            pause: HEARTBEAT,
+            heartbeat: HEARTBEAT,
+            silence: SILENCE,
+        }
+    }
+}
+
+/// The state of a slave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlaveState {
+    /// No connection.
+    Connecting,
+    /// Connected: its log is compared with that of the master.
+    Comparing,
+    /// It holds what the master has sent, or is about to.
+    Following,
+    /// It has given up, for the reason in its status.
+    Failed,
+    /// It is closed.
+    Closed,
+}
+
+impl SlaveState {
+    /// Returns the stable name, for programs in other languages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Comparing => "comparing",
+            Self::Following => "following",
+            Self::Failed => "failed",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// The status of a slave.
+#[derive(Debug, Clone)]
+pub struct SlaveStatus {
+    /// The state.
+    pub state: SlaveState,
+    /// The physical offset up to which it holds the log of the master, by what was compared or received since the start; `None` before.
+    pub held: Option<i64>,
+    /// The physical offset up to which this connection has received the log; `None` unless it follows.
+    pub received: Option<i64>,
+    /// The reason why it does not follow, if it is known.
+    pub error: Option<Error>,
+}
+
+impl SlaveStatus {
+    /// Returns the bytes that have come and are not held yet; `None` if it does not follow. A master says where its log ends only when it
+    /// has nothing to send: what is on its way is not counted.
+    pub fn lag(&self) -> Option<i64> {
+        Some((self.received? - self.held?).max(0))
+    }
+}
+
+/// A running slave. Dropping it closes it and hides an error of the close, so call [`Slave::close`].
+#[derive(Debug)]
+pub struct Slave {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<Result<()>>>>,
+    opened_in: Generation,
+}
+
+#[derive(Debug)]
+struct Shared {
+    options: SlaveOptions,
+    path: PathBuf,
+    is_closing: AtomicBool,
+    /// The connection, so that a close ends its wait.
+    stream: Mutex<Option<Arc<ClosedInChild<TcpStream>>>>,
+    shown: Mutex<Shown>,
+}
+
+/// The part that callers of the handle see.
+#[derive(Debug)]
+struct Shown {
+    status: SlaveStatus,
+    /// The end of what it holds. A cut replaces the watermark.
+    held: Arc<Watermark>,
+    store: Option<Arc<MessageStore>>,
+}
+
+/// The end of a connection.
+#[derive(Debug)]
+enum Ended {
+    /// The slave is closed.
+    Closed,
+    /// The connection was lost, or the store had a shortage: try again after a pause.
+    Lost(Error),
+    /// The master sent nothing from the record that was asked for.
+    Absent,
+    /// The logs differ at this physical offset.
+    Differ(i64),
+    /// It cannot continue.
+    Failed(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        if error.is_shortage() {
+            Self::Lost(error)
+        } else {
+            Self::Failed(error)
+        }
+    }
+}
+
+impl Slave {
+    /// Opens the store at `path`, if there is one, and follows the master. Without a store one is made when the first bytes come.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for an address without a port. Those of [`MessageStore::open`].
+    pub fn start(env: &Arc<dyn Env>, path: &Path, options: SlaveOptions) -> Result<Self> {
+        expect_address(&options.master)?;
+        let store = ReplicaStore::open(env, path, options.config.clone())?;
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            options,
+            is_closing: AtomicBool::new(false),
+            stream: Mutex::default(),
+            shown: Mutex::new(Shown {
+                status: SlaveStatus {
+                    state: SlaveState::Connecting,
+                    held: None,
+                    received: None,
+                    error: None,
+                },
+                held: Arc::default(),
+                store: store.store().cloned(),
+            }),
+        });
+        let mut follower = Follower {
+            shared: shared.clone(),
+            store,
+            distance: 0,
+            asked: 0,
+        };
+        let thread = thread::Builder::new()
+            .name("mqstore-ha-slave".to_owned())
+            .spawn(move || {
+                follower.run();
+                follower.store.close()
+            })
+            .map_err(|error| Error::io("start a thread for", "ha-slave", error))?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+            opened_in: Generation::current(),
+        })
+    }
+
+    /// Returns the directory of its store.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Returns the address of the master.
+    pub fn master(&self) -> &str {
+        &self.shared.options.master
+    }
+
+    /// Returns the status.
+    pub fn status(&self) -> SlaveStatus {
+        lock(&self.shared.shown).status.clone()
+    }
+
+    /// Returns the reader of its store; `None` before the first bytes. A cut of the log makes a new one.
+    pub fn reader(&self) -> Option<Arc<MessageReader>> {
+        lock(&self.shared.shown).store.as_ref().map(|store| store.reader().clone())
+    }
+
+    /// Waits until it holds the record at this physical offset, as it acknowledges it: synced, if it syncs.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::Closed`]; the reason why it has given up; those of [`interrupt::check`].
+    pub fn wait(&self, physical_offset: i64, deadline: Option<Instant>) -> Result<()> {
+        let target = physical_offset.saturating_add(1);
+        loop {
+            if self.opened_in != Generation::current() {
+                return Err(Error::Closed);
+            }
+            let (held, failure) = {
+                let shown = lock(&self.shared.shown);
+                let failure = shown
+                    .status
+                    .error
+                    .clone()
+                    .filter(|_| shown.status.state == SlaveState::Failed);
+                (shown.held.clone(), failure)
+            };
+            let slice = Instant::now() + interrupt::INTERVAL;
+            match held.wait(target, Some(deadline.map_or(slice, |deadline| deadline.min(slice)))) {
+                Wait::Reached => return Ok(()),
+                Wait::Poisoned(cause) => return Err(failure.unwrap_or(cause)),
+                Wait::TimedOut => {}
+            }
+            if let Some(failure) = failure {
+                return Err(failure);
+            }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(Error::TimedOut {
+                    what: format!("the slave does not hold the log up to physical offset {physical_offset} yet"),
+                });
+            }
+            interrupt::check_after_wait()?;
+        }
+    }
+
+    /// Ends the connection, and closes the store. A second call does nothing.
+    ///
+    /// # Errors
+    /// Those of [`MessageStore::close`].
+    pub fn close(&self) -> Result<()> {
+        // A child of fork has neither the thread nor the socket.
+        if self.opened_in != Generation::current() {
+            return Ok(());
+        }
+        let Some(thread) = lock(&self.thread).take() else {
+            return Ok(());
+        };
+        self.shared.is_closing.store(true, Ordering::SeqCst);
+        if let Some(stream) = &*lock(&self.shared.stream) {
+            hang_up(stream);
+        }
+        thread.thread().unpark();
+        let closed = thread.join().unwrap_or(Err(Error::Closed));
+        let mut shown = lock(&self.shared.shown);
+        (shown.status.state, shown.status.received) = (SlaveState::Closed, None);
+        shown.held.poison(Error::Closed);
+        drop(shown);
+        closed
+    }
+
+    /// Returns true once it is closed, and in a child of the process that started it.
+    pub fn is_closed(&self) -> bool {
+        self.opened_in != Generation::current() || self.status().state == SlaveState::Closed
+    }
+}
+
+impl Drop for Slave {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+fn expect_address(master: &str) -> Result<()> {
+    let port = master.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
+        Some(port) if port > 0 => Ok(()),
+        _ => Err(Error::Invalid {
+            what: format!("the master is {master:?}: expected HOST:PORT, where it listens for slaves"),
+        }),
+    }
+}
+
+impl Shared {
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
+    }
+
+    fn lost(&self, error: io::Error) -> Ended {
+        Ended::Lost(Error::io("follow the master at", self.options.master.as_str(), error))
+    }
+
+    fn show(&self, change: impl FnOnce(&mut SlaveStatus)) {
+        change(&mut lock(&self.shown).status);
+    }
+
+    /// Connects, and returns `None` once the slave is closed. The thread that connects may outlive it by the timeout of the system.
+    fn connect(&self) -> io::Result<Option<Arc<ClosedInChild<TcpStream>>>> {
+        let (master, timeout, waiting) = (self.options.master.clone(), self.options.timing.silence, thread::current());
+        let (send, connected) = sync_channel(1);
+        let connect = move || {
+            let _ = send.send(connect_to(&master, timeout));
+            waiting.unpark();
+        };
+        spawn("ha-connector", connect).map_err(|error| io::Error::other(error.to_string()))?;
+        loop {
+            if let Ok(stream) = connected.try_recv() {
+                let stream = Arc::new(ClosedInChild::open(|| stream)?);
+                *lock(&self.stream) = Some(stream.clone());
+                return Ok((!self.is_closing()).then_some(stream));
+            }
+            if self.is_closing() {
+                return Ok(None);
+            }
+            thread::park();
+        }
+    }
+
+    /// Waits before the next connection, until the slave is closed at the latest.
+    fn pause(&self) {
+        let until = Instant::now() + self.options.timing.pause;
+        while !self.is_closing() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+}
+
+fn connect_to(master: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let mut refused = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in master.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
+}
+
+/// The thread of a slave.
+#[derive(Debug)]
+struct Follower {
+    shared: Arc<Shared>,
+    store: ReplicaStore,
+    /// The distance from the end of the log at which the next record that is asked for begins.
+    distance: i64,
+    /// The start of the record that this connection has asked for.
+    asked: i64,
+}
+
+impl Follower {
+    fn run(&mut self) {
+        while !self.shared.is_closing() {
+            let ended = self.connect_and_follow();
+            *lock(&self.shared.stream) = None;
+            self.store.forget_tail();
+            match self.recover(ended) {
+                Ok(()) => {}
+                Err(Ended::Lost(error)) => {
+                    self.distance = 0;
+                    self.show_error(SlaveState::Connecting, error);
+                    self.shared.pause();
+                }
+                Err(Ended::Failed(error)) => {
+                    self.show_error(SlaveState::Failed, error);
+                    while !self.shared.is_closing() {
+                        thread::park();
+                    }
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn show_error(&self, state: SlaveState, error: Error) {
+        self.shared
+            .show(|status| (status.state, status.received, status.error) = (state, None, Some(error)));
+    }
+
+    /// Prepares the next connection, which follows at once.
+    fn recover(&mut self, ended: Ended) -> std::result::Result<(), Ended> {
+        let (master, asked) = (self.shared.options.master.clone(), self.asked);
+        let is_first = self.store.is_first_record(asked);
+        match ended {
+            Ended::Absent if is_first => return Err(Ended::Lost(self.store.other_log(&master))),
+            Ended::Absent => self.step_back(),
+            Ended::Differ(at) => {
+                let end = self.store.last_end_before(asked, at)?;
+                if end > asked {
+                    return self.cut(end);
+                }
+                if is_first {
+                    return Err(Ended::Failed(self.store.other_log(&master)));
+                }
+                self.step_back();
+            }
+            ended => return Err(ended),
+        }
+        Ok(())
+    }
+
+    fn step_back(&mut self) {
+        self.distance = self.distance.saturating_mul(2).max(FIRST_STEP_BACK);
+    }
+
+    /// Cuts the log where the master has other bytes.
+    fn cut(&mut self, at: i64) -> std::result::Result<(), Ended> {
+        let options = &self.shared.options;
+        if !options.discards_tail {
+            self.store.expect_received(at, &options.master)?;
+        }
+        let cut = self.store.cut(at);
+        self.publish_store();
+        cut?;
+        let mut shown = lock(&self.shared.shown);
+        // A record past the cut is not held any more.
+        shown.held = Arc::new(Watermark::new(shown.held.get().min(at)));
+        shown.status.held = shown.status.held.map(|held| held.min(at));
+        drop(shown);
+        self.distance = 0;
+        Ok(())
+    }
+
+    fn publish_store(&self) {
+        lock(&self.shared.shown).store = self.store.store().cloned();
+    }
+
+    /// Asks for the log from a record on that the store has, and follows until something ends it.
+    fn connect_and_follow(&mut self) -> Ended {
+        let shared = self.shared.clone();
+        let connected = shared.connect().and_then(|stream| {
+            let silence = shared.options.timing.silence;
+            stream.map(|stream| MasterConnection::new(stream, silence)).transpose()
+        });
+        let mut connection = match connected {
+            Ok(Some(connection)) => connection,
+            Ok(None) => return Ended::Closed,
+            Err(error) => return shared.lost(error),
+        };
+        shared.show(|status| status.state = SlaveState::Comparing);
+        let ended = self.follow(&mut connection).unwrap_or_else(|ended| ended);
+        match ended {
+            _ if shared.is_closing() => Ended::Closed,
+            // A master of mqstore closes the connection of a slave that asks for what it does not have.
+            Ended::Lost(_) if !connection.has_frame() && self.store.end() > 0 => Ended::Absent,
+            ended => ended,
+        }
+    }
+
+    fn follow(&mut self, connection: &mut MasterConnection) -> std::result::Result<Ended, Ended> {
+        let shared = self.shared.clone();
+        let lost = |error| shared.lost(error);
+        self.asked = self.store.record_before_end(self.distance)?;
+        let is_empty = self.asked == self.store.end();
+        // A report of 0 asks for the newest segment, whatever the store has.
+        let from = if is_empty { self.asked } else { self.asked.max(1) };
+        connection.report(from).map_err(lost)?;
+        let mut next = (!is_empty).then_some(from);
+        let mut acknowledged = from;
+        loop {
+            let (place, is_end) = match connection.receive().map_err(lost)? {
+                Sent::Nothing => (next, false),
+                Sent::Heartbeat { physical_offset } => {
+                    self.expect_place(next, physical_offset)?;
+                    if next == Some(from) && from < self.store.end() {
+                        return Ok(Ended::Absent);
+                    }
+                    (Some(physical_offset), true)
+                }
+                Sent::Log { physical_offset, bytes } => {
+                    self.expect_place(next, physical_offset)?;
+                    self.take(physical_offset, bytes)?;
+                    (Some(physical_offset + bytes.len() as i64), false)
+                }
+            };
+            next = place;
+            let Some(place) = place.filter(|_| connection.is_drained()) else {
+                continue;
+            };
+            // Before both logs are compared up to the end of one of them, the place may be inside a record, or the record another one.
+            let is_compared = is_end || (place >= self.store.end() && (is_empty || place > from));
+            let held = if is_compared { self.hold(place)? } else { acknowledged };
+            if held > acknowledged || connection.is_report_due(shared.options.timing.heartbeat) {
+                acknowledged = acknowledged.max(held);
+                connection.report(acknowledged).map_err(lost)?;
+            }
+        }
+    }
+
+    /// Refuses a frame that does not follow the last one. The first one of an empty log begins a segment.
+    fn expect_place(&self, next: Option<i64>, sent: i64) -> std::result::Result<(), Ended> {
+        match next {
+            Some(next) if sent == next => Ok(()),
+            Some(next) => {
+                let what = format!("the master sent its log from {sent} on, {next} was expected");
+                Err(self.shared.lost(io::Error::new(io::ErrorKind::InvalidData, what)))
+            }
+            None if self.store.may_begin_at(sent) => Ok(()),
+            None => Err(Ended::Failed(self.store.wrong_start(sent))),
+        }
+    }
+
+    /// Compares or appends bytes of the master's log.
+    fn take(&mut self, at: i64, bytes: &[u8]) -> std::result::Result<(), Ended> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if self.store.store().is_none() {
+            let begun = self.store.begin(at);
+            self.publish_store();
+            begun?;
+        }
+        let known = usize::try_from(self.store.received_end() - at).unwrap_or(0).min(bytes.len());
+        let (own, new) = bytes.split_at_checked(known).unwrap_or((bytes, &[]));
+        if let Some(difference) = self.store.first_difference(at, own)? {
+            return Err(Ended::Differ(difference));
+        }
+        match self.store.append(new) {
+            // The log of the master is damaged there, or has other segments: it may be repaired.
+            Err(error @ Error::Corrupt { .. }) => Err(Ended::Lost(error)),
+            appended => Ok(appended?),
+        }
+    }
+
+    /// Makes durable, if it has to be, what was compared or received up to `next`, and shows it. Returns the end of what is held.
+    fn hold(&self, next: i64) -> Result<i64> {
+        let Some(store) = self.store.store() else {
+            self.shared
+                .show(|status| (status.state, status.error) = (SlaveState::Following, None));
+            return Ok(0);
+        };
+        let held = next.min(store.appended_offset());
+        let mut shown = lock(&self.shared.shown);
+        let is_following = next >= store.appended_offset();
+        let is_new = shown.status.held != Some(held);
+        shown.status.received = is_following.then_some(next);
+        drop(shown);
+        if is_new && self.shared.options.is_sync && store.flushed_offset() < held {
+            store.flush()?;
+        }
+        let mut shown = lock(&self.shared.shown);
+        shown.status.held = Some(held);
+        if is_following {
+            (shown.status.state, shown.status.error) = (SlaveState::Following, None);
+        }
+        shown.held.advance(held);
+        Ok(held)
+    }
+}

@@ -1,0 +1,313 @@
+//! A slave on a machine whose power goes, and a master that the test plays.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::StoreConfig;
+use mqstore::ha::{Slave, SlaveOptions, SlaveReport, SlaveState, Timing, TransferHeader};
+use mqstore::read::MessageReader;
+use mqstore::storage::Step;
+
+use super::examine::root;
+use super::model::{Checked, Violation, ensure, works};
+use super::run::machine;
+use super::scenes::{GEOMETRY, message, open};
+use crate::simulated_env::{Random, SimulatedEnv};
+
+/// Longer than any wait for what comes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// The log of a master: messages of these sizes, all of one store time.
+fn log_of(sizes: &[usize]) -> Vec<u8> {
+    let env = machine();
+    let store = open(&env, GEOMETRY.config()).unwrap();
+    for size in sizes {
+        store.append(message(*size)).unwrap();
+    }
+    let end = store.appended_offset() as usize;
+    let segments = env.files(&root().join("commitlog"));
+    let mut log: Vec<u8> = segments.into_iter().flat_map(|(_, bytes)| bytes).collect();
+    log.truncate(end);
+    log
+}
+
+/// A master of this log, until it is dropped.
+struct Master {
+    address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Master {
+    fn of(log: &[u8]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_over = Arc::<AtomicBool>::default();
+        let (log, over) = (log.to_vec(), is_over.clone());
+        thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept()
+                && !over.load(Ordering::Relaxed)
+            {
+                let log = log.clone();
+                thread::spawn(move || serve(&stream, &log));
+            }
+        });
+        Self { address, is_over }
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// Sends the log from where the slave asks on, then heartbeats, until the slave leaves.
+fn serve(mut stream: &TcpStream, log: &[u8]) -> Option<()> {
+    let mut report = [0; SlaveReport::LEN];
+    stream.read_exact(&mut report).ok()?;
+    let asked = SlaveReport::decode(report).max_physical_offset;
+    let rest = log.get(asked as usize..).unwrap_or_default();
+    let mut at = asked;
+    for piece in rest.chunks(1000).chain([&[][..]]) {
+        let header = TransferHeader {
+            physical_offset: at,
+            size: piece.len() as i32,
+        };
+        stream.write_all(&[&header.encode(), piece].concat()).ok()?;
+        at += piece.len() as i64;
+    }
+    while stream.read(&mut report).ok()? > 0 {}
+    Some(())
+}
+
+fn follow(env: &SimulatedEnv, master: &Master, config: StoreConfig) -> Slave {
+    follow_as(env, master, config, true)
+}
+
+fn follow_as(env: &SimulatedEnv, master: &Master, config: StoreConfig, is_sync: bool) -> Slave {
+    let options = SlaveOptions {
+        master: master.address.to_string(),
+        is_sync,
+        discards_tail: false,
+        config,
+        timing: Timing {
+            pause: Duration::from_millis(5),
+            ..Timing::default()
+        },
+    };
+    Slave::start(&env.shared(), root(), options).unwrap()
+}
+
+/// Waits until the slave acknowledges the whole log.
+fn wait_for(slave: &Slave, log: &[u8], check: &'static str) -> Checked {
+    let deadline = Some(Instant::now() + LONG);
+    let waited = slave.wait(log.len() as i64 - 1, deadline);
+    waited.map_err(|error| Violation {
+        check,
+        what: format!("{error}: {:?}", slave.status()),
+    })
+}
+
+/// Returns the log of a store on this machine, up to the end that a reader finds.
+fn recovered_log(env: &SimulatedEnv, check: &'static str) -> Checked<Vec<u8>> {
+    let reader = works(check, MessageReader::open(&env.shared(), root(), GEOMETRY.recorded()))?;
+    let segments = env.files(&root().join("commitlog"));
+    let mut log: Vec<u8> = segments.into_iter().flat_map(|(_, bytes)| bytes).collect();
+    log.truncate(reader.physical_bounds().end as usize);
+    Ok(log)
+}
+
+fn sizes(random: &mut Random) -> Vec<usize> {
+    (0..2 + random.below(4)).map(|_| 100 + random.below(2500) as usize).collect()
+}
+
+/// The power goes after a slave has acknowledged the log: all of it is there.
+pub(super) fn acknowledged_by_a_slave(without: Option<Step>, seed: u64) -> Checked {
+    let check = "what a slave has acknowledged survives";
+    let env = machine();
+    env.leave_out(without);
+    let log = log_of(&sizes(&mut Random::new(seed)));
+    let master = Master::of(&log);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &log, check)?;
+    let (cut, _) = env.crash(seed);
+    drop(slave);
+    let promoted = works(check, open(&cut, GEOMETRY.recorded()))?;
+    ensure(promoted.appended_offset() >= log.len() as i64, check, || {
+        format!("{} of {}", promoted.appended_offset(), log.len())
+    })?;
+    drop(promoted);
+    ensure(recovered_log(&cut, check)?.starts_with(&log), check, || {
+        "other bytes".to_owned()
+    })
+}
+
+/// The power goes while a slave cuts a tail that it received, and takes other messages instead. Each image opens, and its log is one of the
+/// two. A slave of the image then has the log of its master, without being asked to discard anything.
+pub(super) fn cut_by_a_slave(without: Option<Step>, seed: u64) -> Checked {
+    let check = "a slave whose power went while it cut its log follows";
+    let mut random = Random::new(seed);
+    let (common, stale, new) = (sizes(&mut random), sizes(&mut random), sizes(&mut random));
+    let (old_log, new_log) = (log_of(&[&common[..], &stale].concat()), log_of(&[&common[..], &new].concat()));
+    let env = machine();
+    let master = Master::of(&old_log);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &old_log, check)?;
+    works(check, slave.close())?;
+    let master = Master::of(&new_log);
+    env.leave_out(without);
+    env.take_images(seed, 3);
+    let slave = follow(&env, &master, GEOMETRY.recorded());
+    wait_for(&slave, &new_log, check)?;
+    let images = env.taken();
+    works(check, slave.close())?;
+    env.leave_out(None);
+    ensure(recovered_log(&env, check)? == new_log, check, || "other bytes".to_owned())?;
+    for image in images {
+        let promoted = works(check, open(&image.env.crash(seed).0, GEOMETRY.recorded()))?;
+        let end = promoted.appended_offset() as usize;
+        drop(promoted);
+        let log = recovered_log(&image.env, check)?;
+        let shared = old_log.iter().zip(&new_log).take_while(|(old, new)| old == new).count();
+        ensure(
+            end <= shared || old_log.starts_with(&log) || new_log.starts_with(&log),
+            check,
+            || format!("image {} has bytes of both logs", image.call),
+        )?;
+        let slave = follow(&image.env, &master, GEOMETRY.recorded());
+        wait_for(&slave, &new_log, check)?;
+        works(check, slave.close())?;
+        ensure(recovered_log(&image.env, check)? == new_log, check, || {
+            format!("image {}: other bytes", image.call)
+        })?;
+    }
+    Ok(())
+}
+
+/// The power goes once a slave has received a tail. It cuts that tail without being asked to.
+pub(super) fn cut_after_a_power_cut(without: Option<Step>, seed: u64) -> Checked {
+    let check = "a tail that was received before a power cut is cut";
+    let mut random = Random::new(seed);
+    let (common, stale, new) = (sizes(&mut random), sizes(&mut random), sizes(&mut random));
+    let (old_log, new_log) = (log_of(&[&common[..], &stale].concat()), log_of(&[&common[..], &new].concat()));
+    let env = machine();
+    env.leave_out(without);
+    let master = Master::of(&old_log);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &old_log, check)?;
+    let (cut, _) = env.crash(seed);
+    drop(slave);
+    let master = Master::of(&new_log);
+    let slave = follow(&cut, &master, GEOMETRY.recorded());
+    wait_for(&slave, &new_log, check)?;
+    works(check, slave.close())?;
+    ensure(recovered_log(&cut, check)? == new_log, check, || "other bytes".to_owned())
+}
+
+/// A slave is promoted, its writer appends, and it is a slave again when the power goes: what the writer has appended is not cut.
+pub(super) fn slave_again_after_a_promotion(without: Option<Step>, seed: u64) -> Checked {
+    let check = "a slave does not cut what a writer has appended";
+    let mut random = Random::new(seed);
+    let (common, new) = (sizes(&mut random), sizes(&mut random));
+    let (old_log, new_log) = (log_of(&common), log_of(&[&common[..], &new].concat()));
+    let env = machine();
+    let master = Master::of(&old_log);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &old_log, check)?;
+    works(check, slave.close())?;
+    let promoted = works(check, open(&env, GEOMETRY.recorded()))?;
+    works(check, promoted.append(message(50)))?;
+    works(check, promoted.close())?;
+    env.leave_out(without);
+    // It follows a master that is not ahead, and the power goes.
+    let slave = follow(&env, &master, GEOMETRY.recorded());
+    wait_for(&slave, &old_log, check)?;
+    let (cut, _) = env.crash(seed);
+    drop(slave);
+    let before = recovered_log(&cut, check)?;
+    let master = Master::of(&new_log);
+    let slave = follow(&cut, &master, GEOMETRY.recorded());
+    let begun = Instant::now();
+    while slave.status().state != SlaveState::Failed && slave.status().held != Some(new_log.len() as i64) {
+        ensure(begun.elapsed() < LONG, check, || format!("{:?}", slave.status()))?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    works(check, slave.close())?;
+    ensure(recovered_log(&cut, check)? == before, check, || "it was cut".to_owned())
+}
+
+#[test]
+fn a_scene_of_a_slave_fails_without_each_step_that_it_needs() {
+    type Scene = fn(Option<Step>, u64) -> Checked;
+    let needed: [(Step, Scene); 6] = [
+        (Step::LogRange, acknowledged_by_a_slave),
+        (Step::SegmentRenamed, acknowledged_by_a_slave),
+        (Step::FlushedMark, cut_by_a_slave),
+        (Step::TailZeroed, cut_by_a_slave),
+        (Step::ReplicaNote, cut_after_a_power_cut),
+        (Step::ReplicaNoteRenamed, cut_after_a_power_cut),
+    ];
+    for (step, scene) in needed {
+        let is_noticed = (0..60).any(|seed| scene(Some(step), seed).is_err());
+        assert!(is_noticed, "nothing fails without {step:?}");
+    }
+}
+
+#[test]
+fn what_a_slave_has_received_is_cut_after_a_power_cut() {
+    for seed in 0..20 {
+        cut_after_a_power_cut(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn what_a_slave_has_acknowledged_survives_a_power_cut() {
+    for seed in 0..40 {
+        acknowledged_by_a_slave(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn a_slave_whose_power_went_while_it_cut_its_log_follows() {
+    for seed in 0..12 {
+        cut_by_a_slave(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn a_slave_does_not_cut_what_a_writer_has_appended_after_a_power_cut() {
+    for seed in 0..20 {
+        slave_again_after_a_promotion(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn what_a_killed_slave_had_in_memory_is_durable_once_its_store_is_open() {
+    let check = "a store opens after a kill and a power cut";
+    for seed in 0..20 {
+        let mut random = Random::new(seed);
+        let (common, new) = (sizes(&mut random), sizes(&mut random));
+        let (log, longer) = (log_of(&common), log_of(&[&common[..], &new].concat()));
+        let env = machine();
+        let master = Master::of(&log);
+        let slave = follow(&env, &master, GEOMETRY.config());
+        wait_for(&slave, &log, check).unwrap();
+        // A stamp whose time is that of the messages that follow.
+        slave.close().unwrap();
+        let master = Master::of(&longer);
+        let slave = follow_as(&env, &master, GEOMETRY.recorded(), false);
+        wait_for(&slave, &longer, check).unwrap();
+        let killed = env.kill();
+        drop(slave);
+        let promoted = open(&killed, GEOMETRY.recorded()).unwrap();
+        assert_eq!(promoted.appended_offset(), longer.len() as i64, "seed {seed}");
+        let (cut, _) = killed.crash(seed);
+        let promoted = open(&cut, GEOMETRY.recorded()).unwrap();
+        assert_eq!(promoted.appended_offset(), longer.len() as i64, "seed {seed}");
+    }
+}

@@ -1,0 +1,787 @@
+//! Our slave with our master, and with masters that the test plays.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mqstore::config::{FlushDiskType, StoreConfig};
+use mqstore::error::Error;
+use mqstore::format::encode_properties;
+use mqstore::ha::{Master, Slave, SlaveOptions, SlaveState, Timing};
+use mqstore::read::MessageReader;
+use mqstore::recovery::ReplicaLog;
+use mqstore::remedy::Remedy;
+use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode, TrimTo};
+use tempfile::{TempDir, tempdir};
+
+use crate::queries::by_key;
+
+use super::{LONG, SEGMENT, asynchronous, message, synchronous, wait_until};
+
+/// Short, so that a lost connection is replaced soon.
+const TIMING: Timing = Timing {
+    pause: Duration::from_millis(20),
+    heartbeat: Duration::from_millis(100),
+    silence: Duration::from_secs(20),
+};
+
+fn env() -> Arc<dyn Env> {
+    Arc::new(RealEnv::new())
+}
+
+/// The directories of a master and a slave, and the port of the master.
+struct Pair {
+    dir: TempDir,
+    port: u16,
+}
+
+struct Running {
+    store: Arc<MessageStore>,
+    master: Master,
+}
+
+impl Running {
+    fn append(&self, numbers: std::ops::Range<u8>) {
+        for n in numbers {
+            let (key, body) = (format!("key-{n}"), vec![n; 700]);
+            let properties = encode_properties([("KEYS", key.as_str())], true).unwrap();
+            let mut keyed = message(&body);
+            keyed.properties = properties.as_slice().into();
+            self.store.append(keyed).unwrap();
+        }
+    }
+
+    fn end(&self) -> i64 {
+        self.store.appended_offset()
+    }
+
+    fn close(self) {
+        self.store.close().unwrap();
+        self.master.close();
+    }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        Self {
+            dir: tempdir().unwrap(),
+            port: free.port(),
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn master(&self, name: &str, config: StoreConfig) -> Running {
+        let config = StoreConfig {
+            ha_listen_port: Some(self.port.into()),
+            ..config
+        };
+        let store = Arc::new(MessageStore::open(&env(), &self.at(name), config, OpenMode::Append).unwrap());
+        let master = Master::start(&store).unwrap().unwrap();
+        Running { store, master }
+    }
+
+    fn options(&self) -> SlaveOptions {
+        options(format!("127.0.0.1:{}", self.port))
+    }
+
+    fn slave(&self, options: SlaveOptions) -> Slave {
+        Slave::start(&env(), &self.at("slave"), options).unwrap()
+    }
+
+    /// The bytes of the log of a store, up to its end.
+    fn log(&self, name: &str, end: i64) -> Vec<u8> {
+        log_bytes(&self.at(name), end)
+    }
+
+    /// Checks that both logs are equal, and that the slave's queues and index lead to all messages.
+    fn expect_equal(&self, end: i64) {
+        assert!(self.log("slave", end) == self.log("master", end), "the logs differ");
+        let open = |name| MessageReader::open(&env(), &self.at(name), StoreConfig::default()).unwrap();
+        let (master, slave) = (open("master"), open("slave"));
+        assert_eq!(slave.recovery().log_end, end);
+        let bounds = |reader: &MessageReader| reader.queue_bounds("orders", 0).unwrap().end;
+        assert_eq!(bounds(&slave), bounds(&master));
+    }
+}
+
+fn options(master: String) -> SlaveOptions {
+    SlaveOptions {
+        master,
+        is_sync: true,
+        discards_tail: false,
+        config: StoreConfig {
+            ha_listen_port: None,
+            ..asynchronous()
+        },
+        timing: TIMING,
+    }
+}
+
+fn log_bytes(store: &Path, end: i64) -> Vec<u8> {
+    let mut names: Vec<_> = fs::read_dir(store.join("commitlog"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    names.sort();
+    let begin: i64 = names[0].file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let mut bytes: Vec<u8> = names.iter().flat_map(|name| fs::read(name).unwrap()).collect();
+    bytes.truncate((end - begin) as usize);
+    bytes
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// Waits until the slave holds the log up to `end`.
+fn wait_for(slave: &Slave, end: i64) {
+    let waited = slave.wait(end - 1, Some(Instant::now() + LONG));
+    waited.unwrap_or_else(|error| panic!("{error}: {:?}", slave.status()));
+}
+
+fn failure(slave: &Slave) -> Error {
+    wait_until(|| slave.status().state == SlaveState::Failed);
+    slave.status().error.unwrap()
+}
+
+/// Waits for a reason why the slave does not follow, in which this text is.
+fn wait_for_error(slave: &Slave, text: &str) {
+    let begun = Instant::now();
+    loop {
+        let error = slave.status().error.map(|error| error.to_string());
+        if error.as_ref().is_some_and(|error| error.contains(text)) {
+            return;
+        }
+        assert!(begun.elapsed() < LONG, "{error:?} is not {text:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_slave_has_the_log_of_its_master_in_each_write_mode() {
+    for (flush, has_pool) in [
+        (FlushDiskType::Async, false),
+        (FlushDiskType::Async, true),
+        (FlushDiskType::Sync, false),
+    ] {
+        for is_sync in [false, true] {
+            let pair = Pair::new();
+            let master = pair.master(
+                "master",
+                StoreConfig {
+                    flush_disk_type: flush,
+                    transient_store_pool_enable: has_pool,
+                    ..synchronous()
+                },
+            );
+            let slave = pair.slave(SlaveOptions {
+                is_sync,
+                ..pair.options()
+            });
+            wait_until(|| master.store.replicas().connected().len() == 1);
+            master.append(0..90);
+            assert_eq!(master.store.replicas().replicated(), master.end());
+            let end = master.end();
+            assert!(end > 3 * SEGMENT);
+            wait_for(&slave, end);
+            let status = slave.status();
+            assert_eq!((status.state, status.lag()), (SlaveState::Following, Some(0)));
+            assert_eq!(slave.reader().unwrap().physical_bounds(), 0..end);
+            master.close();
+            slave.close().unwrap();
+            pair.expect_equal(end);
+        }
+    }
+}
+
+#[test]
+fn a_reader_of_the_directory_of_a_running_slave_finds_its_messages() {
+    let pair = Pair::new();
+    let master = pair.master("master", asynchronous());
+    let slave = pair.slave(pair.options());
+    master.append(0..60);
+    wait_for(&slave, master.end());
+    let found = |n: u8| {
+        let reader = MessageReader::open(&env(), &pair.at("slave"), StoreConfig::default()).unwrap();
+        let bounds = reader.queue_bounds("orders", 0).unwrap();
+        bounds.contains(&i64::from(n))
+    };
+    assert!(found(59) && !found(60));
+    assert!(slave.reader().unwrap().queue_bounds("orders", 0).unwrap().end <= 60);
+    slave.close().unwrap();
+    slave.close().unwrap();
+    master.close();
+}
+
+#[test]
+fn a_slave_follows_through_restarts_on_both_sides() {
+    let pair = Pair::new();
+    let mut master = pair.master("master", asynchronous());
+    let mut slave = pair.slave(pair.options());
+    for round in 0..8_u8 {
+        master.append(round * 20..round * 20 + 20);
+        if round % 2 == 0 {
+            master.close();
+            master = pair.master("master", asynchronous());
+        } else {
+            // In the middle of a record, perhaps.
+            slave.close().unwrap();
+            slave = pair.slave(pair.options());
+        }
+    }
+    let end = master.end();
+    wait_for(&slave, end);
+    master.close();
+    slave.close().unwrap();
+    pair.expect_equal(end);
+}
+
+/// A slave whose log has a tail that its master has lost: the numbers of the messages of each.
+fn with_a_stale_tail(pair: &Pair, kept: u8, lost: u8) -> i64 {
+    let master = pair.master("master", asynchronous());
+    let slave = pair.slave(pair.options());
+    master.append(0..kept);
+    wait_for(&slave, master.end());
+    let common = master.end();
+    master.close();
+    copy_dir(&pair.at("master"), &pair.at("older"));
+    let master = pair.master("master", asynchronous());
+    master.append(100..100 + lost);
+    wait_for(&slave, master.end());
+    master.close();
+    slave.close().unwrap();
+    fs::remove_dir_all(pair.at("master")).unwrap();
+    fs::rename(pair.at("older"), pair.at("master")).unwrap();
+    common
+}
+
+#[test]
+fn a_received_tail_that_the_master_has_not_is_cut() {
+    // In one segment, over several, and the new log longer and shorter than the old one.
+    for (kept, lost, new) in [(5, 3, 6), (5, 3, 1), (30, 60, 5), (30, 5, 60), (1, 50, 60), (40, 2, 1)] {
+        let pair = Pair::new();
+        let common = with_a_stale_tail(&pair, kept, lost);
+        let master = pair.master("master", asynchronous());
+        master.append(190..190 + new);
+        let slave = pair.slave(pair.options());
+        wait_for(&slave, master.end());
+        let end = master.end();
+        let cut = slave.reader().unwrap().recovery().clone();
+        assert!(cut.log_end <= end && cut.log_end >= common, "{cut:?}");
+        master.append(0..30);
+        let end = master.end();
+        wait_for(&slave, end);
+        master.close();
+        slave.close().unwrap();
+        pair.expect_equal(end);
+        let reader = MessageReader::open(&env(), &pair.at("slave"), StoreConfig::default()).unwrap();
+        let found = |key: &str| reader.query(&by_key("orders", key)).unwrap().hits.len();
+        assert_eq!(found("key-100"), 0, "a key of the stale tail");
+        assert_eq!(found("key-190"), 1);
+        assert_eq!(found("key-0"), 2);
+    }
+}
+
+#[test]
+fn a_slave_that_is_ahead_cuts_nothing_until_the_logs_differ() {
+    let pair = Pair::new();
+    let common = with_a_stale_tail(&pair, 30, 30);
+    let master = pair.master("master", asynchronous());
+    let slave = pair.slave(pair.options());
+    wait_until(|| slave.status().held == Some(common));
+    let ahead = slave.reader().unwrap().physical_bounds().end;
+    assert!(ahead > common);
+    assert_eq!(slave.status().state, SlaveState::Comparing);
+    assert_eq!(slave.status().lag(), None);
+    let timed_out = slave.wait(common, Some(Instant::now() + Duration::from_millis(50)));
+    assert!(matches!(timed_out, Err(Error::TimedOut { .. })), "{timed_out:?}");
+    assert_eq!(slave.reader().unwrap().physical_bounds().end, ahead);
+    master.append(200..205);
+    wait_for(&slave, master.end());
+    let end = master.end();
+    master.close();
+    slave.close().unwrap();
+    pair.expect_equal(end);
+}
+
+#[test]
+fn a_tail_that_a_writer_has_appended_is_cut_only_on_request() {
+    let pair = Pair::new();
+    let master = pair.master("master", asynchronous());
+    let slave = pair.slave(pair.options());
+    master.append(0..30);
+    wait_for(&slave, master.end());
+    let common = master.end();
+    slave.close().unwrap();
+    // A promotion.
+    let config = StoreConfig::default();
+    let promoted = MessageStore::open(&env(), &pair.at("slave"), config, OpenMode::Existing).unwrap();
+    for n in 0..3 {
+        promoted.append(message(&[n; 300])).unwrap();
+    }
+    let own_end = promoted.appended_offset();
+    promoted.close().unwrap();
+    master.append(30..60);
+    let before = pair.log("slave", own_end);
+
+    let slave = pair.slave(pair.options());
+    let refused = failure(&slave);
+    assert_eq!(refused.remedy(), Some(Remedy::DiscardTail));
+    let text = refused.to_string();
+    let expected = format!("differ from physical offset {common} on");
+    assert!(text.contains(&expected), "{text}");
+    assert!(
+        text.contains(&format!("{} bytes with 3 messages", own_end - common)),
+        "{text}"
+    );
+    let waited = slave.wait(own_end, None);
+    assert_eq!(waited.unwrap_err().to_string(), text);
+    slave.close().unwrap();
+    assert!(pair.log("slave", own_end) == before);
+
+    // Also after it was a slave again: what it has not received stays its own.
+    let slave = pair.slave(pair.options());
+    failure(&slave);
+    slave.close().unwrap();
+    let slave = pair.slave(SlaveOptions {
+        discards_tail: true,
+        ..pair.options()
+    });
+    let end = master.end();
+    wait_for(&slave, end);
+    slave.close().unwrap();
+    pair.expect_equal(end);
+    // What it has received since is cut without a request.
+    master.close();
+}
+
+#[test]
+fn a_slave_appends_nothing_of_its_own_and_a_writer_does_after_it() {
+    let pair = Pair::new();
+    let master = pair.master("master", asynchronous());
+    let slave = pair.slave(pair.options());
+    master.append(0..5);
+    wait_for(&slave, master.end());
+    let open = || MessageStore::open(&env(), &pair.at("slave"), StoreConfig::default(), OpenMode::Existing);
+    assert!(matches!(open(), Err(Error::Locked { .. })));
+    slave.close().unwrap();
+    let promoted = open().unwrap();
+    promoted.append(message(b"own")).unwrap();
+    assert!(promoted.catch_up(LONG).unwrap());
+    assert_eq!(promoted.reader().queue_bounds("orders", 0).unwrap(), 0..6);
+    promoted.close().unwrap();
+    master.close();
+}
+
+#[test]
+fn nothing_is_appended_to_the_store_of_a_slave() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("store");
+    let begin = OpenMode::Replica(ReplicaLog::BeginsAt(2 * SEGMENT));
+    let store = MessageStore::open(&env(), &path, options("host:1".to_owned()).config, begin).unwrap();
+    assert_eq!(store.reader().physical_bounds(), 2 * SEGMENT..2 * SEGMENT);
+    assert!(matches!(store.append(message(b"x")), Err(Error::ReadOnly { .. })));
+    let mut done = Vec::new();
+    let together = store.appender(None).append_together(vec![message(b"x")], &mut done);
+    assert!(matches!(together, Err(Error::ReadOnly { .. })) && done.is_empty());
+    store.close().unwrap();
+    let again = MessageStore::open(&env(), &path, StoreConfig::default(), begin);
+    assert!(matches!(again, Err(Error::Exists { .. })));
+    let promoted = MessageStore::open(&env(), &path, StoreConfig::default(), OpenMode::Existing).unwrap();
+    assert_eq!(promoted.append(message(b"x")).unwrap().appended.physical_offset, 2 * SEGMENT);
+    promoted.close().unwrap();
+    let cut = OpenMode::Replica(ReplicaLog::CutAt(2 * SEGMENT));
+    let refused = MessageStore::open(&env(), &path, StoreConfig::default(), cut);
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "it is no slave's");
+}
+
+#[test]
+fn another_log_is_not_cut_even_on_request() {
+    let pair = Pair::new();
+    let with_messages = |name: &str, n: u8| {
+        let master = pair.master(name, asynchronous());
+        master.append(n..n + 30);
+        let end = master.end();
+        master.close();
+        end
+    };
+    with_messages("master", 100);
+    let end = with_messages("slave", 0);
+    let before = pair.log("slave", end);
+    let master = pair.master("master", asynchronous());
+    let slave = pair.slave(SlaveOptions {
+        discards_tail: true,
+        ..pair.options()
+    });
+    let refused = failure(&slave).to_string();
+    assert!(refused.contains("it is another log"), "{refused}");
+    slave.close().unwrap();
+    master.close();
+    assert!(pair.log("slave", end) == before);
+}
+
+#[test]
+fn a_slave_below_the_begin_of_its_master_says_so_and_keeps_its_log() {
+    let pair = Pair::new();
+    let master = pair.master("master", asynchronous());
+    let slave = pair.slave(pair.options());
+    master.append(0..10);
+    let end = master.end();
+    wait_for(&slave, end);
+    slave.close().unwrap();
+    master.append(10..100);
+    assert!(master.store.catch_up(LONG).unwrap());
+    master.store.trim(TrimTo::Offset(3 * SEGMENT), i64::MAX).unwrap();
+    let slave = pair.slave(pair.options());
+    wait_for_error(&slave, "or the master has removed what this one holds");
+    slave.close().unwrap();
+    assert_eq!(
+        MessageReader::open(&env(), &pair.at("slave"), StoreConfig::default())
+            .unwrap()
+            .recovery()
+            .log_end,
+        end
+    );
+    // An empty one gets the last segment.
+    fs::remove_dir_all(pair.at("slave")).unwrap();
+    let slave = pair.slave(pair.options());
+    let end = master.end();
+    wait_for(&slave, end);
+    let first = slave.reader().unwrap().physical_bounds().start;
+    assert_eq!(first, end / SEGMENT * SEGMENT);
+    slave.close().unwrap();
+    let slave = pair.slave(pair.options());
+    master.append(0..40);
+    wait_for(&slave, master.end());
+    slave.close().unwrap();
+    let end = master.end();
+    let (begin, whole) = (first as usize, pair.log("master", end));
+    master.close();
+    let removed = whole.len() as i64 - end;
+    assert!(pair.log("slave", end)[..] == whole[(begin as i64 + removed) as usize..]);
+}
+
+#[test]
+fn a_slave_waits_for_a_master_that_is_not_there_and_closes_at_once() {
+    let pair = Pair::new();
+    let slave = pair.slave(SlaveOptions {
+        timing: Timing::default(),
+        ..pair.options()
+    });
+    wait_for_error(&slave, "refused");
+    assert_eq!(slave.status().state, SlaveState::Connecting);
+    assert!(slave.reader().is_none());
+    let begun = Instant::now();
+    slave.close().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "the pause is 5 s");
+    assert!(matches!(slave.wait(0, None), Err(Error::Closed)));
+    for master in ["localhost", ":1", "host:0", "host:65536", "host:x"] {
+        let refused = Slave::start(&env(), &pair.at("slave"), options(master.to_owned()));
+        assert!(matches!(refused, Err(Error::Invalid { .. })), "{master}");
+    }
+    fs::write(pair.at("file"), b"").unwrap();
+    for path in ["file", "."] {
+        let refused = Slave::start(&env(), &pair.at(path), pair.options());
+        assert!(matches!(refused, Err(Error::NotAStore { .. })), "{path}");
+    }
+}
+
+/// A master that the test plays.
+struct Script {
+    listener: TcpListener,
+    log: Vec<u8>,
+    slave: Slave,
+    dir: TempDir,
+}
+
+impl Script {
+    /// Starts a slave of a log of 100 messages in several segments.
+    fn start(timing: Timing) -> Self {
+        let pair = Pair::new();
+        let master = pair.master("master", asynchronous());
+        master.append(0..100);
+        let end = master.end();
+        master.close();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let slave = pair.slave(SlaveOptions {
+            timing,
+            ..options(address)
+        });
+        Self {
+            listener,
+            log: pair.log("master", end),
+            slave,
+            dir: pair.dir,
+        }
+    }
+
+    /// Accepts the slave, and returns its request.
+    fn accept(&self) -> (TcpStream, i64) {
+        let (stream, _) = self.listener.accept().unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let asked = report(&stream);
+        (stream, asked)
+    }
+
+    fn send(&self, mut stream: &TcpStream, range: std::ops::Range<usize>) {
+        stream.write_all(&self.frame(range)).unwrap();
+    }
+
+    fn frame(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        let mut frame = header(range.start as i64, range.len() as i32);
+        frame.extend(&self.log[range]);
+        frame
+    }
+
+    fn held(&self) -> Vec<u8> {
+        log_bytes(&self.dir.path().join("slave"), i64::MAX)
+    }
+
+    /// Accepts connections, and sends the log, until the slave holds all of it.
+    fn serve_all(&self) {
+        let (stream, asked) = self.accept();
+        self.send(&stream, asked as usize..self.log.len());
+        wait_for(&self.slave, self.log.len() as i64);
+        assert!(self.held()[..self.log.len()] == self.log[..]);
+        self.slave.close().unwrap();
+    }
+}
+
+fn header(offset: i64, size: i32) -> Vec<u8> {
+    let mut header = offset.to_be_bytes().to_vec();
+    header.extend(size.to_be_bytes());
+    header
+}
+
+fn report(mut stream: &TcpStream) -> i64 {
+    let mut report = [0; 8];
+    stream.read_exact(&mut report).unwrap();
+    i64::from_be_bytes(report)
+}
+
+/// Reads reports until one is `end` or more.
+fn acknowledged(stream: &TcpStream, end: i64) -> i64 {
+    loop {
+        let reported = report(stream);
+        if reported >= end {
+            return reported;
+        }
+    }
+}
+
+#[test]
+fn a_log_in_pieces_of_any_size_is_received_whole() {
+    for (frame, written) in [(1, 1), (1, 13), (700, 5), (SEGMENT as usize, 4096), (100_000, 100_000)] {
+        let script = Script::start(TIMING);
+        let (mut stream, asked) = script.accept();
+        assert_eq!(asked, 0);
+        let until = if frame == 1 { 3000 } else { script.log.len() };
+        let frames: Vec<u8> = (0..until)
+            .step_by(frame)
+            .flat_map(|at| script.frame(at..(at + frame).min(until)))
+            .collect();
+        for piece in frames.chunks(written) {
+            stream.write_all(piece).unwrap();
+        }
+        let end = acknowledged(&stream, until as i64 - 1000);
+        assert!(end <= until as i64);
+        drop(stream);
+        script.serve_all();
+    }
+}
+
+#[test]
+fn a_slave_acknowledges_only_whole_records() {
+    let script = Script::start(TIMING);
+    let (stream, _) = script.accept();
+    script.send(&stream, 0..5);
+    // An idle slave repeats its place.
+    assert_eq!((report(&stream), report(&stream)), (0, 0));
+    let size = i32::from_be_bytes(script.log[..4].try_into().unwrap()) as usize;
+    script.send(&stream, 5..size + 3);
+    assert_eq!(acknowledged(&stream, 1), size as i64);
+    drop(stream);
+    let (_, asked) = script.accept();
+    assert_eq!(
+        asked, 1,
+        "the last record begins at 0, and a report of 0 asks for the newest segment"
+    );
+    script.slave.close().unwrap();
+}
+
+#[test]
+fn bytes_that_do_not_follow_are_not_written() {
+    let script = Script::start(TIMING);
+    let (stream, _) = script.accept();
+    let size = i32::from_be_bytes(script.log[..4].try_into().unwrap()) as usize;
+    script.send(&stream, 0..10 * size);
+    acknowledged(&stream, 10 * size as i64);
+    let next = 10 * size as i64;
+    let mut damaged = script.frame(10 * size..12 * size);
+    damaged[200] ^= 1;
+    let frames = [
+        ("a hole", script.frame(11 * size..12 * size), "was expected"),
+        ("bytes again", script.frame(9 * size..10 * size), "was expected"),
+        ("a heartbeat of another place", header(i64::MAX, 0), "was expected"),
+        ("a heartbeat of the begin", header(0, 0), "sent its log from 0 on"),
+        ("a size below 0", header(next, -1), "a frame of -1 bytes"),
+        ("a place below 0", header(-1, 4), "a frame of 4 bytes at -1"),
+        ("a torn header", header(next, 8)[..7].to_vec(), "closed the connection"),
+        (
+            "zeros",
+            [header(next, 100), vec![0; 100]].concat(),
+            "zeros where a record begins",
+        ),
+        ("no record", [header(next, 100), vec![7; 100]].concat(), "is not a record"),
+        ("a damaged record", damaged, "a damaged record"),
+    ];
+    drop(stream);
+    for (name, frame, error) in &frames {
+        let (mut stream, asked) = script.accept();
+        assert_eq!(asked, 9 * size as i64, "the last record, before {name}");
+        script.send(&stream, asked as usize..10 * size);
+        acknowledged(&stream, next);
+        stream.write_all(frame).unwrap();
+        if *name == "a torn header" {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        // It hangs up, and has acknowledged no more.
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        let reports = rest.chunks(8).map(|report| i64::from_be_bytes(report.try_into().unwrap()));
+        assert!(reports.max().is_none_or(|last| last == next), "{name}");
+        wait_for_error(&script.slave, error);
+    }
+    assert!(script.held()[10 * size..].iter().all(|byte| *byte == 0));
+    script.serve_all();
+}
+
+#[test]
+fn a_first_frame_off_a_segment_start_is_an_error() {
+    for at in [1, 100, SEGMENT + 1] {
+        let script = Script::start(TIMING);
+        let (mut stream, _) = script.accept();
+        stream.write_all(&header(at, 0)).unwrap();
+        let refused = failure(&script.slave).to_string();
+        assert!(refused.contains(&format!("from physical offset {at} on")), "{refused}");
+        assert!(!script.dir.path().join("slave").join("commitlog").exists());
+        script.slave.close().unwrap();
+    }
+}
+
+#[test]
+fn a_master_with_other_segments_is_refused_and_nothing_is_written() {
+    let pair = Pair::new();
+    let master = pair.master(
+        "master",
+        StoreConfig {
+            mapped_file_size_commit_log: Some(2 * SEGMENT as u64),
+            ..asynchronous()
+        },
+    );
+    let slave = pair.slave(pair.options());
+    master.append(0..40);
+    wait_for_error(&slave, "its segments have another size");
+    slave.close().unwrap();
+    master.close();
+}
+
+#[test]
+fn a_silent_master_is_left_and_asked_again() {
+    let script = Script::start(Timing {
+        silence: Duration::from_millis(200),
+        ..TIMING
+    });
+    let (half_open, _) = script.accept();
+    script.send(&half_open, 0..100);
+    wait_for_error(&script.slave, "silent");
+    script.serve_all();
+}
+
+#[test]
+fn a_slave_asks_further_back_by_doubling() {
+    let script = Script::start(TIMING);
+    let (stream, _) = script.accept();
+    script.send(&stream, 0..script.log.len());
+    acknowledged(&stream, script.log.len() as i64);
+    drop(stream);
+    let mut distances = Vec::new();
+    loop {
+        let (mut stream, asked) = script.accept();
+        distances.push(script.log.len() as i64 - asked);
+        // As a master whose log ends before it: heartbeats at that place.
+        stream.write_all(&header(asked, 0)).unwrap();
+        if asked == 1 {
+            break;
+        }
+    }
+    assert!(distances[0] < 1000 && distances[1] >= 4096, "{distances:?}");
+    assert!(
+        distances[1..]
+            .windows(2)
+            .all(|pair| pair[1] >= pair[0] && pair[1] < 2 * pair[0] + 2000),
+        "{distances:?}"
+    );
+    wait_for_error(&script.slave, "no record of this log");
+    // It begins again with the last record.
+    let (_, asked) = script.accept();
+    assert_eq!(script.log.len() as i64 - asked, distances[0]);
+    script.slave.close().unwrap();
+}
+
+#[test]
+fn a_close_ends_a_wait_for_a_master_that_sends_nothing() {
+    let script = Script::start(Timing::default());
+    let _open = script.accept();
+    let begun = Instant::now();
+    script.slave.close().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2));
+}
+
+/// The first record of a log without the last separator of its properties, as some brokers write it.
+fn without_last_separator(log: &[u8]) -> Vec<u8> {
+    let size = i32::from_be_bytes(log[..4].try_into().unwrap()) as usize;
+    let mut record = log[..size - 1].to_vec();
+    record[..4].copy_from_slice(&(size as i32 - 1).to_be_bytes());
+    let properties = "KEYS\u{1}key-0\u{2}".len();
+    let at = size - properties - 2;
+    assert_eq!(record[at..at + 2], (properties as u16).to_be_bytes());
+    record[at..at + 2].copy_from_slice(&(properties as u16 - 1).to_be_bytes());
+    record
+}
+
+#[test]
+fn a_record_of_a_broker_survives_a_crash_of_the_slave() {
+    let script = Script::start(TIMING);
+    let (mut stream, _) = script.accept();
+    let record = without_last_separator(&script.log);
+    let end = record.len() as i64;
+    stream.write_all(&[header(0, end as i32), record].concat()).unwrap();
+    acknowledged(&stream, end);
+    let (store, copy) = (script.dir.path().join("slave"), script.dir.path().join("copy"));
+    copy_dir(&store, &copy);
+    let promoted = MessageStore::open(&env(), &copy, StoreConfig::default(), OpenMode::Existing).unwrap();
+    assert_eq!(promoted.appended_offset(), end);
+    promoted.close().unwrap();
+    script.slave.close().unwrap();
+}

@@ -1,0 +1,100 @@
+"""The command `replicate`, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mqstore
+
+SMALL: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 16, "max_hash_slot_num": 10, "max_index_num": 20}
+SIZES = [f"--option={name}={value}" for name, value in SMALL.items()]
+PAGE = (Path(__file__).parents[3] / "docs" / "CLI.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[mqstore.Writer]:
+    with mqstore.open(tmp_path / "master", "a", ha_listen_port=0, **SMALL) as store:
+        store.append("orders", b"x")
+        yield store
+
+
+def started(master: mqstore.Writer, *more: object) -> subprocess.Popen[str]:
+    assert master.replicas.address is not None
+    command = [sys.executable, "-m", "mqstore", "replicate", master.replicas.address, *map(str, more)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def lines_until(process: subprocess.Popen[str], state: str) -> list[str]:
+    """The lines up to the one that begins with this state, or is an object with it."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith(state) or f'"state":"{state}"' in line:
+            return lines
+    raise AssertionError(lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_runs_until_a_signal_and_prints_each_change(master: mqstore.Writer, tmp_path: Path, number: int) -> None:
+    process = started(master, tmp_path / "slave", *SIZES)
+    lines = lines_until(process, "following")
+    end = master.committed_offset
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "")
+    assert err == f"mqstore: stopped at physical offset {end}\n"
+    assert len(lines) == len(set(lines))
+    with mqstore.open(tmp_path / "slave") as store:
+        assert [message.body for message in store.topics["orders"].queues[0]] == [b"x"]
+
+
+def test_the_fields_of_json_are_those_of_the_page(master: mqstore.Writer, tmp_path: Path) -> None:
+    process = started(master, tmp_path / "slave", "--json", "--no-sync", *SIZES)
+    rows = [json.loads(line) for line in lines_until(process, "following")]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    fields = re.search(r"\| `replicate` \| (.*?);", PAGE)
+    assert fields is not None
+    assert list(rows[-1]) == fields[1].split(", ")
+    assert rows[-1]["error"] is None
+
+
+def test_a_tail_that_would_be_discarded_ends_it(master: mqstore.Writer, tmp_path: Path, run: Callable[..., Any]) -> None:
+    slave = tmp_path / "slave"
+    process = started(master, slave, *SIZES)
+    lines_until(process, "following")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    with mqstore.open(slave, "r+") as store:
+        store.append("orders", b"own")
+    master.append("orders", b"y")
+    ran = run("replicate", master.replicas.address, slave)
+    assert ran.code == 1
+    assert "with 1 messages" in ran.err
+    assert ran.err.endswith("; --discard-tail removes it\n")
+    process = started(master, slave, "--discard-tail")
+    lines_until(process, "following")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    with mqstore.open(slave) as store:
+        assert [message.body for message in store.topics["orders"].queues[0]] == [b"x", b"y"]
+
+
+def test_what_cannot_be_followed_is_refused(tmp_path: Path, run: Callable[..., Any]) -> None:
+    ran = run("replicate", "host", tmp_path / "slave")
+    assert (ran.code, ran.out) == (2, "")
+    assert "expected HOST:PORT" in ran.err
+    (tmp_path / "slave").mkdir()
+    (tmp_path / "slave" / "file").touch()
+    assert run("replicate", "127.0.0.1:1", tmp_path / "slave").code == 3
