@@ -298,7 +298,7 @@ class Store:
         """Returns a `Consumer` that keeps its positions in a file. The store is only read: it may be that of a live broker or
         of another process that writes it.
 
-        The file has, for each queue, the offset of the next message, and the place and checksum of the record before it.
+        The file has, for each queue, the offset of the next message, and the offsets and checksum of the record before it.
         They are compared with the store first, so that nothing is skipped or read again because the store was replaced, or
         its log was cut. `docs/FORMAT.md` describes the file, which is replaced as a whole. A file beside it, with `.lock`
         after the name, keeps a second consumer away. The messages of a queue whose files are lost are missing: a
