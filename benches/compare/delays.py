@@ -103,7 +103,7 @@ def sqlite_late(folder: Path, *, count: int, part: float) -> float:
 
 
 def all_due(folder: Path, *, count: int) -> float:
-    """Returns the milliseconds from the time at which the last message is due until it is in its queue, rounded up to a whole one.
+    """Returns the whole milliseconds, at least 1, from the time at which the last message is due until it is in its queue.
 
     The first ones are due in the second before.
     """
