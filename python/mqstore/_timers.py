@@ -58,13 +58,24 @@ def recall(
     if isinstance(timer, str):
         topic, unique_key, deliver_at = _of_handle(timer)
     else:
-        waiting = timer if isinstance(timer, mqstore.Message) else store.message_at(timer.physical_offset)
-        topic, unique_key, deliver_at = _of_message(waiting)
+        topic, unique_key, deliver_at = _of_message(_waiting(store, timer))
     recalled = {RECALLS: f"{topic}+{unique_key}"}
     tags, body = "_RECALL_TAG_", b"0"
     return store.append(
         topic, body, tags=tags, properties=recalled, unique_key=unique_key, deliver_at=deliver_at, durable=durable
     )
+
+
+def _waiting(store: mqstore.Writer, timer: mqstore.AppendResult | mqstore.Message) -> mqstore.Message:
+    """Returns the message of a timer, also of the result of its append."""
+    if isinstance(timer, mqstore.Message):
+        return timer
+    if not isinstance(timer, mqstore.AppendResult):
+        raise TypeError(f"timer: expected an AppendResult, a Message or a recall handle, got {timer!r}")
+    found = store.message_at(timer.physical_offset)
+    if (found.queue_offset, found.store_size, found.store_time) != (timer.queue_offset, timer.wrote_bytes, timer.store_time):
+        raise ValueError(f"{timer} is not of this store: another message is at its physical offset")
+    return found
 
 
 def _of_message(timer: mqstore.Message) -> tuple[str, str, int]:

@@ -10,8 +10,8 @@ use crate::check::finding_id::FindingId;
 use crate::check::findings::{Affected, Finding};
 use crate::error::Result;
 use crate::format::{
-    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Transaction,
-    is_light_queue, is_salvage_record,
+    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MAX_QUEUE_OFFSET, MIN_RECORD_SIZE, MessageView,
+    Transaction, is_light_queue, is_salvage_record,
 };
 use crate::interrupt;
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, QueueHandle, QueueTable};
@@ -23,8 +23,6 @@ const STEP: u64 = CQ_UNIT_SIZE as u64;
 const ANYWHERE: u64 = u64::MAX;
 /// Entries that are read at once.
 const AT_ONCE: i64 = 1024;
-/// No file has an entry of a larger queue offset.
-const MAX_QUEUE_OFFSET: i64 = 1 << 58;
 
 /// All queues, while the log is read from start to end.
 #[derive(Debug)]

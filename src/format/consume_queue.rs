@@ -8,6 +8,8 @@ const TAGS_CODE_AT: usize = SIZE_AT + 4;
 /// Bytes of one entry of a consume queue.
 pub const CQ_UNIT_SIZE: usize = TAGS_CODE_AT + 8;
 const _: () = assert!(CQ_UNIT_SIZE == 20);
+/// No queue has this offset, nor a higher one: the names of queue files count bytes in an i64.
+pub const MAX_QUEUE_OFFSET: i64 = 1 << 58;
 
 /// An entry of a consume queue (RocketMQ: `CqUnit`). Entry `n` is at byte `20 * n` of the queue (docs/FORMAT.md, section Consume
 /// queue).

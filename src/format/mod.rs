@@ -89,7 +89,7 @@ pub use broker_config::{
 pub use broker_json::check_settings;
 pub use bytes::is_zero;
 pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
-pub use consume_queue::{CQ_UNIT_SIZE, CqUnit, ext_address};
+pub use consume_queue::{CQ_UNIT_SIZE, CqUnit, MAX_QUEUE_OFFSET, ext_address};
 pub use crc::crc32;
 pub use damaged_record::{ClaimedSize, size_of_damaged};
 pub use date::{Date, Round, mistaken_unit};

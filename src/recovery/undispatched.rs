@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{
-    CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MIN_RECORD_SIZE, MessageView, Version, is_light_queue,
+    Check, CqUnit, DelayLevels, DispatchRequest, MAX_QUEUE_OFFSET, MIN_RECORD_SIZE, MessageView, Version, is_light_queue,
     is_salvage_record, validate_topic,
 };
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, QueueHandle, QueueTable, QueueTail};
@@ -460,9 +460,6 @@ impl IncompleteQueue {
         self.refused = None;
     }
 }
-
-/// The name of a queue file cannot express this queue offset, nor a higher one.
-const MAX_QUEUE_OFFSET: i64 = i64::MAX / CQ_UNIT_SIZE as i64;
 
 /// Returns true if the entry leads to a salvage record of an earlier recovery.
 pub(super) fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bool> {

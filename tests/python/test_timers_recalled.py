@@ -112,3 +112,15 @@ def test_recall_in_a_task_ends_a_timer(tmp_path: Path) -> None:
     assert asyncio.run(recall()) == 1
     with mqstore.open(tmp_path / "store", "a", **SMALL) as store:
         wait_until(lambda: store.stats().delayed_waiting == 0)
+
+
+def test_the_result_of_another_store_recalls_nothing(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "one", "x", **SMALL) as one, mqstore.open(tmp_path / "other", "x", **SMALL) as other:
+        one.append("orders", b"kept", deliver_at=HOUR, unique_key=mqstore.new_unique_key())
+        elsewhere = other.append("payments", b"", deliver_at=HOUR, unique_key=mqstore.new_unique_key())
+        with pytest.raises(ValueError, match="is not of this store: another message is at its physical offset"):
+            one.broker.recall(elsewhere)
+        assert one.stats().delayed_waiting == 1
+        for given in (None, 5, b"x"):
+            with pytest.raises(TypeError, match="expected an AppendResult, a Message or a recall handle"):
+                one.broker.recall(given)  # type: ignore[arg-type]

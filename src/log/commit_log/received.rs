@@ -5,7 +5,7 @@
 //! leave after its head.
 
 use crate::error::Result;
-use crate::format::{BLANK_SIZE, Check, Record, claimed_size, fits, read_record};
+use crate::format::{BLANK_SIZE, Check, MAX_QUEUE_OFFSET, MessageView, Record, claimed_size, fits, read_record, validate_topic};
 use crate::log::commit_log::append_state::{AppendState, PoolWait};
 use crate::log::commit_log::commit_log::{Blocked, CommitLog};
 
@@ -124,7 +124,10 @@ fn first_record(log: &CommitLog, at: i64, bytes: &[u8]) -> Result<Option<(Head, 
         return Ok(None);
     };
     match read_record(record, Check::Whole) {
-        Record::Message(view) if view.physical_offset() == at => Ok(Some((Head::Record(claimed), view.store_time()))),
+        Record::Message(view) if view.physical_offset() == at => match unqueueable(&view) {
+            Some(reason) => refuse(format!("the master sent a record that no queue can have: {reason}")),
+            None => Ok(Some((Head::Record(claimed), view.store_time()))),
+        },
         Record::Message(view) => {
             let own = view.physical_offset();
             refuse(format!("the master sent a record that states {own} as its physical offset"))
@@ -132,6 +135,23 @@ fn first_record(log: &CommitLog, at: i64, bytes: &[u8]) -> Result<Option<(Head, 
         Record::Corrupt(malformed) => refuse(format!("the master sent a damaged record: {}", malformed.reason)),
         Record::Blank { .. } | Record::End => refuse("the master sent what is not a record".to_owned()),
     }
+}
+
+/// Returns the reason why no queue file can be made for a record. A queue is a directory with the name of its topic, so an unchecked name
+/// would lead out of the store.
+fn unqueueable(view: &MessageView<'_>) -> Option<String> {
+    if !view.has_queue_entry() {
+        return None;
+    }
+    let Ok(topic) = str::from_utf8(view.topic_bytes()) else {
+        return Some("its topic is not UTF-8".to_owned());
+    };
+    if let Err(malformed) = validate_topic(topic, view.version()) {
+        return Some(malformed.reason.into());
+    }
+    let (queue_id, offset) = (view.queue_id(), view.queue_offset());
+    let is_possible = queue_id >= 0 && (0..MAX_QUEUE_OFFSET).contains(&offset);
+    (!is_possible).then(|| format!("queue offset {offset} of queue {queue_id}"))
 }
 
 fn wrong_segment(found: &str) -> String {
