@@ -184,14 +184,14 @@ def test_a_replica_does_not_pickle_and_is_closed_in_a_fork(tmp_path: Path) -> No
 
 
 def test_a_signal_ends_a_wait(tmp_path: Path) -> None:
-    def interrupt() -> None:
-        time.sleep(0.2)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    with mqstore.replicate("127.0.0.1:1", tmp_path / "slave", **SMALL) as replica:
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            replica.wait(0)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with mqstore.replicate("127.0.0.1:1", tmp_path / "slave", **SMALL) as replica:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                replica.wait(0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_tasks_wait_for_a_slave_without_a_thread(master: mqstore.Writer, tmp_path: Path) -> None:
