@@ -354,7 +354,11 @@ impl TimerState {
         }
         let mut queue = TimerQueue::open(reader, self.next)?;
         for _ in 0..STEP_ENTRIES {
-            let entry = queue.next(|view| Some((TimerRecord::of(view), roll_times(view))))?;
+            let entry = queue.next(|view| {
+                let record = TimerRecord::of(view);
+                let keyed = record.as_ref().and_then(|record| self.recalls.key_of(record, view));
+                Some((record, roll_times(view), keyed))
+            })?;
             self.pass_damaged(queue.take_damaged());
             let Some((offset, found)) = entry else {
                 self.next = self.next.max(queue.position());
@@ -362,13 +366,16 @@ impl TimerState {
             };
             self.next = offset + 1;
             match found {
-                Some((Some(record), _)) if self.was_delivered(record.due, offset) => {}
-                Some((Some(record), _)) if self.recalls.take_up(&record, offset) => {}
-                Some((Some(record), rolls)) => {
-                    self.has_rolled |= rolls > 0;
-                    self.waiting.insert((record.due, offset));
+                Some((Some(record), ..)) if self.was_delivered(record.due, offset) => {}
+                Some((Some(record), ..)) if record.recalls.is_some() => self.recalls.insert(record, offset),
+                Some((Some(record), rolls, keyed)) => {
+                    let timer = (record.due, offset);
+                    if !self.recalls.take_up(keyed, timer) {
+                        self.has_rolled |= rolls > 0;
+                        self.waiting.insert(timer);
+                    }
                 }
-                Some((None, _)) => self.passed_over += 1,
+                Some((None, ..)) => self.passed_over += 1,
                 None => self.pass_damaged(1),
             }
         }

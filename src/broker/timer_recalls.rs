@@ -3,7 +3,8 @@
 //! A broker reads all recalls of a second before it delivers the timer messages of that second. So a recall ends the messages with its
 //! key that were stored before it and after it, and none of another second.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::copies::real_place;
@@ -16,67 +17,107 @@ use crate::read::MessageReader;
 /// The recalls whose second has not passed.
 #[derive(Debug, Default)]
 pub(super) struct TimerRecalls {
-    /// The keys that are recalled, by the end of the second, in ms, and the queue offset of the recall.
-    keys: BTreeMap<Timer, String>,
-    /// The seconds with a recall or a timer message that [`TimerRecalls::apply`] has not compared: `TIMER_OUT_MS` and the end.
-    changed: BTreeSet<(i64, i64)>,
+    /// The end of the second of each, in ms, and its queue offset.
+    recalls: BTreeSet<Timer>,
+    /// The seconds with a recall, by their ends.
+    seconds: BTreeMap<i64, RecalledSecond>,
+    /// The recalls that [`TimerRecalls::apply`] has not applied.
+    unapplied: Vec<TimerRecord>,
+}
+
+/// A second with a recall. Its timer messages are indexed, so that none is read for each recall.
+#[derive(Debug, Default)]
+struct RecalledSecond {
+    /// The keys that are recalled.
+    recalled: HashSet<String>,
+    /// The other timer messages, by their keys. Some may not wait any more.
+    timers: HashMap<String, Vec<Timer>>,
+}
+
+impl RecalledSecond {
+    /// Reads the keys of the timer messages that wait in the second of a recall.
+    ///
+    /// # Errors
+    /// Those of reading queue and log.
+    fn read(reader: &MessageReader, recall: &TimerRecord, waiting: &BTreeSet<Timer>) -> Result<Self> {
+        let (mut second, mut heads) = (Self::default(), TimerHeads::default());
+        for timer in waiting.range((recall.out_ms, i64::MIN)..=(recall.end_ms(), i64::MAX)) {
+            if let Some(key) = read_at(reader, &mut heads, timer.1, |view| key_in(view, recall.out_ms))? {
+                second.timers.entry(key).or_default().push(*timer);
+            }
+        }
+        Ok(second)
+    }
 }
 
 impl TimerRecalls {
-    /// Takes up a record of the queue. Returns true if it is a recall.
-    pub(super) fn take_up(&mut self, record: &TimerRecord, offset: i64) -> bool {
-        let end = record.end_ms();
-        if let Some(key) = &record.recalls {
-            self.keys.insert((end, offset), key.clone());
-        } else if self.of_second(end).next().is_none() {
-            return false;
-        }
-        self.changed.insert((record.out_ms, end));
-        record.recalls.is_some()
+    /// Takes up a recall, at its queue offset. [`TimerRecalls::apply`] applies it.
+    pub(super) fn insert(&mut self, recall: TimerRecord, offset: i64) {
+        self.recalls.insert((recall.end_ms(), offset));
+        self.unapplied.push(recall);
     }
 
-    /// Removes the timer messages that were recalled from those that wait.
+    /// Returns the second and the key of a timer message in a second with a recall; `None` for any other.
+    pub(super) fn key_of(&self, record: &TimerRecord, view: &MessageView<'_>) -> Option<(i64, String)> {
+        let end = record.end_ms();
+        self.seconds.get(&end)?;
+        Some((end, key_in(view, record.out_ms)?))
+    }
+
+    /// Takes up a timer message with what [`TimerRecalls::key_of`] returned for it. Returns true if it is recalled.
+    pub(super) fn take_up(&mut self, keyed: Option<(i64, String)>, timer: Timer) -> bool {
+        let Some((end, key)) = keyed else {
+            return false;
+        };
+        let Some(second) = self.seconds.get_mut(&end) else {
+            return false;
+        };
+        let is_recalled = second.recalled.contains(&key);
+        if !is_recalled {
+            second.timers.entry(key).or_default().push(timer);
+        }
+        is_recalled
+    }
+
+    /// Removes the timer messages that were recalled from those that wait. The first recall of a second reads these.
     ///
     /// # Errors
     /// Those of reading queue and log; the next call continues.
     pub(super) fn apply(&mut self, reader: &MessageReader, waiting: &mut BTreeSet<Timer>) -> Result<()> {
-        let mut heads = TimerHeads::default();
-        while let Some((out_ms, end)) = self.changed.first().copied() {
-            let keys: HashSet<_> = self.of_second(end).map(|(_, key)| key.as_str()).collect();
-            let mut recalled = Vec::new();
-            for timer in waiting.range((out_ms, i64::MIN)..=(end, i64::MAX)) {
-                let key = read_at(reader, &mut heads, timer.1, |view| key_in(view, out_ms))?;
-                if key.is_some_and(|key| keys.contains(key.as_str())) {
-                    recalled.push(*timer);
-                }
-            }
-            for timer in recalled {
+        while let Some(recall) = self.unapplied.last() {
+            let end = recall.end_ms();
+            let second = match self.seconds.entry(end) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(unknown) => unknown.insert(RecalledSecond::read(reader, recall, waiting)?),
+            };
+            let Some(key) = self.unapplied.pop().and_then(|recall| recall.recalls) else {
+                continue;
+            };
+            for timer in second.timers.remove(&key).into_iter().flatten() {
                 waiting.remove(&timer);
             }
-            self.changed.pop_first();
+            second.recalled.insert(key);
         }
         Ok(())
     }
 
     /// Removes the recalls whose second has passed by the time `now_ms`. Returns the end of the last one.
     pub(super) fn pass(&mut self, now_ms: i64) -> Option<i64> {
-        let later = self.keys.split_off(&(now_ms.saturating_add(1), i64::MIN));
-        let passed = std::mem::replace(&mut self.keys, later);
-        passed.last_key_value().map(|((end, _), _)| *end)
+        let next = now_ms.saturating_add(1);
+        self.seconds = self.seconds.split_off(&next);
+        let later = self.recalls.split_off(&(next, i64::MIN));
+        let passed = std::mem::replace(&mut self.recalls, later);
+        passed.last().map(|(end, _)| *end)
     }
 
     /// Returns the recalls, each with the end of its second, in ms, and its queue offset.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Timer> {
-        self.keys.keys()
+        self.recalls.iter()
     }
 
-    /// Removes a recall.
+    /// Removes a recall that was stored again. What it recalls stays recalled.
     pub(super) fn remove(&mut self, recall: &Timer) {
-        self.keys.remove(recall);
-    }
-
-    fn of_second(&self, end: i64) -> impl Iterator<Item = (&Timer, &String)> {
-        self.keys.range((end, i64::MIN)..=(end, i64::MAX))
+        self.recalls.remove(recall);
     }
 }
 

@@ -2,15 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
-use mqstore::broker::{BrokerService, DelayStats, NeededBy, TimerBacklog, TimerFate};
+use mqstore::broker::{BrokerController, BrokerService, DelayStats, NeededBy, TimerBacklog, TimerFate};
 use mqstore::error::Error;
 use mqstore::format::{Message, TIMER_TOPIC, property};
 use mqstore::read::MessageReader;
-use mqstore::store::{AppendResult, Incoming};
+use mqstore::services::{Next, Service};
+use mqstore::storage::Env;
+use mqstore::store::{AppendResult, Incoming, MessageStore, OpenMode};
 
 use super::delay::{Stepped, config};
+use super::directory;
 use super::timers::{TIMER_CHECK, and, append, deliver, delivered, persist, progress, read_backlog, timed, with_services};
+use crate::counting_env::CountingEnv;
 
 /// A timer message with a unique key that is to be delivered `ms` from now.
 pub(super) fn keyed(open: &Stepped, ms: i64, key: &str, body: &str) -> Message<'static> {
@@ -75,6 +80,67 @@ fn a_recall_ends_the_messages_of_its_key_and_second() {
         next_due: None,
     };
     assert_eq!(open.broker.delay_stats().unwrap().unwrap(), expected);
+}
+
+#[test]
+fn recalls_and_messages_of_one_second_may_take_turns() {
+    let mut open = at_a_second();
+    for round in 0..4 {
+        append_keyed(&open, 5000, &format!("k {round}"), "recalled later");
+        append_keyed(
+            &open,
+            4500,
+            "k 0",
+            if round == 0 { "recalled later" } else { "recalled before" },
+        );
+        append_keyed(&open, 4600, &format!("kept {round}"), &round.to_string());
+        deliver(&open);
+        open.store.append(recall(&open, 5000, &format!("orders+k {round}"))).unwrap();
+        deliver(&open);
+        let stats = open.broker.delay_stats().unwrap().unwrap();
+        assert_eq!(stats.waiting, round + 1);
+    }
+    deliver_all(&mut open);
+    assert_eq!(delivered(&open), ["0", "1", "2", "3"]);
+}
+
+#[test]
+fn each_recall_of_a_second_does_not_read_all_its_messages() {
+    let (_dir, path) = directory();
+    let env = CountingEnv::new();
+    // A whole second.
+    let now = 1_700_000_000_000;
+    env.set_now(now);
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let store = Arc::new(MessageStore::open_stepped(&seam, &path, config(), OpenMode::Append).unwrap());
+    let broker = BrokerController::new_stepped(&store);
+    let keyed = |key: &str| {
+        and(
+            timed(property::TIMER_DELIVER_MS, now + 5000, "a"),
+            &[(property::UNIQ_KEY, key)],
+        )
+    };
+    let step = || {
+        while store.step(Service::Dispatch, Instant::now()).unwrap() == Next::Again {}
+        while broker.step(BrokerService::DeliverTimers, Instant::now()).unwrap() == Next::Again {}
+    };
+    for key in 0..1000 {
+        store.append(keyed(&format!("k {key}"))).unwrap();
+    }
+    step();
+    for key in 0..100 {
+        let key = format!("orders+k {key}");
+        store
+            .append(and(keyed("of the recall"), &[(property::TIMER_DEL_UNIQKEY, &key)]))
+            .unwrap();
+        store.append(keyed("later")).unwrap();
+        step();
+    }
+    assert_eq!(broker.delay_stats().unwrap().unwrap().waiting, 1000);
+    let read = env.bytes_read_below(&path.join("commitlog"));
+    let log_end = store.reader().physical_bounds().end.unsigned_abs();
+    // Reading all of them for each recall reads the log about a hundred times.
+    assert!(read < 20 * log_end, "{read} bytes of {log_end} were read");
 }
 
 #[test]
