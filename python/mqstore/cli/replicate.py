@@ -28,17 +28,17 @@ _INTERVAL = 0.1
 def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: bool, options: dict[str, Any]) -> None:
     """Receives the log of a master into STORE.
 
-    It runs until SIGINT or SIGTERM, and prints a line at each change of its state.
+    It runs until SIGINT or SIGTERM, and prints a line when its state has changed.
 
     HOST:PORT is where the master listens for slaves: haListenPort of a broker. An absent STORE gets the last segment of the
     master; segments have to be of the master's size (--option geometry=broker).
     Exit code 0 after a signal; 1 if STORE is another log, or a part of it would have to be discarded.
     """
+    with opening(path), from_the_command_line():
+        replica = mqstore.replicate(master, path, sync=sync, discard_tail=discard_tail, **options)
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
-    with opening(path), from_the_command_line():
-        replica = mqstore.replicate(master, path, sync=sync, discard_tail=discard_tail, **options)
     with replica:
         printed: tuple[object, ...] = ()
         while not over.is_set():
@@ -60,6 +60,6 @@ def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: boo
 
 
 def _line(state: dict[str, Any]) -> str:
-    place = "" if state["offset"] is None else f" at physical offset {state['offset']}"
+    position = "" if state["offset"] is None else f" at physical offset {state['offset']}"
     error = "" if state["error"] is None else f": {state['error']}"
-    return f"{state['state']}{place}{error}"
+    return f"{state['state']}{position}{error}"
