@@ -64,7 +64,7 @@ class Replica:
         """The directory of its store, absolute."""
     @property
     def state(self) -> Literal["connecting", "comparing", "following", "failed", "closed"]:
-        """What it does: "connecting", "comparing" its log with that of the master, "following", "failed" (it has given up: see
+        """The state: "connecting", "comparing" its log with that of the master, "following", "failed" (it has given up: see
         `error`) or "closed".
         """
     @property

@@ -117,7 +117,7 @@ impl Replica {
         self.slave.path().to_owned()
     }
 
-    /// What it does: "connecting", "comparing" its log with that of the master, "following", "failed"
+    /// The state: "connecting", "comparing" its log with that of the master, "following", "failed"
     /// (it has given up: see `error`) or "closed".
     #[getter]
     fn state(&self) -> &'static str {

@@ -32,6 +32,18 @@ impl Date {
     }
 }
 
+/// Returns a time in ms since 1970 as text, in UTC.
+pub fn utc_text(ms: i64) -> String {
+    const DAY: i64 = 86_400_000;
+    let Some(Date { year, month, day }) = Date::of(ms.div_euclid(DAY)) else {
+        return format!("{ms} ms since 1970");
+    };
+    let of_day = ms.rem_euclid(DAY);
+    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60);
+    let rest = of_day % 1000;
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{rest:03} UTC")
+}
+
 /// The rounding of a time to whole ms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::bytes::{i32_at, slice_at, text};
 use super::consume_queue::{CQ_UNIT_SIZE, CqUnit};
-use super::date::Date;
+use super::date::utc_text;
 use super::host::Host;
 use super::index::{IndexHeader, IndexItem};
 use super::malformed::Malformed;
@@ -250,14 +250,7 @@ fn host(host: Host) -> String {
 }
 
 fn time(ms: i64) -> String {
-    const DAY: i64 = 86_400_000;
-    let Some(Date { year, month, day }) = Date::of(ms.div_euclid(DAY)) else {
-        return ms.to_string();
-    };
-    let of_day = ms.rem_euclid(DAY);
-    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1000 % 60);
-    let rest = of_day % 1000;
-    format!("{ms}: {year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{rest:03} UTC")
+    format!("{ms}: {}", utc_text(ms))
 }
 
 fn in_words(properties: Properties<'_>) -> String {

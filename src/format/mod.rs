@@ -92,7 +92,7 @@ pub use checkpoint::{CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE, Checkpoint};
 pub use consume_queue::{CQ_UNIT_SIZE, CqUnit, MAX_QUEUE_OFFSET, ext_address};
 pub use crc::crc32;
 pub use damaged_record::{ClaimedSize, size_of_damaged};
-pub use date::{Date, Round, mistaken_unit};
+pub use date::{Date, Round, mistaken_unit, utc_text};
 pub use delay_level::{DelayLevels, SCHEDULE_TOPIC};
 pub use dispatch_request::DispatchRequest;
 pub use dump::{DumpedField, dump_item, dump_record, dump_unit, size_to_dump};

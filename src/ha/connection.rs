@@ -21,7 +21,7 @@ pub(super) struct MasterConnection {
     buffer: Vec<u8>,
     /// The bytes of the buffer that were not returned yet.
     unread: Range<usize>,
-    /// The place of the next bytes of the frame, and their number.
+    /// The physical offset of the next bytes of the frame, and their number.
     frame: (i64, usize),
     reported_at: Instant,
     /// The time of the last bytes.
@@ -65,7 +65,7 @@ impl MasterConnection {
         })
     }
 
-    /// Reports a place: the first one asks for the log from there on, and each later one acknowledges the log up to there.
+    /// Reports a physical offset: the first one asks for the log from there on, and each later one acknowledges the log up to there.
     ///
     /// # Errors
     /// Those of the socket.

@@ -7,7 +7,7 @@ mod wire;
 mod socket;
 /// The master.
 mod master;
-/// A connection to a master: takes frames, and reports a place.
+/// A connection to a master: takes frames, and reports an offset.
 mod connection;
 /// The store of a slave: opened, compared with the log of its master, cut.
 mod replica_store;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::Check;
+use crate::format::{Check, utc_text};
 use crate::log::{LogFiles, ReceivedTail};
 use crate::recovery::{ReplicaLog, expect_store};
 use crate::remedy::Remedy;
@@ -20,6 +20,8 @@ pub(super) struct ReplicaStore {
     config: StoreConfig,
     segment_size: i64,
     store: Option<Arc<MessageStore>>,
+    /// True while a reopen has failed: the directory is not known to be empty.
+    is_left_closed: bool,
     tail: ReceivedTail,
 }
 
@@ -40,8 +42,17 @@ fn expect_options(config: &StoreConfig) -> Result<()> {
         ("broker_role", config.broker_role != default.broker_role),
         ("ha_listen_port", config.ha_listen_port.is_some()),
         ("recovery", config.recovery != default.recovery),
+        ("ha_listen_host", config.ha_listen_host != default.ha_listen_host),
+        ("in_sync_replicas", config.in_sync_replicas.is_some()),
+        ("slave_timeout", config.slave_timeout != default.slave_timeout),
+        (
+            "ha_max_gap_not_in_sync",
+            config.ha_max_gap_not_in_sync != default.ha_max_gap_not_in_sync,
+        ),
+        ("services", config.services.is_some()),
         ("file_reserved_time", config.file_reserved_time.is_some()),
         ("max_log_bytes", config.max_log_bytes.is_some()),
+        ("disk_max_used_space_ratio", config.disk_max_used_space_ratio.is_some()),
     ];
     match meaningless.iter().find(|(_, is_given)| *is_given) {
         None => Ok(()),
@@ -49,6 +60,20 @@ fn expect_options(config: &StoreConfig) -> Result<()> {
             what: format!("{name} has no meaning for a slave: leave it out"),
         }),
     }
+}
+
+/// Opens the store at `path`, if there is one with a segment.
+fn find_store(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Option<Arc<MessageStore>>> {
+    match expect_store(env.as_ref(), path) {
+        Err(Error::NoSuchDirectory { .. }) => return Ok(None),
+        Err(_) if env.list(path).is_ok_and(|entries| entries.is_empty()) => return Ok(None),
+        found => found?,
+    };
+    let mode = OpenMode::Replica(ReplicaLog::Continued);
+    let store = MessageStore::open(env, path, config.clone(), mode)?;
+    // The directory of a store that was begun, and never got a segment, is an empty one.
+    let has_segment = store.reader().log().files_end() > 0;
+    Ok(has_segment.then(|| Arc::new(store)))
 }
 
 impl ReplicaStore {
@@ -59,16 +84,7 @@ impl ReplicaStore {
     pub(super) fn open(env: &Arc<dyn Env>, path: &Path, mut config: StoreConfig) -> Result<Self> {
         expect_options(&config)?;
         let mode = OpenMode::Replica(ReplicaLog::Continued);
-        let found = match expect_store(env.as_ref(), path) {
-            Err(Error::NoSuchDirectory { .. }) => None,
-            Err(_) if env.list(path).is_ok_and(|entries| entries.is_empty()) => None,
-            found => {
-                found?;
-                Some(Arc::new(MessageStore::open(env, path, config.clone(), mode)?))
-            }
-        };
-        // The directory of a store that was begun, and never got a segment, is an empty one.
-        let store = found.filter(|store| store.reader().log().files_end() > 0);
+        let store = find_store(env, path, &config)?;
         let sizes = match &store {
             Some(store) => store.config().mapped_file_size_commit_log,
             None => Some(choose_sizes(env, path, &mut config, true, mode)?.commit_log),
@@ -79,6 +95,7 @@ impl ReplicaStore {
             config,
             segment_size: sizes.and_then(|size| i64::try_from(size).ok()).unwrap_or(i64::MAX),
             store,
+            is_left_closed: false,
             tail: ReceivedTail::default(),
         })
     }
@@ -92,7 +109,8 @@ impl ReplicaStore {
     pub(super) fn may_begin_at(&self, offset: i64) -> bool {
         match &self.store {
             Some(_) => offset == self.end(),
-            None => offset % self.segment_size == 0,
+            // The end of the segment is an offset, too.
+            None => offset % self.segment_size == 0 && offset.checked_add(self.segment_size).is_some(),
         }
     }
 
@@ -171,7 +189,7 @@ impl ReplicaStore {
         Ok(None)
     }
 
-    /// Returns the end of the last record, from the one at `from` on, that ends at or before `offset`; `from` if there is none.
+    /// Returns the end of the last record, from the one at `from` on, that ends at or before `offset`; `from` without one.
     ///
     /// # Errors
     /// Those of reading the log.
@@ -205,7 +223,7 @@ impl ReplicaStore {
         }
         let RemovedTail { bytes, messages, times } = self.tail_from(at)?;
         let stored = times.map_or_else(String::new, |(first, last)| {
-            format!(", which were stored at times {first} to {last} (ms since 1970)")
+            format!(", which were stored from {} to {}", utc_text(first), utc_text(last))
         });
         Err(Error::Unsupported {
             path: self.path.clone(),
@@ -237,14 +255,15 @@ impl ReplicaStore {
         Ok(tail)
     }
 
-    /// Returns the refusal of a master that has no record of this log.
-    pub(super) fn other_log(&self, master: &str) -> Error {
+    /// Returns the refusal of a master that has no record of this log. It has ended the last connection for `reason`.
+    pub(super) fn other_log(&self, master: &str, reason: Option<&Error>) -> Error {
+        let begin = self.store.as_ref().map_or(0, |store| store.reader().log().first_offset());
+        let ended = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
         Error::Unsupported {
             path: self.path.clone(),
             what: format!(
-                "no record of this log, which begins at {}, is in the log of the master at {master}: it is another log, or the master has \
-                 removed what this one holds; name another master, or an empty directory",
-                self.log().map_or(0, |(_, range)| range.start)
+                "no record of this log, which begins at {begin}, is in the log of the master at {master}{ended}: it is another log, or the \
+                 master has removed what this one holds; name another master, or an empty directory"
             ),
             remedy: None,
         }
@@ -264,7 +283,7 @@ impl ReplicaStore {
             path: self.path.clone(),
             what: format!(
                 "the master sends its log from physical offset {at} on, where no segment of {} bytes of this log begins: its segments have \
-                 another size, or this log is empty and begins before it",
+                 another size (geometry, mapped_file_size_commit_log), or this log is empty and begins before it",
                 self.segment_size
             ),
             remedy: None,
@@ -280,21 +299,27 @@ impl ReplicaStore {
     }
 
     fn reopen(&mut self, log: ReplicaLog) -> Result<()> {
+        self.is_left_closed = true;
         self.close()?;
         let mode = OpenMode::Replica(log);
-        let opened = MessageStore::open(&self.env, &self.path, self.config.clone(), mode);
-        let opened = match opened {
-            // The log is as it was.
-            Err(_) if matches!(log, ReplicaLog::CutAt(_)) => {
-                let mode = OpenMode::Replica(ReplicaLog::Continued);
-                let continued = MessageStore::open(&self.env, &self.path, self.config.clone(), mode)?;
-                self.store = Some(Arc::new(continued));
-                return opened.map(drop);
-            }
-            opened => opened?,
-        };
+        let opened = MessageStore::open(&self.env, &self.path, self.config.clone(), mode)?;
         self.store = Some(Arc::new(opened));
+        self.is_left_closed = false;
         Ok(())
+    }
+
+    /// Opens the store again that a failed [`Self::begin`] or [`Self::cut`] has left closed, and returns true if it did. A failed cut may
+    /// have lowered the mark of what was flushed, and cut queues: the open makes them again, and the log is compared again.
+    ///
+    /// # Errors
+    /// Those of [`MessageStore::open`].
+    pub(super) fn open_again(&mut self) -> Result<bool> {
+        if !self.is_left_closed {
+            return Ok(false);
+        }
+        self.store = find_store(&self.env, &self.path, &self.config)?;
+        self.is_left_closed = false;
+        Ok(true)
     }
 
     /// Forgets the part of a record that has come: the connection has ended.

@@ -160,8 +160,8 @@ enum Ended {
     Closed,
     /// The connection was lost, or the store had a shortage: try again after a pause.
     Lost(Error),
-    /// The master sent nothing from the record that was asked for.
-    Absent,
+    /// The master sent nothing from the record that was asked for: heartbeats, or the end of the connection for this reason.
+    Absent(Option<Error>),
     /// The logs differ at this physical offset.
     Differ(i64),
     /// It cannot continue.
@@ -170,11 +170,21 @@ enum Ended {
 
 impl From<Error> for Ended {
     fn from(error: Error) -> Self {
-        if error.is_shortage() {
+        // A segment that was not created within `wait_time_out` is there for a later append.
+        let is_late = kind_of(&error) == Some(io::ErrorKind::TimedOut);
+        if is_late || error.is_shortage() {
             Self::Lost(error)
         } else {
             Self::Failed(error)
         }
+    }
+}
+
+/// Returns the kind of the system's answer, if the error is one.
+fn kind_of(error: &Error) -> Option<io::ErrorKind> {
+    match error {
+        Error::Io { source, .. } => Some(source.kind()),
+        _ => None,
     }
 }
 
@@ -208,13 +218,10 @@ impl Slave {
             distance: 0,
             asked: 0,
         };
-        let thread = thread::Builder::new()
-            .name("mqstore-ha-slave".to_owned())
-            .spawn(move || {
-                follower.run();
-                follower.store.close()
-            })
-            .map_err(|error| Error::io("start a thread for", "ha-slave", error))?;
+        let thread = spawn("ha-slave", move || {
+            follower.run();
+            follower.store.close()
+        })?;
         Ok(Self {
             shared,
             thread: Mutex::new(Some(thread)),
@@ -374,6 +381,15 @@ impl Shared {
     }
 }
 
+/// Returns true if the master has ended the connection.
+fn has_hung_up(error: &Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(
+        kind_of(error),
+        Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+    )
+}
+
 fn connect_to(master: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut refused = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in master.to_socket_addrs()? {
@@ -430,15 +446,15 @@ impl Follower {
         let (master, asked) = (self.shared.options.master.clone(), self.asked);
         let is_first = self.store.is_first_record(asked);
         match ended {
-            Ended::Absent if is_first => return Err(Ended::Lost(self.store.other_log(&master))),
-            Ended::Absent => self.step_back(),
+            Ended::Absent(reason) if is_first => return Err(Ended::Lost(self.store.other_log(&master, reason.as_ref()))),
+            Ended::Absent(_) => self.step_back(),
             Ended::Differ(at) => {
                 let end = self.store.last_end_before(asked, at)?;
                 if end > asked {
                     return self.cut(end);
                 }
                 if is_first {
-                    return Err(Ended::Failed(self.store.other_log(&master)));
+                    return Err(Ended::Failed(self.store.other_log(&master, None)));
                 }
                 self.step_back();
             }
@@ -459,14 +475,13 @@ impl Follower {
         }
         let cut = self.store.cut(at);
         self.publish_store();
-        cut?;
         let mut shown = lock(&self.shared.shown);
         // A record past the cut is not held any more.
         shown.held = Arc::new(Watermark::new(shown.held.get().min(at)));
         shown.status.held = shown.status.held.map(|held| held.min(at));
         drop(shown);
         self.distance = 0;
-        Ok(())
+        Ok(cut?)
     }
 
     fn publish_store(&self) {
@@ -475,6 +490,9 @@ impl Follower {
 
     /// Asks for the log from a record on that the store has, and follows until something ends it.
     fn connect_and_follow(&mut self) -> Ended {
+        if let Err(error) = self.prepare() {
+            return error.into();
+        }
         let shared = self.shared.clone();
         let connected = shared.connect().and_then(|stream| {
             let silence = shared.options.timing.silence;
@@ -490,15 +508,25 @@ impl Follower {
         match ended {
             _ if shared.is_closing() => Ended::Closed,
             // A master of mqstore closes the connection of a slave that asks for what it does not have.
-            Ended::Lost(_) if !connection.has_frame() && self.store.end() > 0 => Ended::Absent,
+            Ended::Lost(error) if !connection.has_frame() && self.store.end() > 0 && has_hung_up(&error) => {
+                Ended::Absent(Some(error))
+            }
             ended => ended,
         }
+    }
+
+    /// Chooses the record to ask for before the connection: a master that waits for the request for long sends a heartbeat first.
+    fn prepare(&mut self) -> Result<()> {
+        if self.store.open_again()? {
+            self.publish_store();
+        }
+        self.asked = self.store.record_before_end(self.distance)?;
+        Ok(())
     }
 
     fn follow(&mut self, connection: &mut MasterConnection) -> std::result::Result<Ended, Ended> {
         let shared = self.shared.clone();
         let lost = |error| shared.lost(error);
-        self.asked = self.store.record_before_end(self.distance)?;
         let is_empty = self.asked == self.store.end();
         // A report of 0 asks for the newest segment, whatever the store has.
         let from = if is_empty { self.asked } else { self.asked.max(1) };
@@ -506,28 +534,30 @@ impl Follower {
         let mut next = (!is_empty).then_some(from);
         let mut acknowledged = from;
         loop {
-            let (place, is_end) = match connection.receive().map_err(lost)? {
+            let (reached, is_end) = match connection.receive().map_err(lost)? {
                 Sent::Nothing => (next, false),
                 Sent::Heartbeat { physical_offset } => {
-                    self.expect_place(next, physical_offset)?;
+                    self.expect_next(next, physical_offset)?;
                     if next == Some(from) && from < self.store.end() {
-                        return Ok(Ended::Absent);
+                        return Ok(Ended::Absent(None));
                     }
                     (Some(physical_offset), true)
                 }
                 Sent::Log { physical_offset, bytes } => {
-                    self.expect_place(next, physical_offset)?;
+                    self.expect_next(next, physical_offset)?;
                     self.take(physical_offset, bytes)?;
-                    (Some(physical_offset + bytes.len() as i64), false)
+                    let end = physical_offset.checked_add(bytes.len() as i64);
+                    let end = end.ok_or_else(|| Ended::Failed(self.store.wrong_start(physical_offset)))?;
+                    (Some(end), false)
                 }
             };
-            next = place;
-            let Some(place) = place.filter(|_| connection.is_drained()) else {
+            next = reached;
+            let Some(reached) = reached.filter(|_| connection.is_drained()) else {
                 continue;
             };
-            // Before both logs are compared up to the end of one of them, the place may be inside a record, or the record another one.
-            let is_compared = is_end || (place >= self.store.end() && (is_empty || place > from));
-            let held = if is_compared { self.hold(place)? } else { acknowledged };
+            // Before both logs are compared up to the end of one of them, the offset may be inside a record, or the record another one.
+            let is_compared = is_end || (reached >= self.store.end() && (is_empty || reached > from));
+            let held = if is_compared { self.hold(reached)? } else { acknowledged };
             if held > acknowledged || connection.is_report_due(shared.options.timing.heartbeat) {
                 acknowledged = acknowledged.max(held);
                 connection.report(acknowledged).map_err(lost)?;
@@ -536,7 +566,7 @@ impl Follower {
     }
 
     /// Refuses a frame that does not follow the last one. The first one of an empty log begins a segment.
-    fn expect_place(&self, next: Option<i64>, sent: i64) -> std::result::Result<(), Ended> {
+    fn expect_next(&self, next: Option<i64>, sent: i64) -> std::result::Result<(), Ended> {
         match next {
             Some(next) if sent == next => Ok(()),
             Some(next) => {
@@ -564,7 +594,7 @@ impl Follower {
             return Err(Ended::Differ(difference));
         }
         match self.store.append(new) {
-            // The log of the master is damaged there, or has other segments: it may be repaired.
+            // The log of the master is damaged there: it may be repaired.
             Err(error @ Error::Corrupt { .. }) => Err(Ended::Lost(error)),
             appended => Ok(appended?),
         }

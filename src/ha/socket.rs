@@ -15,7 +15,7 @@ pub(super) fn hang_up(stream: &ClosedInChild<TcpStream>) {
 ///
 /// # Errors
 /// [`Error::Io`].
-pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+pub(super) fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
     let spawned = thread::Builder::new().name(format!("mqstore-{name}")).spawn(run);
     spawned.map_err(|error| Error::io("start a thread for", name, error))
 }

@@ -145,6 +145,10 @@ def test_a_master_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
         ({"flush_disk_type": "SYNC_FLUSH"}, "flush_disk_type has no meaning for a slave"),
         ({"ha_listen_port": 0}, "ha_listen_port has no meaning"),
         ({"max_log_bytes": 1 << 30}, "max_log_bytes has no meaning"),
+        ({"disk_max_used_space_ratio": 75}, "disk_max_used_space_ratio has no meaning"),
+        ({"in_sync_replicas": 2}, "in_sync_replicas has no meaning"),
+        ({"slave_timeout": 1}, "slave_timeout has no meaning"),
+        ({"services": True}, "services has no meaning"),
     ],
 )
 def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any], expected: str) -> None:

@@ -4,7 +4,7 @@
 //! nothing that it would cut after a crash. The rest waits in memory. A BLANK is appended as it came, with the stale bytes that some brokers
 //! leave after its head.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, Check, MAX_QUEUE_OFFSET, MessageView, Record, claimed_size, fits, read_record, validate_topic};
 use crate::log::commit_log::append_state::{AppendState, PoolWait};
 use crate::log::commit_log::commit_log::{Blocked, CommitLog};
@@ -43,8 +43,8 @@ impl ReceivedTail {
     /// Takes the next bytes of the log, and appends the records that are whole then.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::error::Error::Corrupt) with the place where the bytes are not a record of this log: what came before
-    /// them is appended. Those of [`CommitLog::append`].
+    /// [`Error::Corrupt`] with the position where the bytes are no record, [`Error::Unsupported`] where they do not fit in the segments of
+    /// this log: what came before them is appended. Those of [`CommitLog::append`].
     pub fn take(&mut self, log: &CommitLog, bytes: &[u8]) -> Result<()> {
         self.bytes.extend_from_slice(bytes);
         let mut taken = 0;
@@ -79,7 +79,7 @@ fn append_part(log: &CommitLog, bytes: &[u8]) -> Result<Appended> {
         let at = end + part.len as i64;
         match first_record(log, at, rest) {
             Ok(Some((Head::Record(size), store_time))) => {
-                last_store_time = store_time;
+                last_store_time = last_store_time.max(store_time);
                 part = Appended {
                     len: part.len + size,
                     last_record: Some(at),
@@ -112,13 +112,21 @@ fn first_record(log: &CommitLog, at: i64, bytes: &[u8]) -> Result<Option<(Head, 
     if claimed == BLANK_SIZE {
         return match read_record(head, Check::Structure) {
             Record::Blank { size } if size as usize == left => Ok((bytes.len() >= left).then_some((Head::Blank(left), 0))),
-            Record::Blank { size } => refuse(wrong_segment(&format!("a BLANK of {size} bytes, and {left} are left"))),
+            Record::Blank { size } => Err(wrong_segment(
+                log,
+                at,
+                &format!("a BLANK of {size} bytes, and {left} are left"),
+            )),
             Record::Corrupt(malformed) => refuse(format!("the master sent what is not a record: {}", malformed.reason)),
             Record::Message(_) | Record::End => refuse("the master sent zeros where a record begins".to_owned()),
         };
     }
     if !fits(claimed as u64, left as u64) {
-        return refuse(wrong_segment(&format!("a record of {claimed} bytes, and {left} are left")));
+        return Err(wrong_segment(
+            log,
+            at,
+            &format!("a record of {claimed} bytes, and {left} are left"),
+        ));
     }
     let Some(record) = bytes.get(..claimed) else {
         return Ok(None);
@@ -154,8 +162,16 @@ fn unqueueable(view: &MessageView<'_>) -> Option<String> {
     (!is_possible).then(|| format!("queue offset {offset} of queue {queue_id}"))
 }
 
-fn wrong_segment(found: &str) -> String {
-    format!("the master sent {found} of the segment here: its segments have another size, or its log is damaged")
+/// Returns the refusal of a log whose segments end elsewhere. No later attempt can succeed.
+fn wrong_segment(log: &CommitLog, at: i64, found: &str) -> Error {
+    Error::Unsupported {
+        path: log.files().path_of(at).0,
+        what: format!(
+            "the master sent {found} of the segment here, at physical offset {at}: its segments have another size, or its log is damaged; \
+             follow it into an empty directory, with the sizes of the master (geometry, mapped_file_size_commit_log)"
+        ),
+        remedy: None,
+    }
 }
 
 /// Appends by `write`, which returns false until the next segment is created.

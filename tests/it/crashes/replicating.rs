@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
+use mqstore::error::Result;
 use mqstore::ha::{Slave, SlaveOptions, SlaveReport, SlaveState, Timing, TransferHeader};
 use mqstore::read::MessageReader;
 use mqstore::storage::Step;
@@ -16,7 +17,7 @@ use super::examine::root;
 use super::model::{Checked, Violation, ensure, works};
 use super::run::machine;
 use super::scenes::{GEOMETRY, message, open};
-use crate::simulated_env::{Random, SimulatedEnv};
+use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
 
 /// Longer than any wait for what comes.
 const LONG: Duration = Duration::from_secs(20);
@@ -90,6 +91,10 @@ fn follow(env: &SimulatedEnv, master: &Master, config: StoreConfig) -> Slave {
 }
 
 fn follow_as(env: &SimulatedEnv, master: &Master, config: StoreConfig, is_sync: bool) -> Slave {
+    start(env, master, config, is_sync).unwrap()
+}
+
+fn start(env: &SimulatedEnv, master: &Master, config: StoreConfig, is_sync: bool) -> Result<Slave> {
     let options = SlaveOptions {
         master: master.address.to_string(),
         is_sync,
@@ -100,7 +105,7 @@ fn follow_as(env: &SimulatedEnv, master: &Master, config: StoreConfig, is_sync: 
             ..Timing::default()
         },
     };
-    Slave::start(&env.shared(), root(), options).unwrap()
+    Slave::start(&env.shared(), root(), options)
 }
 
 /// Waits until the slave acknowledges the whole log.
@@ -244,18 +249,62 @@ pub(super) fn slave_again_after_a_promotion(without: Option<Step>, seed: u64) ->
 #[test]
 fn a_scene_of_a_slave_fails_without_each_step_that_it_needs() {
     type Scene = fn(Option<Step>, u64) -> Checked;
-    let needed: [(Step, Scene); 6] = [
+    let needed: [(Step, Scene); 7] = [
         (Step::LogRange, acknowledged_by_a_slave),
         (Step::SegmentRenamed, acknowledged_by_a_slave),
         (Step::FlushedMark, cut_by_a_slave),
         (Step::TailZeroed, cut_by_a_slave),
         (Step::ReplicaNote, cut_after_a_power_cut),
         (Step::ReplicaNoteRenamed, cut_after_a_power_cut),
+        (Step::ReplicaNoteRenamed, slave_again_after_a_promotion),
     ];
     for (step, scene) in needed {
         let is_noticed = (0..60).any(|seed| scene(Some(step), seed).is_err());
         assert!(is_noticed, "nothing fails without {step:?}");
     }
+}
+
+/// No descriptor is left from one of the calls of the cut on, until the slave has noticed. Returns true if the slave had started.
+fn cut_with_a_shortage(number: u64) -> Checked<bool> {
+    let check = "a slave that had no descriptor while it cut its log follows";
+    let mut random = Random::new(number);
+    let (common, stale, new) = (sizes(&mut random), sizes(&mut random), sizes(&mut random));
+    let (old_log, new_log) = (log_of(&[&common[..], &stale].concat()), log_of(&[&common[..], &new].concat()));
+    let env = machine();
+    let master = Master::of(&old_log);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &old_log, check)?;
+    works(check, slave.close())?;
+    let master = Master::of(&new_log);
+    env.set_fault(Some(Fault {
+        failure: Failure::Shortage,
+        number,
+        stays: true,
+    }));
+    let Ok(slave) = start(&env, &master, GEOMETRY.recorded(), true) else {
+        return Ok(false);
+    };
+    let begun = Instant::now();
+    while slave.status().error.is_none() && slave.status().held != Some(new_log.len() as i64) {
+        ensure(begun.elapsed() < LONG, check, || format!("{:?}", slave.status()))?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    // Long enough for the next connection.
+    thread::sleep(Duration::from_millis(20));
+    env.set_fault(None);
+    wait_for(&slave, &new_log, check)?;
+    works(check, slave.close())?;
+    ensure(recovered_log(&env, check)? == new_log, check, || "other bytes".to_owned())?;
+    Ok(true)
+}
+
+#[test]
+fn a_shortage_while_a_slave_cuts_its_log_is_waited_out() {
+    let started = (0..120)
+        .map(|number| cut_with_a_shortage(number).unwrap())
+        .filter(|started| *started)
+        .count();
+    assert!(started > 20, "only {started} reached the cut");
 }
 
 #[test]
