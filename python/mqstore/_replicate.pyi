@@ -87,9 +87,21 @@ class Replica:
     def wait(self, offset: int | AppendResult, timeout: float | timedelta | None = None) -> None:
         """Waits until it holds the message at a physical offset, as it acknowledges it.
 
-        `offset` is an int, or the `AppendResult` of the message on the master. `timeout` is in seconds, or a timedelta.
-        Raises `WaitTimeoutError` (a `TimeoutError`) when the time is up, `ClosedError` once it is closed, and `error` if it
-        has given up.
+        Parameters
+        ----------
+        offset : int or AppendResult
+            The physical offset, or the result of the append on the master.
+        timeout : float of seconds or timedelta, optional
+            The longest wait. None waits for ever.
+
+        Raises
+        ------
+        WaitTimeoutError
+            The time is up. It is a `TimeoutError`.
+        ClosedError
+            The slave is closed.
+        StoreError
+            The slave has given up: its `error`.
         """
     def close(self) -> None:
         """Ends the connection, and closes the store. A second call does nothing."""

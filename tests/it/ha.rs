@@ -483,7 +483,9 @@ fn a_close_ends_the_wait_for_a_slave() {
         wait_until(|| node.store.appended_offset() > 0);
         let begun = Instant::now();
         node.store.close().unwrap();
-        assert_eq!(appended.join().unwrap().status, PutStatus::FlushSlaveTimeout);
+        // The close may also come before the append looks for slaves.
+        let status = appended.join().unwrap().status;
+        assert!(matches!(status, PutStatus::FlushSlaveTimeout | PutStatus::SlaveNotAvailable));
         assert!(begun.elapsed() < Duration::from_secs(15));
     });
 }
