@@ -111,6 +111,7 @@ mod repair;
 )]
 mod trim;
 /// `replicate`, `Replica`: the slave of a master.
+#[expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 mod replicate;
 
 use pyo3::exceptions::PyValueError;

@@ -68,7 +68,7 @@ fn find_store(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<O
         Err(Error::NoSuchDirectory { .. }) => return Ok(None),
         Err(_) if env.list(path).is_ok_and(|entries| entries.is_empty()) => return Ok(None),
         found => found?,
-    };
+    }
     let mode = OpenMode::Replica(ReplicaLog::Continued);
     let store = MessageStore::open(env, path, config.clone(), mode)?;
     // The directory of a store that was begun, and never got a segment, is an empty one.
