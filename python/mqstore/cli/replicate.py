@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -36,10 +38,7 @@ def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: boo
     """
     with opening(path), from_the_command_line():
         replica = mqstore.replicate(master, path, sync=sync, discard_tail=discard_tail, **options)
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
-    with replica:
+    with replica, _ended_by_signals() as over:
         printed: tuple[object, ...] = ()
         while not over.is_set():
             error = replica.error
@@ -57,6 +56,18 @@ def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: boo
                 raise error
             over.wait(_INTERVAL)
         out.note(f"stopped at physical offset {replica.offset}")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[threading.Event]:
+    """Yields an event that SIGINT and SIGTERM set."""
+    over = threading.Event()
+    before = {number: signal.signal(number, lambda *_: over.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield over
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _line(state: dict[str, Any]) -> str:

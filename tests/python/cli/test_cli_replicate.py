@@ -79,8 +79,10 @@ def test_a_tail_that_would_be_discarded_ends_it(master: mqstore.Writer, tmp_path
     with mqstore.open(slave, "r+") as store:
         store.append("orders", b"own")
     master.append("orders", b"y")
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     ran = run("replicate", master.replicas.address, slave)
     assert ran.code == 1
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert "with 1 messages" in ran.err
     assert ran.err.endswith("; --discard-tail removes it\n")
     process = started(master, slave, "--discard-tail")
