@@ -10,6 +10,7 @@
     clippy::print_stdout
 )]
 
+mod asleep;
 mod beside_a_broker;
 mod broker;
 mod broker_settings;

@@ -14,6 +14,7 @@ use mqstore::storage::Env;
 use serde_json::{Value, json};
 
 use super::{Open, ack, bodies, directory, subscription};
+use crate::asleep::{thread_number, wait_until_asleep};
 use crate::counting_env::CountingEnv;
 
 fn written(store: &Path) -> Value {
@@ -141,25 +142,15 @@ fn the_previous_version_is_used_where_the_file_is_damaged() {
     assert_eq!(written(&path)["offsetTable"]["orders@billing"]["0"], 3);
 }
 
-/// Returns true if the thread sleeps that has this number in `/proc/self/task`.
-fn is_asleep(thread: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
-    stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
-}
-
 /// Starts a thread that settles a message and then commits. Returns once it waits for the commit of this thread.
 fn commit_beside(consumer: Arc<Consumer>, settle: impl FnOnce(&Consumer) + Send + 'static) -> thread::JoinHandle<()> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let beside = thread::spawn(move || {
         settle(&consumer);
-        let own = fs::read_link("/proc/thread-self").unwrap();
-        sender.send(own.file_name().unwrap().to_str().unwrap().to_owned()).unwrap();
+        sender.send(thread_number()).unwrap();
         consumer.commit().unwrap();
     });
-    let thread = receiver.recv().unwrap();
-    while !is_asleep(&thread) {
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until_asleep(&receiver.recv().unwrap());
     beside
 }
 
