@@ -244,8 +244,7 @@ impl Shared {
         let log = self.store.reader().log();
         let (begin, end) = (log.first_offset(), self.store.committed_offset());
         if asked == 0 {
-            let segment = i64::try_from(log.segment_size()).unwrap_or(i64::MAX).max(1);
-            return Ok((end / segment * segment).max(begin));
+            return Ok(log.start_of_segment(end).max(begin));
         }
         if asked > end {
             let ahead = format!("it holds the log up to {asked}, and is ahead: the log of this master ends at {end}");

@@ -144,7 +144,7 @@ impl ReplicaStore {
             return Ok(last);
         }
         let target = range.end.saturating_sub(distance.max(1)).max(range.start);
-        let mut last = self.start_of_segment(log, target);
+        let mut last = log.start_of_segment(target).max(range.start);
         let mut scan = log.scan(last, range.end, Check::Structure);
         while scan.advance()? {
             match scan.view() {
@@ -153,10 +153,6 @@ impl ReplicaStore {
             }
         }
         Ok(last)
-    }
-
-    fn start_of_segment(&self, log: &LogFiles, offset: i64) -> i64 {
-        (log.end_of_segment(offset) - self.segment_size).max(log.first_offset())
     }
 
     /// Returns true if no earlier record can be asked for.

@@ -201,10 +201,7 @@ impl<'a> Counts<'a> {
     fn number(&self, by: UsageBy, view: &MessageView<'_>) -> i64 {
         match by {
             UsageBy::Hour => view.store_time().div_euclid(HOUR_MS).saturating_mul(HOUR_MS),
-            UsageBy::Segment => {
-                let log = self.reader.log();
-                log.end_of_segment(view.physical_offset()) - log.segment_size() as i64
-            }
+            UsageBy::Segment => self.reader.log().start_of_segment(view.physical_offset()),
             _ => i64::from(view.queue_id()),
         }
     }

@@ -167,8 +167,8 @@ impl MessageReader {
         if at == log.first_offset() || matches!(log.read(at, Check::Structure)?, LogRecord::Message(_) | LogRecord::Missing) {
             return Ok(at);
         }
-        let segment = log.end_of_segment(at) - log.segment_size() as i64;
-        for message in log.scan(segment.max(log.first_offset()), at + 1, Check::Structure) {
+        let segment = log.start_of_segment(at).max(log.first_offset());
+        for message in log.scan(segment, at + 1, Check::Structure) {
             interrupt::check()?;
             let message = message?;
             let view = message.view();

@@ -129,8 +129,7 @@ pub fn expect_recoverable(store: &StoreState<'_>, report: &RecoveryReport) -> Re
     let exit = RowExit::of(store, report);
     let rows = OUTCOMES.iter().filter(|row| row.exit == RowExit::Any || row.exit == exit);
     // What a slave cuts was on disk, and the records of its writer still say so.
-    let removes = store.intent.is_salvage() || store.intent.cut_at().is_some();
-    for row in rows.filter(|row| row.refuses_salvage || !removes) {
+    for row in rows.filter(|row| row.refuses_salvage || !store.intent.removes_messages()) {
         (row.writer)(store, report).map_err(of_writer)?;
     }
     Ok(())
@@ -333,8 +332,7 @@ const MAX_STRETCHES: usize = 1000;
 /// [`Error::Io`].
 pub(super) fn find_cut_off(store: &StoreState<'_>, report: &RecoveryReport) -> Result<Option<CutOff>> {
     let (log, end) = (store.log, report.log_end);
-    let is_meant = store.intent.is_salvage() || store.intent.cut_at().is_some();
-    if store.records.shutdown.is_clean() || store.is_written_to() || is_meant {
+    if store.records.shutdown.is_clean() || store.is_written_to() || store.intent.removes_messages() {
         return Ok(None);
     }
     let until = end.saturating_add(MAX_SEARCHED);

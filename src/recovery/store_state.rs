@@ -84,6 +84,11 @@ impl Intent {
         matches!(self, Self::Salvage | Self::Rebuild(Recovery::Salvage))
     }
 
+    /// Returns true if whole messages that were on disk may go.
+    pub fn removes_messages(self) -> bool {
+        self.is_salvage() || self.cut_at().is_some()
+    }
+
     /// Returns true if the log is received from a master.
     pub fn is_replica(self) -> bool {
         matches!(self, Self::Replicate(_))

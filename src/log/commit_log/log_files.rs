@@ -359,6 +359,11 @@ impl LogFiles {
         starts.get(next).map(|start| *start as i64)
     }
 
+    /// Returns the start of the segment that contains `offset`, whether it exists or not.
+    pub fn start_of_segment(&self, offset: i64) -> i64 {
+        self.segment_of(offset).0 as i64
+    }
+
     /// Returns the end of the segment that contains `offset`, whether it exists or not.
     pub fn end_of_segment(&self, offset: i64) -> i64 {
         let (start, _) = self.segment_of(offset);

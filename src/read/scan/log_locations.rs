@@ -202,8 +202,7 @@ impl LogLocations {
 /// queue entry are known to be starts of records: a body may hold bytes that look like a record of that offset.
 fn record_before(reader: &MessageReader, offset: i64) -> Result<i64> {
     let log = reader.log();
-    let segment = log.end_of_segment(offset).saturating_sub(log.segment_size() as i64);
-    let segment = segment.max(log.first_offset());
+    let segment = log.start_of_segment(offset).max(log.first_offset());
     let mut end = offset.saturating_add(1);
     for distance in SEARCHED {
         let start = offset.saturating_sub(distance);
@@ -265,9 +264,7 @@ impl LogLocationsBackward {
             self.read.drop_before(log, i64::MAX);
         }
         while self.found.is_empty() && !self.left.is_empty() {
-            let segment = log
-                .end_of_segment(self.left.end - 1)
-                .saturating_sub(log.segment_size() as i64);
+            let segment = log.start_of_segment(self.left.end - 1);
             let start = segment.clamp(self.left.start, self.left.end);
             let mut locations = LogLocations::new(reader, request, start..self.left.end)?;
             self.left.end = start;

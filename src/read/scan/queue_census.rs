@@ -115,8 +115,8 @@ struct SegmentFill {
 /// sizes in the entries. Reads the entries once for scans of the same segments.
 fn unfilled_segments(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Range<i64>>> {
     let (log, bounds) = (reader.log(), reader.physical_bounds());
-    let start = segment_of(log, stretch.start.max(bounds.start)).start;
-    let end = segment_of(log, stretch.end - 1).end;
+    let start = log.start_of_segment(stretch.start.max(bounds.start));
+    let end = log.end_of_segment(stretch.end - 1);
     let segments = start..end.min(bounds.end).min(reader.queued_until());
     let mut counted = lock(&reader.counted);
     match &*counted {
@@ -127,12 +127,6 @@ fn unfilled_segments(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec
             Ok(unfilled)
         }
     }
-}
-
-/// Returns the physical offsets of the segment that contains this one, whether it exists or not.
-fn segment_of(log: &LogFiles, offset: i64) -> Range<i64> {
-    let end = log.end_of_segment(offset);
-    end.saturating_sub_unsigned(log.segment_size())..end
 }
 
 /// The stretch begins with a segment.
@@ -158,9 +152,9 @@ fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Ra
                 break;
             }
             if !current.0.contains(&unit.physical_offset) {
-                let segment = segment_of(log, unit.physical_offset);
-                let filled = segments.get_mut(&segment.start);
-                current = (segment, filled);
+                let start = log.start_of_segment(unit.physical_offset);
+                let filled = segments.get_mut(&start);
+                current = (start..log.end_of_segment(start), filled);
             }
             if let Some(filled) = &mut current.1 {
                 filled.bytes += i64::from(unit.size);
@@ -170,7 +164,7 @@ fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Ra
     }
     let mut unfilled = Vec::new();
     for (start, filled) in segments {
-        let (end, next) = (filled.end.max(start), stretch.end.min(segment_of(log, start).end));
+        let (end, next) = (filled.end.max(start), stretch.end.min(log.end_of_segment(start)));
         let is_at_end = end >= next;
         if end - start != filled.bytes || !(is_at_end || is_blank(log, end)?) {
             unfilled.push(start..next);
