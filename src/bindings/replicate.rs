@@ -38,8 +38,10 @@ use crate::storage::{Env, RealEnv};
 /// **options
 ///     The sizes of a new store, which are those of the master (`geometry`,
 ///     `mapped_file_size_commit_log`, `mapped_file_size_consume_queue`, `max_hash_slot_num`,
-///     `max_index_num`), and other options of `open` such as `lock_timeout`. Options of appends, of
-///     masters and of retention have no meaning here, and raise `ValueError`.
+///     `max_index_num`), and other options of `open` such as `lock_timeout`. What would promise more
+///     than a slave does raises `ValueError`: `flush_disk_type`, `transient_store_pool_enable`,
+///     `recovery`, `services`, the options of masters, and those by which a writer removes old
+///     messages. Other options of appends have no effect.
 ///
 /// Returns
 /// -------

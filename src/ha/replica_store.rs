@@ -33,7 +33,7 @@ struct RemovedTail {
     times: Option<(i64, i64)>,
 }
 
-/// Refuses options of appends, of masters, and of a retention that only a broker carries out.
+/// Refuses options that promise more than a slave does.
 fn expect_options(config: &StoreConfig) -> Result<()> {
     let default = StoreConfig::default();
     let meaningless = [
