@@ -110,13 +110,14 @@ def test_a_promoted_slave_keeps_what_it_appended_until_it_is_discarded(master: m
 
 def test_a_tail_that_the_master_has_lost_is_cut(tmp_path: Path) -> None:
     port = free_port()
-    with opened(tmp_path / "master", ha_listen_port=port) as master:
-        result = master.append("orders", b"common")
-        with mqstore.replicate(f"127.0.0.1:{port}", tmp_path / "slave", **SMALL) as replica:
-            replica.wait(result, timeout=20)
-            master.flush()
-            shutil.copytree(tmp_path / "master", tmp_path / "older")
-            replica.wait(master.append("orders", b"lost"), timeout=20)
+    with opened(tmp_path / "master") as master:
+        master.append("orders", b"common")
+    shutil.copytree(tmp_path / "master", tmp_path / "older")
+    with (
+        opened(tmp_path / "master", ha_listen_port=port) as master,
+        mqstore.replicate(f"127.0.0.1:{port}", tmp_path / "slave", **SMALL) as replica,
+    ):
+        replica.wait(master.append("orders", b"lost"), timeout=20)
     shutil.rmtree(tmp_path / "master")
     with opened(tmp_path / "older", ha_listen_port=port) as master:
         result = master.append("orders", b"new and longer")
