@@ -104,6 +104,23 @@ fn recalls_and_messages_of_one_second_may_take_turns() {
     assert_eq!(delivered(&open), ["0", "1", "2", "3"]);
 }
 
+#[test]
+fn nothing_is_delivered_before_the_recalls_after_it_are_read() {
+    let mut open = at_a_second();
+    deliver(&open);
+    append_keyed(&open, 5000, "k", "recalled");
+    // More than a step of the service reads.
+    for _ in 0..17_000 {
+        append(&open, 3_000_000, "later");
+    }
+    open.store.append(recall(&open, 5000, "orders+k")).unwrap();
+    open.dispatch();
+    open.pass(6000);
+    deliver(&open);
+    assert_eq!(delivered(&open), Vec::<String>::new());
+    assert_eq!(open.broker.delay_stats().unwrap().unwrap().waiting, 17_000);
+}
+
 /// Recalls 100 of the timer messages of a second, one by one. Returns the bytes of the log that were read for it, and the length of the
 /// log before.
 fn read_for_recalls(timers: usize) -> (u64, u64) {
