@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::socket::{hang_up, spawn};
-use super::wire::{HEARTBEAT, MAX_FRAME, SILENCE, SlaveReport, TransferHeader};
+use super::wire::{FIRST_HEARTBEAT, HEARTBEAT, MAX_FRAME, SILENCE, SlaveReport, TransferHeader};
 use crate::error::{Error, Result};
 use crate::storage::{ClosedInChild, Generation};
 use crate::store::{MessageStore, Replicas};
@@ -258,13 +258,14 @@ impl Shared {
         Ok(asked)
     }
 
-    /// Sends the log from a physical offset on, until the store is closed and all of it is sent.
+    /// Sends the log from a physical offset on, until the store is closed and all of it is sent. A heartbeat says where the log ends, at
+    /// once if the slave has asked for that, and soon after the last frame: what the slave has there may be a tail that this log has lost.
     fn send_log(&self, stream: &TcpStream, from: i64, sent: &AtomicI64) -> std::result::Result<(), Ended> {
         let (log, committed) = (self.store.reader().log(), self.store.committed());
         let mut frame = Vec::new();
-        let mut next = from;
+        let (mut next, mut patience) = (from, Duration::ZERO);
         loop {
-            let wait = committed.wait(next + 1, Some(Instant::now() + HEARTBEAT));
+            let wait = committed.wait(next + 1, Some(Instant::now() + patience));
             let end = committed.get().min(log.end_of_segment(next)).min(next + MAX_FRAME);
             let size = usize::try_from(end - next).unwrap_or_default();
             if size == 0 && matches!(wait, Wait::Poisoned(_)) {
@@ -285,7 +286,7 @@ impl Shared {
             // Before the send, so that no acknowledgement comes first.
             sent.store(end, Ordering::SeqCst);
             (&*stream).write_all(&frame)?;
-            next = end;
+            (next, patience) = (end, if size > 0 { FIRST_HEARTBEAT } else { HEARTBEAT });
         }
     }
 

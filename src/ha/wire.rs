@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// The most bytes of the log in a frame. Slaves of `RocketMQ` have room for 4 MiB with the header.
 pub(super) const MAX_FRAME: i64 = 256 * 1024;
+/// The time after a frame of the log after which a heartbeat says that it was the last one.
+pub(super) const FIRST_HEARTBEAT: Duration = Duration::from_millis(50);
 /// The time without a frame after which a heartbeat is sent.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The time without a report after which the master closes the connection.

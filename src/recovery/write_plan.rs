@@ -93,7 +93,7 @@ pub struct LogPlan {
 /// The changes of the queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuesPlan {
-    /// The physical offset from which the entries of messages are written again; `None` if all of them are on disk.
+    /// The physical offset from which the entries of messages are written again; `None` if all of them are on disk, and no others.
     pub rewrite_from: Option<i64>,
     /// True if an earlier recovery has not ended: zeros that are read may not be on disk.
     pub is_redone: bool,
@@ -171,11 +171,7 @@ impl WritePlan {
                 covered_time: stamps.physic_msg_timestamp.min(report.last_store_time),
             },
             queues: QueuesPlan {
-                rewrite_from: if intent.is_rebuild() {
-                    Some(segments.start)
-                } else {
-                    rewrite_from
-                },
+                rewrite_from: queues_rewritten_from(intent, segments.start, log_end, rewrite_from),
                 is_redone,
                 is_synced: intent.is_rebuild() || !report.lost.is_empty(),
             },
@@ -218,6 +214,16 @@ fn rewrite_from(facts: &Facts<'_>) -> Option<i64> {
             let unfinished = facts.records.shutdown.unfinished();
             Some(unfinished.map_or(facts.unsynced_from, |note| note.rewrite_from.min(facts.unsynced_from)))
         }
+    }
+}
+
+/// Returns the physical offset from which the entries of messages are written again, and past whose end a queue is zeroed. A log that is
+/// cut leaves entries of the tail in a closed store, too.
+fn queues_rewritten_from(intent: Intent, begin: i64, log_end: i64, rewrite_from: Option<i64>) -> Option<i64> {
+    match intent {
+        _ if intent.is_rebuild() => Some(begin),
+        _ if intent.cut_at().is_some() => rewrite_from.or(Some(log_end)),
+        _ => rewrite_from,
     }
 }
 

@@ -16,6 +16,7 @@ mod history;
 mod lower_layer;
 mod making;
 mod model;
+mod nodes;
 mod reading;
 mod rebuilding;
 mod repairing;

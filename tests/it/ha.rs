@@ -149,6 +149,16 @@ impl Slave {
         Some((offset, bytes))
     }
 
+    /// The next frame with bytes of the log.
+    fn log_frame(&mut self) -> Option<(i64, Vec<u8>)> {
+        loop {
+            match self.frame()? {
+                (_, bytes) if bytes.is_empty() => {}
+                frame => return Some(frame),
+            }
+        }
+    }
+
     /// Takes frames, and acknowledges each, until it holds the log up to `end`.
     fn take_until(&mut self, end: i64) {
         while self.end < end {
@@ -241,7 +251,7 @@ fn an_append_of_a_synchronous_master_returns_once_a_slave_holds_it() {
             for n in 0..40 {
                 thread::scope(|scope| {
                     let appended = scope.spawn(|| node.append(&vec![n; 700]));
-                    let (offset, bytes) = slave.frame().unwrap();
+                    let (offset, bytes) = slave.log_frame().unwrap();
                     assert!(!appended.is_finished(), "nothing was acknowledged");
                     slave.end = offset + bytes.len() as i64;
                     slave.report(slave.end);
@@ -384,10 +394,23 @@ fn a_slave_that_asks_for_other_bytes_than_there_are_is_refused() {
     let mut slave = node.slave(end);
     node.wait_for_slaves(1);
     slave.report(end + 1);
-    assert!(slave.frame().is_none());
+    assert!(slave.log_frame().is_none());
     node.wait_for_slaves(0);
     assert!(node.refusal().contains("acknowledges the log up to"));
     assert_eq!(node.store.replicas().replicated(), 0);
+}
+
+#[test]
+fn a_heartbeat_says_where_the_log_ends() {
+    let node = Node::open(asynchronous());
+    node.append(b"x");
+    let end = node.store.appended_offset();
+    // Of an idle master the next one comes after 5 s.
+    let mut slave = node.slave(end);
+    assert_eq!(slave.frame(), Some((end, Vec::new())));
+    let mut slave = node.slave(1);
+    assert_eq!(slave.frame(), Some((1, node.log(end)[1..].to_vec())));
+    assert_eq!(slave.frame(), Some((end, Vec::new())));
 }
 
 #[test]

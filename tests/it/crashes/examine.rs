@@ -44,6 +44,9 @@ pub(super) struct Counts {
     /// Ends of transactions, and ends that were refused because there was one.
     pub(super) ended: AtomicU64,
     pub(super) refused: AtomicU64,
+    /// Messages that a slave had when their append returned, and slaves that took over.
+    pub(super) replicated: AtomicU64,
+    pub(super) promoted: AtomicU64,
 }
 
 impl Counts {

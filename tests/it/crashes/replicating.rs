@@ -315,6 +315,21 @@ fn what_a_slave_has_received_is_cut_after_a_power_cut() {
 }
 
 #[test]
+fn no_queue_entry_is_left_of_what_a_slave_has_cut() {
+    let check = "a writer opens the store of a slave that has cut its log";
+    let (old_log, new_log) = (log_of(&[100, 100, 200, 200, 200]), log_of(&[100, 100, 300]));
+    let env = machine();
+    for (log, config) in [(old_log, GEOMETRY.config()), (new_log, GEOMETRY.recorded())] {
+        let master = Master::of(&log);
+        let slave = follow(&env, &master, config);
+        wait_for(&slave, &log, check).unwrap();
+        slave.close().unwrap();
+    }
+    let promoted = open(&env, GEOMETRY.recorded()).unwrap();
+    assert_eq!(promoted.reader().queue_bounds("t", 0).unwrap(), 0..3);
+}
+
+#[test]
 fn what_a_slave_has_acknowledged_survives_a_power_cut() {
     for seed in 0..40 {
         acknowledged_by_a_slave(None, seed).unwrap();
