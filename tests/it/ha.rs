@@ -459,7 +459,7 @@ fn a_close_sends_what_is_left() {
     node.store.close().unwrap();
     slave.take_until(end);
     node.master.close();
-    assert!(slave.frame().is_none());
+    assert!(slave.log_frame().is_none());
     assert_eq!(slave.bytes, node.log(end));
 }
 

@@ -256,10 +256,10 @@ fn one_wrong_store_time_does_not_make_interior_damage_a_torn_end() {
     let time_of = |number: i64| probe - (299 - number) * 10;
     let in_two_days = real().now_ms() + 2 * 86_400_000;
     for number in [0, 98, 99, 101, 102, 200] {
-        // Later than the stamp, before it but later than all that follows the damage, and earlier than all messages.
-        for wrong in [in_two_days, time_of(299) + 1000, time_of(200) + 5, 1] {
+        // Later than the stamp, before it but later than most or all that it covers after the damage, and earlier than all messages.
+        for wrong in [in_two_days, time_of(299) + 1000, time_of(200) + 5, time_of(201) + 2, 1] {
             let store = Crashed::new(300, false);
-            store.stamp(time_of(201));
+            store.stamp(time_of(201) + 3);
             store_at(&store, number, wrong);
             store.damage(100);
             let (path, at) = store.segment(store.offsets[100]);
