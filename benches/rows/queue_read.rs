@@ -42,8 +42,8 @@ fn interleaved(bench: &Bench, queues: usize) {
     let store = open(&path, StoreConfig::default());
     fill(&store, &workload, count, queues);
     store.close().unwrap();
-    let places = places(&path, queues);
-    assert_eq!(places.len(), count);
+    let offsets = offsets(&path, queues);
+    assert_eq!(offsets.len(), count);
     for cache in ["hot", "cold"] {
         let row = Row {
             name: "queue_read",
@@ -58,7 +58,7 @@ fn interleaved(bench: &Bench, queues: usize) {
         };
         let contenders = vec![
             Contender::new(OURS, || timed(&|path| ours(path, queues))),
-            Contender::new(LIMIT, || timed(&|path| limit(path, &places))),
+            Contender::new(LIMIT, || timed(&|path| limit(path, &offsets))),
             Contender::new("mqstore, one pass over the log", || timed(&one_pass)),
         ];
         bench.measure(&row, contenders);
@@ -102,13 +102,13 @@ fn one_pass(path: &Path) -> f64 {
 }
 
 /// Returns the offsets of the records in the log, queue by queue.
-pub(super) fn places(path: &Path, queues: usize) -> Vec<usize> {
+pub(super) fn offsets(path: &Path, queues: usize) -> Vec<usize> {
     let reader = reader(path);
     let of_queue = |queue_id| scan(&reader, queue_id).map(|message| message.unwrap().view().physical_offset() as usize);
     (0..queues).flat_map(of_queue).collect()
 }
 
-pub(super) fn limit(path: &Path, places: &[usize]) -> f64 {
+pub(super) fn limit(path: &Path, offsets: &[usize]) -> f64 {
     let mut names: Vec<_> = fs::read_dir(path.join(COMMIT_LOG_DIR))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -121,13 +121,13 @@ pub(super) fn limit(path: &Path, places: &[usize]) -> f64 {
         .collect();
     let segment = maps[0].len();
     let (begun, mut body) = (Instant::now(), Vec::with_capacity(BODY));
-    for place in places {
+    for offset in offsets {
         body.clear();
-        let at = place % segment + BODY_AT;
-        body.extend_from_slice(&maps[place / segment][at..at + BODY]);
+        let at = offset % segment + BODY_AT;
+        body.extend_from_slice(&maps[offset / segment][at..at + BODY]);
         std::hint::black_box(&mut body);
     }
-    each(begun.elapsed(), places.len())
+    each(begun.elapsed(), offsets.len())
 }
 
 /// Copies a store, and drops the copy from the page cache. The store itself stays cached, because this process has mapped it.

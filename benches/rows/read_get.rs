@@ -8,7 +8,7 @@ use mqstore::error::Error;
 use mqstore::read::{GetRequest, TagFilter};
 use serde_json::json;
 
-use super::queue_read::{BODY, limit, places, reader};
+use super::queue_read::{BODY, limit, offsets, reader};
 use crate::harness::machine::each;
 use crate::harness::rocketmq::RocketMq;
 use crate::harness::row::{LIMIT, OURS};
@@ -39,7 +39,7 @@ pub fn run(bench: &Bench) {
     let store = open(&path, StoreConfig::default());
     fill(&store, &Workload::of_bodies(BODY), count, 1);
     store.close().unwrap();
-    let places = places(&path, 1);
+    let offsets = offsets(&path, 1);
     let reader = reader(&path);
     let ours = || {
         let (begun, mut offset, mut body) = (Instant::now(), 0, Vec::with_capacity(BODY));
@@ -62,7 +62,7 @@ pub fn run(bench: &Bench) {
         target: Target::default(),
         waits_for_disk: false,
     };
-    let limit = Contender::new(LIMIT, || limit(&path, &places));
+    let limit = Contender::new(LIMIT, || limit(&path, &offsets));
     let peers = RocketMq::start_all_on(bench, &path)
         .into_iter()
         .map(|mut peer| Contender::new(peer.name.clone(), move || peer.pull(count)));

@@ -57,11 +57,11 @@ fn slowest(bench: &Bench, config: StoreConfig, workload: &Workload, stored: usiz
                 }
             });
         }
-        let mut place = 1;
+        let mut drawn = 1;
         let timed = |_| {
-            place = place * 48_271 % 2_147_483_647;
+            drawn = drawn * 48_271 % 2_147_483_647;
             let begun = Instant::now();
-            let message = store.reader().message_in_queue(TOPIC, 0, place % stored as i64).unwrap();
+            let message = store.reader().message_in_queue(TOPIC, 0, drawn % stored as i64).unwrap();
             black_box(message.view().body()[0]);
             microseconds(begun.elapsed())
         };

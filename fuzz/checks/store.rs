@@ -44,9 +44,9 @@ fn unpack(mut bytes: &[u8]) -> Image {
         let len = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
         let (content, later) = rest.split_at(len);
         bytes = later;
-        let mut after_the_last = |place: usize, dir: &str| {
-            let name = segment_name(ends[place]);
-            ends[place] += len as u64;
+        let mut after_the_last = |family: usize, dir: &str| {
+            let name = segment_name(ends[family]);
+            ends[family] += len as u64;
             Path::new(dir).join(name)
         };
         let path: PathBuf = match kind % 8 {

@@ -12,8 +12,8 @@ from mqstore._types import _Errors, _Time
 class Inspect:
     """The files of a store and their bytes: `Store.inspect` is one.
 
-    `segments`, `index_files` and `kept_elsewhere` list files. `dump`, `dump_entry` and `dump_key` decode the bytes at a
-    place field by field, whole or damaged.
+    `segments`, `index_files` and `kept_elsewhere` list files. `dump`, `dump_entry` and `dump_key` decode bytes field by
+    field, whole or damaged.
     """
     def segments(self) -> RecordBatch:
         """Returns the segments of the log, a row each, ascending: `segment` (int64: the physical offset at which it starts,
@@ -70,14 +70,14 @@ class Inspect:
         Raises
         ------
         NotFoundError
-            No file of the queue has this place.
+            No file of the queue has this queue offset.
         UnsupportedFormatError
             As `get`.
         OSError
             A file cannot be read.
         """
     def dump_key(self, topic: str, key: str, *, limit: int = 64) -> RecordBatch:
-        """Decodes the places of a key in the index: for each index file its slot, and the items of the chain there.
+        """Decodes what the index has of a key: for each index file its slot, and the items of the chain there.
 
         Parameters
         ----------
@@ -228,7 +228,7 @@ class BrokerState:
         Returns
         -------
         AppendResult
-            The place of the recall in `rmq_sys_wheel_timer`.
+            The offsets and the status of the recall in `rmq_sys_wheel_timer`.
 
         Raises
         ------
@@ -242,7 +242,7 @@ class BrokerState:
             As `append`.
         """
     def reset(self, group: str, topic: str, to: Literal["earliest", "latest"] | _Time) -> dict[int, int]:
-        """Moves a group to a place in each queue of a topic, durably.
+        """Moves the next offset of a group in each queue of a topic, durably.
 
         Parameters
         ----------
@@ -251,7 +251,7 @@ class BrokerState:
         topic : str
             The topic.
         to : {"earliest", "latest"}, datetime with a timezone, or int of ms since 1970
-            The place. A time: the first message that was stored then or later.
+            The first message, the end of the queue, or the first message that was stored then or later.
 
         Returns
         -------
@@ -269,7 +269,7 @@ class BrokerState:
 
         Notes
         -----
-        The consumers of the group in this process continue at the place; what they have in flight is
+        The consumers of the group in this process continue there; what they have in flight is
         forgotten, and an `ack` of it returns 0.
         """
     def delete_group(self, group: str) -> None:

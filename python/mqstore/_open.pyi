@@ -96,7 +96,8 @@ def rebuild(
     ------
     CorruptError
         The log is damaged, which needs `repair`; a part of it is missing, because queue offsets
-        would be given again; or a message and a queue entry contradict each other about a place.
+        would be given again; or a message and a queue entry contradict each other about topic,
+        queue id or queue offset.
         The error says what to do. Nothing is changed, and a dry run raises it, too.
     LockedError
         A writer has the store; a dry run does not ask.

@@ -147,7 +147,7 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
         Returns
         -------
         int
-            The place. It is counted as in `[...]`.
+            The index of the value, as `[...]` takes it.
 
         Raises
         ------

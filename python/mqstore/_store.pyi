@@ -146,7 +146,7 @@ class Store:
         Returns
         -------
         QueryResult
-            The messages, ascending by physical offset. It holds places, and reads each message when it is
+            The messages, ascending by physical offset. It holds offsets, and reads each message when it is
             asked for. `complete` says whether these are all that match.
 
         Raises
@@ -164,7 +164,7 @@ class Store:
         only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
         the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
         message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
-        places of the messages of many keys, in a fraction of the time for each.
+        offsets of the messages of many keys, in a fraction of the time for each.
         """
     @overload
     def query(
@@ -206,7 +206,7 @@ class Store:
         Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
         """
     def resolve_offsets(self, batch: _Table) -> RecordBatch:
-        """Resolves queue offsets to places in the log. Reads no message.
+        """Resolves queue offsets to physical offsets and sizes. Reads no message.
 
         Parameters
         ----------
@@ -466,7 +466,7 @@ class Store:
         columns : iterable of str, optional
             The columns, in order; None for all.
         order : {"log", "queue"}, default "log"
-            "log": by physical offset. "queue": by topic, queue id and queue offset; the places of messages
+            "log": by physical offset. "queue": by topic, queue id and queue offset; the offsets of messages
             in no queue are found first and kept, 24 bytes each.
         limit : int, optional
             The most messages, counted in this order.
@@ -514,7 +514,7 @@ class Store:
         properties shows in the message alone: `Store.verify` reports it where other files repeat them.
         """
     def resolve_ids(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:
-        """Resolves ids to places in the log.
+        """Resolves ids to physical offsets and sizes.
 
         Parameters
         ----------
@@ -696,10 +696,10 @@ class Store:
         -----
         Bodies, properties (except `__CRC32#`, which is computed again), queue ids, hosts, flags, born
         times, unique keys and keys are as they were. Queue offsets begin at 0 in each queue, and
-        physical offsets and offset ids are new. `prepared_transaction_offset` stays and names a place
-        in the old log. Messages that wait for their delay are copied, too, and still name their topic
-        by its old name. No settings of a broker are copied: a broker on the copy delivers from the
-        first offset of each delay level and to each group.
+        physical offsets and offset ids are new. `prepared_transaction_offset` stays and is an offset in
+        the old log. Messages that wait for their delay are copied, too, and still name their topic by
+        its old name. No settings of a broker are copied: a broker on the copy delivers from the first
+        offset of each delay level and to each group.
 
         Only what consumers see is copied. A half, rolled-back or deleted message would be in no queue of the copy or come
         back into one, so `transactions="all"` is refused: `export` writes such messages. A broker's own topics of half

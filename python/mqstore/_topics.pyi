@@ -251,7 +251,7 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         Returns
         -------
         int
-            The place. It is counted as in `[...]`.
+            The index of the value, as `[...]` takes it.
 
         Raises
         ------
@@ -324,7 +324,7 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
         Returns
         -------
         int
-            The place. It is counted as in `[...]`.
+            The index of the value, as `[...]` takes it.
 
         Raises
         ------

@@ -298,7 +298,7 @@ impl BrokerState {
     /// Returns
     /// -------
     /// AppendResult
-    ///     The place of the recall in `rmq_sys_wheel_timer`.
+    ///     The offsets and the status of the recall in `rmq_sys_wheel_timer`.
     ///
     /// Raises
     /// ------
@@ -316,7 +316,7 @@ impl BrokerState {
         imports::call(py, "mqstore._timers", "recall", (&self.store, timer, durable), None)
     }
 
-    /// Moves a group to a place in each queue of a topic, durably.
+    /// Moves the next offset of a group in each queue of a topic, durably.
     ///
     /// Parameters
     /// ----------
@@ -325,7 +325,7 @@ impl BrokerState {
     /// topic : str
     ///     The topic.
     /// to : {"earliest", "latest"}, datetime with a timezone, or int of ms since 1970
-    ///     The place. A time: the first message that was stored then or later.
+    ///     The first message, the end of the queue, or the first message that was stored then or later.
     ///
     /// Returns
     /// -------
@@ -343,7 +343,7 @@ impl BrokerState {
     ///
     /// Notes
     /// -----
-    /// The consumers of the group in this process continue at the place; what they have in flight is
+    /// The consumers of the group in this process continue there; what they have in flight is
     /// forgotten, and an `ack` of it returns 0.
     fn reset(
         &self,
@@ -352,7 +352,7 @@ impl BrokerState {
         #[pyo3(from_py_with = arguments::name)] topic: &str,
         to: &Bound<'_, PyAny>,
     ) -> PyResult<BTreeMap<i32, i64>> {
-        let to = to_place(to)?;
+        let to = to_start(to)?;
         let broker = self.writing("reset")?;
         Ok(self.handle.detach(py, || broker.reset(group, topic, &to))?)
     }
@@ -446,8 +446,8 @@ pub(super) fn timers(py: Python<'_>, broker: &BrokerState, queue_offset: Option<
     Ok((backlog.waiting(end), backlog.unknown(), backlog.damaged, fate))
 }
 
-/// Converts the place that a group is moved to.
-fn to_place(to: &Bound<'_, PyAny>) -> PyResult<Start> {
+/// Converts the offset that a group is moved to.
+fn to_start(to: &Bound<'_, PyAny>) -> PyResult<Start> {
     if !to.is_instance_of::<PyString>() {
         return Ok(Start::Time(to_ms(to, "to", Round::Down)?));
     }

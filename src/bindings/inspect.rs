@@ -13,7 +13,7 @@ use crate::read;
 /// The files of a store and their bytes: `Store.inspect` is one.
 ///
 /// `segments`, `index_files` and `kept_elsewhere` list files. `dump`, `dump_entry` and `dump_key`
-/// decode the bytes at a place field by field, whole or damaged.
+/// decode bytes field by field, whole or damaged.
 #[pyclass(frozen, module = "mqstore")]
 pub(super) struct Inspect(Arc<Handle>);
 
@@ -98,7 +98,7 @@ impl Inspect {
     /// Raises
     /// ------
     /// NotFoundError
-    ///     No file of the queue has this place.
+    ///     No file of the queue has this queue offset.
     /// UnsupportedFormatError
     ///     As `get`.
     /// OSError
@@ -111,7 +111,7 @@ impl Inspect {
         Ok(RecordBatch(rows))
     }
 
-    /// Decodes the places of a key in the index: for each index file its slot, and the items of the
+    /// Decodes what the index has of a key: for each index file its slot, and the items of the
     /// chain there.
     ///
     /// Parameters

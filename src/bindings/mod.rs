@@ -158,7 +158,7 @@ macro_rules! finds {
             /// Returns
             /// -------
             /// int
-            ///     The place. It is counted as in `[...]`.
+            ///     The index of the value, as `[...]` takes it.
             ///
             /// Raises
             /// ------

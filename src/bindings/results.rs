@@ -166,7 +166,7 @@ impl Store {
     /// Returns
     /// -------
     /// QueryResult
-    ///     The messages, ascending by physical offset. It holds places, and reads each message when it is
+    ///     The messages, ascending by physical offset. It holds offsets, and reads each message when it is
     ///     asked for. `complete` says whether these are all that match.
     ///
     /// Raises
@@ -184,7 +184,7 @@ impl Store {
     /// only if the store is open with `index_tags=True`. Where recovery="salvage" has found messages lost,
     /// the answer is not complete. An item of the index has no checksum: where its hash is damaged, its
     /// message is not found, and `complete` does not show it; `verify` does. `resolve_keys` finds the
-    /// places of the messages of many keys, in a fraction of the time for each.
+    /// offsets of the messages of many keys, in a fraction of the time for each.
     #[pyo3(signature = (topic, key=None, *, since=None, until=None, limit=None, tag=None, errors=None))]
     fn query(
         &self,

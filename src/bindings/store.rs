@@ -171,7 +171,7 @@ impl Store {
         Ok(Message::new(py.detach(|| reader.message_at(physical_offset))?))
     }
 
-    /// Resolves queue offsets to places in the log. Reads no message.
+    /// Resolves queue offsets to physical offsets and sizes. Reads no message.
     ///
     /// Parameters
     /// ----------
@@ -251,7 +251,7 @@ impl Store {
         Ok(RecordBatch(resolved))
     }
 
-    /// Resolves ids to places in the log.
+    /// Resolves ids to physical offsets and sizes.
     ///
     /// Parameters
     /// ----------
@@ -416,7 +416,7 @@ impl Store {
     /// columns : iterable of str, optional
     ///     The columns, in order; None for all.
     /// order : {"log", "queue"}, default "log"
-    ///     "log": by physical offset. "queue": by topic, queue id and queue offset; the places of messages
+    ///     "log": by physical offset. "queue": by topic, queue id and queue offset; the offsets of messages
     ///     in no queue are found first and kept, 24 bytes each.
     /// limit : int, optional
     ///     The most messages, counted in this order.
@@ -682,10 +682,10 @@ impl Store {
     /// -----
     /// Bodies, properties (except `__CRC32#`, which is computed again), queue ids, hosts, flags, born
     /// times, unique keys and keys are as they were. Queue offsets begin at 0 in each queue, and
-    /// physical offsets and offset ids are new. `prepared_transaction_offset` stays and names a place
-    /// in the old log. Messages that wait for their delay are copied, too, and still name their topic
-    /// by its old name. No settings of a broker are copied: a broker on the copy delivers from the
-    /// first offset of each delay level and to each group.
+    /// physical offsets and offset ids are new. `prepared_transaction_offset` stays and is an offset in
+    /// the old log. Messages that wait for their delay are copied, too, and still name their topic by
+    /// its old name. No settings of a broker are copied: a broker on the copy delivers from the first
+    /// offset of each delay level and to each group.
     ///
     /// Only what consumers see is copied. A half, rolled-back or deleted message would be in no queue
     /// of the copy or come back into one, so `transactions="all"` is refused: `export` writes such

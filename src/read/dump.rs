@@ -59,7 +59,7 @@ fn mark(rows: &mut [DumpRow], field: &str, reason: String) {
 /// [`Error::NotFound`] where no segment is, [`Error::Io`].
 pub fn dump(reader: &MessageReader, physical_offset: i64) -> Result<Vec<DumpRow>> {
     let Some(raw) = reader.log().raw(physical_offset)? else {
-        return Err(nothing_at(physical_offset, "no segment of the log has this place"));
+        return Err(nothing_at(physical_offset, "no segment of the log has this offset"));
     };
     let fields = dump_record(&raw.bytes, physical_offset);
     Ok(rows(&raw.path, raw.offset, &raw.bytes, fields).collect())

@@ -143,8 +143,8 @@ impl<'a> Undispatched<'a> {
     /// Doubts the flags of a record without a queue entry that names a queue offset, which only inner batches do: no checksum covers the
     /// flags. If they are damaged, the message is missing from the queue.
     fn doubt_flags(&mut self, view: &MessageView<'_>) {
-        let place = self.place(view.topic_bytes(), view.queue_id(), view.version());
-        if view.queue_offset() > 0 && self.incomplete.get(place).is_some_and(Option::is_some) {
+        let handle = self.handle(view.topic_bytes(), view.queue_id(), view.version());
+        if view.queue_offset() > 0 && self.incomplete.get(handle).is_some_and(Option::is_some) {
             self.doubt(CqUnit {
                 physical_offset: view.physical_offset(),
                 size: view.size() as i32,
@@ -167,20 +167,20 @@ impl<'a> Undispatched<'a> {
         };
         let (log, is_rebuild, queue_offset) = (self.log, self.is_rebuild, view.queue_offset());
         let lost = self.substitute.map(|substitute| (substitute, self.lost));
-        let place = self.place(view.topic_bytes(), view.queue_id(), view.version());
-        let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
+        let handle = self.handle(view.topic_bytes(), view.queue_id(), view.version());
+        let Some(queue) = self.incomplete.get_mut(handle).and_then(Option::as_mut) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
         let known = queue.known(log, queue_offset, unit, !is_rebuild)?;
         let verdict = queue.classify(known, queue_offset, lost);
-        self.apply(verdict, place, queue_offset, unit);
+        self.apply(verdict, handle, queue_offset, unit);
         Ok(())
     }
 
     /// Gives the queue of a message the entries that the verdict names. Where the verdict may come from damage, another queue may miss the
     /// message.
-    fn apply(&mut self, verdict: Verdict, place: QueueHandle, offset: i64, unit: CqUnit) {
-        let Some(queue) = self.incomplete.get_mut(place).and_then(Option::as_mut) else {
+    fn apply(&mut self, verdict: Verdict, handle: QueueHandle, offset: i64, unit: CqUnit) {
+        let Some(queue) = self.incomplete.get_mut(handle).and_then(Option::as_mut) else {
             return;
         };
         let is_after_gap = offset > queue.next().unwrap_or(0);
@@ -249,8 +249,8 @@ impl<'a> Undispatched<'a> {
         };
         let light = view.light_queues().into_iter().filter(|(name, _)| is_light_queue(name));
         for (name, queue_offset) in light {
-            let place = self.place(name.as_bytes(), LIGHT_QUEUE_ID, view.version());
-            if let Some(Some(queue)) = self.incomplete.get_mut(place)
+            let handle = self.handle(name.as_bytes(), LIGHT_QUEUE_ID, view.version());
+            if let Some(Some(queue)) = self.incomplete.get_mut(handle)
                 && queue.is_valid
                 && queue.next().unwrap_or(0) == queue_offset
             {
@@ -259,10 +259,10 @@ impl<'a> Undispatched<'a> {
         }
     }
 
-    /// Returns the place of a queue in the table.
-    fn place(&mut self, topic: &[u8], queue_id: i32, version: Version) -> QueueHandle {
-        if let Some(place) = self.incomplete.find(topic, queue_id) {
-            return place;
+    /// Returns the handle of a queue, which it adds if it is new.
+    fn handle(&mut self, topic: &[u8], queue_id: i32, version: Version) -> QueueHandle {
+        if let Some(handle) = self.incomplete.find(topic, queue_id) {
+            return handle;
         }
         let queue = IncompleteQueue::of(topic, queue_id, version, self.queues);
         self.incomplete.add(topic, queue_id, queue)

@@ -160,10 +160,10 @@ def test_a_scan_of_queues_fails_if_a_topic_was_created_again(store: Path, caplog
     reader, parts = plan(store, columns="queue_offset")
     passing, _ = plan(store, columns="queue_offset", failOnDataLoss="false")
     with mqstore.open(store, "r+") as writer:
-        places = [writer.append("orders", b"anew", queue_id=number % 2).physical_offset for number in range(MESSAGES)]
-    for number, place in enumerate(places):
-        with (store / "commitlog" / f"{place - place % SEGMENT:020}").open("r+b") as log:
-            log.seek(place % SEGMENT + QUEUE_OFFSET)
+        offsets = [writer.append("orders", b"anew", queue_id=number % 2).physical_offset for number in range(MESSAGES)]
+    for number, offset in enumerate(offsets):
+        with (store / "commitlog" / f"{offset - offset % SEGMENT:020}").open("r+b") as log:
+            log.seek(offset % SEGMENT + QUEUE_OFFSET)
             log.write(struct.pack(">q", number // 2))
     for queue in (store / "consumequeue" / "orders").iterdir():
         entries = (queue / f"{0:020}").read_bytes()
@@ -213,12 +213,12 @@ def test_resolving_and_fetching_fail_when_the_store_changed_since(
 ) -> None:
     references = spark.createDataFrame([("orders", 0, 3)], "topic string, queue_id int, queue_offset long")
     keys = spark.createDataFrame([("orders", "k3")], "topic string, key string")
-    places = spark.createDataFrame([(0,)], "physical_offset long")
+    offsets = spark.createDataFrame([(0,)], "physical_offset long")
     frames = [
         resolve_offsets(references, store),
         resolve_keys(keys, store),
-        fetch(places, store),
-        fetch(places, store, errors="skip"),
+        fetch(offsets, store),
+        fetch(offsets, store, errors="skip"),
         spark.read.format("mqstore").load(str(store)),
     ]
     change(store)
@@ -238,8 +238,8 @@ def test_a_fetch_passes_over_what_expired_if_that_does_not_fail_the_job(
         # More batches than the read-ahead fetches.
         writer.append_batch([b"planned %d" % number for number in range(MESSAGES, 5000)], topic="orders")
     with mqstore.open(store) as reader:
-        places = reader.scan(columns=["physical_offset"]).to_arrow().column(0).combine_chunks()
-    asked = pa.record_batch([pa.array(range(5000)), places] if keeps else [places], ["kept0", "physical_offset"][not keeps :])
+        offsets = reader.scan(columns=["physical_offset"]).to_arrow().column(0).combine_chunks()
+    asked = pa.record_batch([pa.array(range(5000)), offsets] if keeps else [offsets], ["kept0", "physical_offset"][not keeps :])
 
     def fetched(fails: bool) -> Iterator[pa.RecordBatch]:
         beside = ["number"] if keeps else []
@@ -257,7 +257,7 @@ def test_a_fetch_passes_over_what_expired_if_that_does_not_fail_the_job(
     assert ("have expired" if errors == "raise" else "skipped") in caplog.text
     rows = [row for batch in [before, *after] for row in batch.to_pylist()]
     with mqstore.open(store) as reader:
-        left = [place for place in places.to_pylist() if place >= reader.min_physical_offset]
+        left = [offset for offset in offsets.to_pylist() if offset >= reader.min_physical_offset]
     assert [row["physical_offset"] for row in rows][-len(left) :] == left
     assert before.num_rows + len(left) <= len(rows) < 4000
     if keeps:
@@ -276,18 +276,18 @@ def damage(path: Path) -> None:
 
 def test_a_scan_and_a_fetch_skip_damage_on_request(spark: SparkSession, store: Path) -> None:
     with mqstore.open(store) as reader:
-        place = reader.query("orders", "k7")[0].physical_offset
+        physical_offset = reader.query("orders", "k7")[0].physical_offset
     damage(store)
     for fails in ({}, {"errors": "raise"}):
         with pytest.raises(PythonException, match="CorruptError"):
             spark.read.format("mqstore").options(**fails).load(str(store)).collect()
     assert spark.read.format("mqstore").option("errors", "Skip").load(str(store)).count() == MESSAGES - 1
-    places = spark.createDataFrame([(0,), (place,)], "physical_offset long")
+    offsets = spark.createDataFrame([(0,), (physical_offset,)], "physical_offset long")
     with pytest.raises(PythonException, match="errors="):
-        fetch(places, store).collect()
-    assert fetch(places, store, errors="skip").count() == 1
+        fetch(offsets, store).collect()
+    assert fetch(offsets, store, errors="skip").count() == 1
     with pytest.raises(ValueError, match="errors"):
-        fetch(places, store, errors="ignore")  # type: ignore[arg-type]
+        fetch(offsets, store, errors="ignore")  # type: ignore[arg-type]
 
 
 def test_a_salvaged_store_is_read_but_for_what_was_lost(spark: SparkSession, store: Path) -> None:
@@ -305,13 +305,13 @@ def test_a_salvaged_store_is_read_but_for_what_was_lost(spark: SparkSession, sto
 
 def test_a_damaged_message_becomes_a_row_with_its_error(spark: SparkSession, store: Path) -> None:
     with mqstore.open(store) as reader:
-        place = reader.query("orders", "k7")[0].physical_offset
+        physical_offset = reader.query("orders", "k7")[0].physical_offset
     damage(store)
     load = spark.read.format("mqstore").option("errors", "corrupt_record")
     frame = load.load(str(store))
     assert frame.columns[-1] == "_corrupt_record"
     (corrupt,) = frame.where("_corrupt_record is not null").collect()
-    assert corrupt.physical_offset == place
+    assert corrupt.physical_offset == physical_offset
     assert "CRC" in corrupt._corrupt_record
     assert "errors" not in corrupt._corrupt_record
     assert [name for name, value in corrupt.asDict().items() if value is not None] == ["physical_offset", "_corrupt_record"]

@@ -122,18 +122,18 @@ def test_fetch_returns_the_columns_asked_in_the_order_asked(spark: SparkSession,
 @pytest.mark.matrix
 def test_fetch_keeps_columns_of_the_frame_beside_each_message(spark: SparkSession, events_store: Path) -> None:
     with mqstore.open(events_store) as store:
-        places = [store.topics["root"].queues[0][n].physical_offset for n in range(5)]
-    rows = [(places[3], 1, "a"), (None, 2, "b"), (places[0], 3, "c"), (places[3], 4, "d"), (1, 5, "e"), (places[4], 6, None)]
+        offsets = [store.topics["root"].queues[0][n].physical_offset for n in range(5)]
+    rows = [(offsets[3], 1, "a"), (None, 2, "b"), (offsets[0], 3, "c"), (offsets[3], 4, "d"), (1, 5, "e"), (offsets[4], 6, None)]
     asked = spark.createDataFrame(rows, "physical_offset long, order_id int, `an odd.``name` string").coalesce(1)
     messages = fetch(asked, events_store, columns=["queue_offset"], errors="skip", keep=["an odd.`name", "order_id"])
     assert messages.columns == ["an odd.`name", "order_id", "queue_offset"]
     assert [tuple(row) for row in messages.collect()] == [("a", 1, 3), ("c", 3, 0), ("d", 4, 3), (None, 6, 4)]
     whole = fetch(asked.where("order_id <> 5"), events_store, keep=["order_id"])
     assert [(row.order_id, row.physical_offset) for row in whole.collect()] == [
-        (1, places[3]),
-        (3, places[0]),
-        (4, places[3]),
-        (6, places[4]),
+        (1, offsets[3]),
+        (3, offsets[0]),
+        (4, offsets[3]),
+        (6, offsets[4]),
     ]
     assert whole.columns == ["order_id", *MESSAGE_SCHEMA.names]
 

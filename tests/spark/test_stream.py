@@ -419,11 +419,11 @@ def test_a_batch_fails_if_another_store_is_at_the_path_of_its_tasks(tmp_path: Pa
 def test_errors_decides_on_a_damaged_message_of_a_stream(tmp_path: Path, errors: str, read: int | None) -> None:
     path = written(tmp_path / "store", [b"body"] * 5)
     with mqstore.open(path) as reader:
-        place = reader.topics["a"].queues[0][2].physical_offset
+        physical_offset = reader.topics["a"].queues[0][2].physical_offset
     with (path / "commitlog" / f"{0:020}").open("r+b") as log:
-        log.seek(place)
+        log.seek(physical_offset)
         record = log.read(200)
-        log.seek(place + record.index(b"body"))
+        log.seek(physical_offset + record.index(b"body"))
         log.write(b"BODY")
     columns = f"{KEY},body" + (",_corrupt_record" if errors == "corrupt_record" else "")
     query = Query(str(path), startingOffsets="earliest", errors=errors, columns=columns)

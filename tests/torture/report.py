@@ -1,7 +1,7 @@
 """Writes docs/RELIABILITY.md and docs/RELIABILITY_TABLES.md.
 
-The page is `reliability.md` with the counts of docs/reliability.json. The tables come from those counts and from the
-TOML files here.
+The page is `reliability.md` with the counts of docs/reliability.json. The tables come from `reliability_tables.md`, from those
+counts and from the TOML files here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 REPORT = ROOT / "docs" / "RELIABILITY.md"
 TABLES = ROOT / "docs" / "RELIABILITY_TABLES.md"
 TEMPLATE = Path(__file__).with_name("reliability.md")
+HEAD_OF_TABLES = Path(__file__).with_name("reliability_tables.md")
 MODELS = ROOT / "tests" / "interleavings"
 COUNTED = ROOT / "docs" / "reliability.json"
 IMAGES = ROOT / "docs" / "reliability" / "rocketmq_images.jsonl"
@@ -36,12 +37,6 @@ CLASSES = {
     "broken or read-only disk": ("pulled disk", "read-only disk"),
     "special file systems": ("reading while writing", "renames that replace nothing"),
 }
-
-HEAD_OF_TABLES = """# Reliability: all tables
-
-The tables of [RELIABILITY.md](RELIABILITY.md), which explains each class of failure. `tests/torture/report.py` writes
-both pages from `docs/reliability.json`, `docs/reliability/rocketmq_images.jsonl` and the TOML files in `tests/torture`: do not
-edit them."""
 
 COUNTS = """## Counts
 
@@ -253,7 +248,7 @@ def render() -> dict[Path, str]:
         classes=classes(data["tried"]),
         recovered=recovered_sums(images),
     )
-    parts = [HEAD_OF_TABLES, COUNTS, counted(data["tried"]), RECOVERED, recovered(images)]
+    parts = [HEAD_OF_TABLES.read_text().format(**sizes()).strip(), COUNTS, counted(data["tried"]), RECOVERED, recovered(images)]
     parts += [WINDOWS, windows(data.get("windows", {}))]
     parts += [PLANTED, planted(faults), FLIPS, undetected()]
     parts += [OTHERS, table(["program", "cases", "result"], [[one["what"], one["cases"], one["result"]] for one in programs])]

@@ -32,10 +32,10 @@ pub fn resolve_ids(reader: &MessageReader, ids: &[&str], errors: Errors) -> Resu
         let hits = find_keys(reader, Wanted::UniqueKeys(&topics, &keys), &HitBounds::default(), errors)?;
         for (number, hits) in hits.iter().enumerate() {
             let row = number.checked_div(topics.len()).and_then(|at| rows.get(at));
-            if let (Some(place), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
-                && place.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
+            if let (Some(slot), Some(hit)) = (row.and_then(|row| found.get_mut(*row)), hits.first())
+                && slot.is_none_or(|known: Position| hit.physical_offset < known.physical_offset)
             {
-                *place = Some(Position {
+                *slot = Some(Position {
                     physical_offset: hit.physical_offset,
                     store_size: hit.store_size,
                 });
@@ -49,10 +49,10 @@ pub fn resolve_ids(reader: &MessageReader, ids: &[&str], errors: Errors) -> Resu
 fn find_offset_ids(reader: &MessageReader, ids: &[&str], errors: Errors, found: &mut [Option<Position>]) -> Result<()> {
     let parsed = ids.iter().enumerate();
     let parsed = parsed.filter_map(|(at, id)| Some((id.parse::<MessageId>().ok()?.physical_offset, at)));
-    let mut places: Vec<(i64, usize)> = parsed.collect();
-    places.sort_unstable();
+    let mut by_offset: Vec<(i64, usize)> = parsed.collect();
+    by_offset.sort_unstable();
     let mut cursor = RecordCursor::default();
-    for window in places.chunks(AHEAD) {
+    for window in by_offset.chunks(AHEAD) {
         let offsets: Vec<i64> = window.iter().map(|(physical_offset, _)| *physical_offset).collect();
         reader.log().read_ahead(&offsets)?;
         for (physical_offset, at) in window {
@@ -65,8 +65,8 @@ fn find_offset_ids(reader: &MessageReader, ids: &[&str], errors: Errors, found: 
                 }
                 Ok(position) => Some(position),
             };
-            if let Some(place) = found.get_mut(*at) {
-                *place = position;
+            if let Some(slot) = found.get_mut(*at) {
+                *slot = position;
             }
         }
     }

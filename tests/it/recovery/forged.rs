@@ -1,4 +1,4 @@
-//! Whole records stored in the bodies of messages: a mirrored log, a backup, an attack. Each names the place where it is stored.
+//! Whole records stored in the bodies of messages: a mirrored log, a backup, an attack. Each names the offset at which it is stored.
 
 use std::fs;
 use std::ops::Range;
@@ -38,7 +38,7 @@ struct Carriers {
     end: i64,
 }
 
-/// A message of this topic, encoded for this place of the log, with a store time after that of every real message.
+/// A message of this topic, encoded for this offset of the log, with a store time after that of every real message.
 fn forged(topic: &str, physical_offset: i64, properties: &[u8]) -> Vec<u8> {
     let message = Message {
         physical_offset,

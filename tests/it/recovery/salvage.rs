@@ -30,7 +30,7 @@ fn left(store: &Crashed, queue: i32) -> Vec<Option<String>> {
     bounds.map(read).collect()
 }
 
-/// Every byte of the segments belongs to a record or a BLANK, up to the log's end, and names its own place.
+/// Every byte of the segments belongs to a record or a BLANK, up to the log's end, and names its own offset.
 fn expect_one_chain(store: &Crashed) {
     let end = store.reader().physical_bounds().end;
     for name in names(&store.at("commitlog")) {
@@ -370,7 +370,7 @@ fn a_crashed_log_is_searched_for_a_quarter_gigabyte_and_says_so() {
     }
 }
 
-/// A message of topic `forged`, encoded for this place of the log.
+/// A message of topic `forged`, encoded for this offset of the log.
 fn forged(physical_offset: i64) -> Vec<u8> {
     let message = Message {
         physical_offset,

@@ -80,7 +80,7 @@ def test_an_offset_without_a_record_describes_the_bytes_there(golden: Path, run:
     assert ": a record, V" not in middle
     past = run("dump", golden / "491_multifile", 1 << 40)
     assert (past.code, past.out) == (1, "")
-    assert past.err == f"mqstore: no message starts at physical offset {1 << 40}: no segment of the log has this place\n"
+    assert past.err == f"mqstore: no message starts at physical offset {1 << 40}: no segment of the log has this offset\n"
     assert start == 0
 
 

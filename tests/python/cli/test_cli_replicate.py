@@ -34,7 +34,7 @@ def started(master: mqstore.Writer, *more: object) -> subprocess.Popen[str]:
 
 
 def lines_until(process: subprocess.Popen[str], state: str) -> list[str]:
-    """The lines up to the one that begins with this state, or is an object with it."""
+    """The lines up to the first that begins with this state, or is an object with it."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
