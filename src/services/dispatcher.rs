@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, DelayLevels, DispatchRequest, IndexGeometry, MessageView, SCHEDULE_TOPIC, TIMER_TOPIC};
-use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexPut, IndexService, LogRecord, LogScan, QueueTable};
+use crate::format::{Check, CqUnit, DelayLevels, DispatchRequest, IndexGeometry, MessageView, SCHEDULE_TOPIC, TIMER_TOPIC};
+use crate::log::{
+    CommitLog, ConsumeQueue, ConsumeQueueStore, IndexPut, IndexService, LogRecord, LogScan, QueueHandle, QueueTable,
+};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
 use crate::services::read_barrier::ReadBarrier;
 use crate::services::stepped::{Next, RETRY_AFTER, Stepped};
@@ -133,7 +135,11 @@ pub struct Dispatcher {
     /// The offset up to which the checkpoint covers the log.
     covered_until: i64,
     checkpoint_interval: i64,
-    known: Queues,
+    known: QueueTable<Option<NewEntries>>,
+    /// The queues with new entries, each once.
+    touched: Vec<QueueHandle>,
+    /// The end of the last message among the new entries that is delayed or a timer message.
+    last_scheduled: Option<i64>,
     /// The hashes of the keys of one message.
     hashes: Vec<i32>,
     /// The queues that are being written back, some in each step.
@@ -179,6 +185,8 @@ impl Dispatcher {
             checkpoint_interval: i64::try_from(config.checkpoint_interval).unwrap_or(i64::MAX),
             log,
             known: QueueTable::default(),
+            touched: Vec::new(),
+            last_scheduled: None,
             hashes: Vec::new(),
             due: Vec::new(),
             waiting: Vec::new(),
@@ -337,6 +345,7 @@ impl Dispatcher {
             .of_immutable();
         let mut keys = index.put_keys(self.geometry);
         let dispatched = self.dispatch_some(&mut scan, &mut keys, now);
+        self.append_entries(now);
         // Also after a failure: some keys of the failed message may be in the file.
         let published = keys.publish();
         dispatched.and(published)?;
@@ -350,9 +359,10 @@ impl Dispatcher {
             if !scan.advance()? {
                 break;
             }
-            self.dispatch_one(scan, keys, now)?;
+            self.dispatch_one(scan, keys)?;
             // A read that waits for the first of many messages must not wait for all of them.
             if number % PUBLISH_MESSAGES == 0 || self.dispatched.waiting() > 0 {
+                self.append_entries(now);
                 keys.publish()?;
                 self.dispatched.advance(LogScan::position(scan));
             }
@@ -360,7 +370,25 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn dispatch_one(&mut self, scan: &LogScan<'_>, keys: &mut IndexPut<'_>, now: Instant) -> Result<()> {
+    /// Adds the new entries to their queues: one hold of the lock for each queue, not for each message.
+    fn append_entries(&mut self, now: Instant) {
+        for handle in self.touched.drain(..) {
+            let Some(Some(new)) = self.known.get_mut(handle) else {
+                continue;
+            };
+            let (added, is_first) = new.queue.append(new.units.drain(..));
+            self.entries += added;
+            if is_first {
+                self.waiting.push(new.queue.clone());
+                self.schedule.queue_waits(now);
+            }
+        }
+        if let Some(end) = self.last_scheduled.take() {
+            self.scheduled.advance(end);
+        }
+    }
+
+    fn dispatch_one(&mut self, scan: &LogScan<'_>, keys: &mut IndexPut<'_>) -> Result<()> {
         let Some(view) = scan.view() else { return Ok(()) };
         let (offset, queue_offset, store_time) = (view.physical_offset(), view.queue_offset(), view.store_time());
         let (is_unqueued, is_unindexed) = (offset >= self.queued_until, offset > self.indexed_until);
@@ -372,22 +400,20 @@ impl Dispatcher {
         }
         let unit = request.unit(&self.delay_levels).filter(|_| is_unqueued);
         let queue = match unit {
-            Some(_) => queue_of(&mut self.known, &self.queues, scan, &view)?,
+            Some(_) => Some(handle_of(&mut self.known, &self.queues, scan, &view)?),
             None => None,
         };
         // No byte of an unreadable page gets into queues and index.
         scan.check_intact()?;
-        if let Some((queue, unit)) = queue.zip(unit)
-            // `None` for a message that is dispatched again, because the disk was full when its keys were put.
-            && let Some(entries) = queue.append(queue_offset, unit)
+        if let Some((handle, unit)) = queue.zip(unit)
+            && let Some(Some(new)) = self.known.get_mut(handle)
         {
-            self.entries += 1;
-            if entries == 1 {
-                self.waiting.push(queue.clone());
-                self.schedule.queue_waits(now);
+            if new.units.is_empty() {
+                self.touched.push(handle);
             }
+            new.units.push((queue_offset, unit));
             if [SCHEDULE_TOPIC.as_bytes(), TIMER_TOPIC.as_bytes()].contains(&view.topic_bytes()) {
-                self.scheduled.advance(view.end());
+                self.last_scheduled = Some(view.end());
             }
         }
         if is_unindexed {
@@ -404,29 +430,29 @@ impl Dispatcher {
     }
 }
 
-/// The queues of dispatched messages; `None` for a batch consume queue, which is not built here.
-type Queues = QueueTable<Option<Arc<ConsumeQueue>>>;
+/// A queue, and its entries that the next [`Dispatcher::append_entries`] adds to it.
+#[derive(Debug)]
+struct NewEntries {
+    queue: Arc<ConsumeQueue>,
+    units: Vec<(i64, CqUnit)>,
+}
 
-/// Returns the queue of the message.
-fn queue_of<'a>(
-    known: &'a mut Queues,
+/// Returns the handle of the message's queue; its value is `None` for a batch consume queue, which is not built here.
+fn handle_of(
+    known: &mut QueueTable<Option<NewEntries>>,
     queues: &ConsumeQueueStore,
     scan: &LogScan<'_>,
     view: &MessageView<'_>,
-) -> Result<Option<&'a Arc<ConsumeQueue>>> {
+) -> Result<QueueHandle> {
     let (topic, queue_id) = (view.topic_bytes(), view.queue_id());
-    let handle = if let Some(handle) = known.find(topic, queue_id) {
-        handle
-    } else {
-        let topic = topic.to_owned();
-        scan.check_intact()?;
-        known.add(
-            &topic,
-            queue_id,
-            queues.queue_or_new(&String::from_utf8_lossy(&topic), queue_id),
-        )
-    };
-    Ok(known.get(handle).and_then(Option::as_ref))
+    if let Some(handle) = known.find(topic, queue_id) {
+        return Ok(handle);
+    }
+    let topic = topic.to_owned();
+    scan.check_intact()?;
+    let queue = queues.queue_or_new(&String::from_utf8_lossy(&topic), queue_id);
+    let units = Vec::new();
+    Ok(known.add(&topic, queue_id, queue.map(|queue| NewEntries { queue, units })))
 }
 
 impl Stepped for Dispatcher {
