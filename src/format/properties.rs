@@ -206,10 +206,44 @@ fn split(bytes: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = Some(bytes);
     std::iter::from_fn(move || {
         let bytes = rest.filter(|rest| !rest.is_empty())?;
-        let (part, after) = split_at(bytes, memchr(separator, bytes));
+        let (part, after) = split_at(bytes, position_of(separator, bytes));
         rest = after;
         Some(part)
     })
+}
+
+/// The bytes that are searched eight at once (SWAR). Most properties are shorter, and a vectorized search has a higher start-up cost.
+const NEAR: usize = 64;
+/// All bits of each byte but the highest.
+const LOW_BITS: u64 = u64::from_be_bytes([0x7F; 8]);
+
+/// Returns the position of the first byte with this value.
+#[inline]
+fn position_of(byte: u8, bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let mut rest = bytes;
+    while let Some((eight, after)) = rest.split_first_chunk() {
+        if let Some(found) = position_in_eight(byte, *eight) {
+            return Some(at + found);
+        }
+        (at, rest) = (at + 8, after);
+        if at == NEAR {
+            return memchr(byte, rest).map(|found| at + found);
+        }
+    }
+    match bytes.last_chunk() {
+        // Some of them were searched before.
+        Some(last) => position_in_eight(byte, *last).map(|found| bytes.len() - 8 + found),
+        None => rest.iter().position(|found| *found == byte),
+    }
+}
+
+#[inline]
+fn position_in_eight(byte: u8, eight: [u8; 8]) -> Option<usize> {
+    let differences = u64::from_be_bytes(eight) ^ u64::from_be_bytes([byte; 8]);
+    // No carry leaves a byte, so exactly the highest bits of the equal bytes remain.
+    let equal = !(((differences & LOW_BITS) + LOW_BITS) | differences | LOW_BITS);
+    (equal != 0).then_some(equal.leading_zeros() as usize / 8)
 }
 
 /// Returns the bytes before the separator, and those after it.

@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{Check, DelayLevels, DispatchRequest, IndexGeometry, MessageView, SCHEDULE_TOPIC, TIMER_TOPIC};
-use crate::log::{CommitLog, ConsumeQueue, ConsumeQueueStore, IndexPut, IndexService, LogRecord, LogScan, QueueTable};
+use crate::format::{Check, CqUnit, DelayLevels, DispatchRequest, IndexGeometry, MessageView, SCHEDULE_TOPIC, TIMER_TOPIC};
+use crate::log::{
+    CommitLog, ConsumeQueue, ConsumeQueueStore, IndexPut, IndexService, LogRecord, LogScan, QueueHandle, QueueTable,
+};
 use crate::services::checkpointer::{Checkpointer, LastDispatched};
+use crate::services::queue_files::QueueFiles;
 use crate::services::read_barrier::ReadBarrier;
 use crate::services::stepped::{Next, RETRY_AFTER, Stepped};
 use crate::watermark::Watermark;
@@ -44,6 +47,8 @@ struct Schedule {
     waiting_since: Option<Instant>,
     /// The number of queues with waiting entries.
     waiting_queues: u32,
+    /// The time at which the dispatcher takes queues back whose files are being created; `None` without such queues.
+    take_back_at: Option<Instant>,
     /// The time before which no stamp is written.
     stamp_at: Option<Instant>,
     /// The pause after the next shortage of a stamp.
@@ -56,6 +61,7 @@ impl Schedule {
             retry_at: None,
             waiting_since: None,
             waiting_queues: 0,
+            take_back_at: None,
             stamp_at: None,
             stamp_pause: RETRY_AFTER,
         }
@@ -63,8 +69,8 @@ impl Schedule {
 
     /// Returns the time of the next work; `None` if nothing is deferred.
     fn next_due(&self) -> Option<Instant> {
-        self.retry_at
-            .or_else(|| self.write_out_at().into_iter().chain(self.stamp_at).min())
+        let deferred = [self.write_out_at(), self.take_back_at, self.stamp_at];
+        self.retry_at.or_else(|| deferred.into_iter().flatten().min())
     }
 
     /// Returns true until the next attempt after a shortage.
@@ -117,6 +123,7 @@ impl Schedule {
 pub struct Dispatcher {
     log: Arc<CommitLog>,
     queues: Arc<ConsumeQueueStore>,
+    files: Arc<QueueFiles>,
     index: Arc<IndexService>,
     checkpointer: Checkpointer,
     dispatched: Arc<Watermark>,
@@ -133,7 +140,11 @@ pub struct Dispatcher {
     /// The offset up to which the checkpoint covers the log.
     covered_until: i64,
     checkpoint_interval: i64,
-    known: Queues,
+    known: QueueTable<Option<NewEntries>>,
+    /// The queues with new entries, each once.
+    touched: Vec<QueueHandle>,
+    /// The end of the last message among the new entries that is delayed or a timer message.
+    last_scheduled: Option<i64>,
     /// The hashes of the keys of one message.
     hashes: Vec<i32>,
     /// The queues that are being written back, some in each step.
@@ -163,6 +174,7 @@ impl Dispatcher {
     ) -> Result<Self> {
         let log = checkpointer.log.clone();
         Ok(Self {
+            files: Arc::new(QueueFiles::new(checkpointer.queues.clone())),
             queues: checkpointer.queues.clone(),
             index: checkpointer.index.clone(),
             geometry: checkpointer.geometry,
@@ -179,12 +191,19 @@ impl Dispatcher {
             checkpoint_interval: i64::try_from(config.checkpoint_interval).unwrap_or(i64::MAX),
             log,
             known: QueueTable::default(),
+            touched: Vec::new(),
+            last_scheduled: None,
             hashes: Vec::new(),
             due: Vec::new(),
             waiting: Vec::new(),
             entries: 0,
             schedule: Schedule::new(),
         })
+    }
+
+    /// Returns the requests for new queue files, which a service may answer.
+    pub(super) fn queue_files(&self) -> &Arc<QueueFiles> {
+        &self.files
     }
 
     /// Writes back all waiting entries, and stamps the checkpoint.
@@ -206,7 +225,8 @@ impl Dispatcher {
     ///
     /// # Errors
     /// Those of [`Checkpointer::sync_queues`].
-    pub fn sync_queues(&self) -> Result<i64> {
+    pub fn sync_queues(&mut self) -> Result<i64> {
+        self.end_creation()?;
         self.barrier.call_returned(true);
         let first_unwritten = self.checkpointer.sync_queues();
         self.barrier.call_returned(false);
@@ -230,7 +250,7 @@ impl Dispatcher {
         if self.schedule.is_short(now) {
             return Ok(self.idle());
         }
-        match self.dispatch_next(now).and_then(|()| self.write_back_if_full()) {
+        match self.dispatch_next(now).and_then(|()| self.write_back_if_full(now)) {
             Err(error) if error.is_shortage() => Ok(self.retry_later(now)),
             Err(error) => Err(error),
             Ok(()) if self.is_behind() => Ok(Next::Again),
@@ -267,18 +287,54 @@ impl Dispatcher {
         dispatched
     }
 
-    /// Writes some queues back if too many entries wait (back-pressure).
-    fn write_back_if_full(&mut self) -> Result<()> {
-        if self.entries >= WRITE_OUT_ENTRIES {
-            return self.write_some_out();
+    /// Writes some queues back if too many entries wait (back-pressure), those first that wait for their files.
+    fn write_back_if_full(&mut self, now: Instant) -> Result<()> {
+        if self.entries < WRITE_OUT_ENTRIES {
+            return Ok(());
         }
-        Ok(())
+        self.create_files(now)?;
+        self.write_some_out(now)
+    }
+
+    /// Creates the requested files, or waits for the service that is creating them.
+    fn create_files(&mut self, now: Instant) -> Result<()> {
+        if self.schedule.take_back_at.is_none() {
+            return Ok(());
+        }
+        self.barrier.call_returned(true);
+        while self.files.create(&|may_sync| self.barrier.call_returned(may_sync)) {}
+        self.barrier.call_returned(false);
+        self.take_back(now)
+    }
+
+    /// Creates the requested files before a sync: it covers no file that gets its name later, and another thread that syncs the file
+    /// system may get an error that is reported once. After a shortage the queues wait again.
+    fn end_creation(&mut self) -> Result<()> {
+        match self.create_files(Instant::now()) {
+            Err(error) if error.is_shortage() => Ok(()),
+            created => created,
+        }
+    }
+
+    /// Takes the queues back whose files were created, and those whose files could not be created.
+    fn take_back(&mut self, now: Instant) -> Result<()> {
+        let taken = self.files.take_back();
+        for queue in taken.queues {
+            self.waiting.push(queue);
+            self.schedule.queue_waits(now);
+        }
+        self.schedule.take_back_at = taken.is_partial.then(|| now + WRITE_OUT_AFTER);
+        taken.outcome
     }
 
     /// Writes back the due queues, and stamps the checkpoint when enough was dispatched since the last stamp.
     fn do_due(&mut self, now: Instant) -> Result<()> {
-        if self.entries >= WRITE_OUT_ENTRIES || !self.due.is_empty() || self.schedule.is_write_out_due(now) {
-            self.write_some_out()?;
+        if self.schedule.take_back_at.is_some_and(|at| now >= at) {
+            self.take_back(now)?;
+        }
+        self.write_back_if_full(now)?;
+        if !self.due.is_empty() || self.schedule.is_write_out_due(now) {
+            self.write_some_out(now)?;
         }
         let may_stamp = self.schedule.may_stamp(now);
         if may_stamp && self.covered() - self.covered_until >= self.checkpoint_interval {
@@ -304,28 +360,65 @@ impl Dispatcher {
 
     /// Writes back all waiting entries.
     fn write_out(&mut self) -> Result<()> {
+        self.end_creation()?;
         while !self.due.is_empty() || !self.waiting.is_empty() {
-            self.write_some_out()?;
+            let queues = self.next_due_queues();
+            self.write_out_queues(queues)?;
         }
         Ok(())
     }
 
-    /// Writes back some of the due queues. If no queue is due, all waiting queues become due.
-    fn write_some_out(&mut self) -> Result<()> {
+    /// Writes back some of the due queues. New files are left to the service that creates them, if there is one.
+    fn write_some_out(&mut self, now: Instant) -> Result<()> {
+        let queues = self.next_due_queues();
+        if !self.files.is_served() {
+            return self.write_out_queues(queues);
+        }
+        let written = self
+            .queues
+            .write_back(&queues, &|may_sync| self.barrier.call_returned(may_sync));
+        match written {
+            Ok(without_file) if without_file.is_empty() => {}
+            Ok(without_file) => {
+                self.files.ask(without_file);
+                self.schedule.take_back_at.get_or_insert(now + WRITE_OUT_AFTER);
+            }
+            Err(error) => {
+                self.still_due(queues);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes some of the due queues. If no queue is due, all waiting queues become due.
+    fn next_due_queues(&mut self) -> Vec<Arc<ConsumeQueue>> {
         if self.due.is_empty() {
             self.due = std::mem::take(&mut self.waiting);
             self.schedule.queues_are_due();
-            self.entries = 0;
+            // The entries of queues that wait for their files count until these are taken back.
+            if self.schedule.take_back_at.is_none() {
+                self.entries = 0;
+            }
         }
         let some = self.due.len().saturating_sub(STEP_QUEUES)..;
-        let mut queues: Vec<_> = self.due.drain(some).collect();
+        self.due.drain(some).collect()
+    }
+
+    /// Writes these queues back, and creates their new files.
+    fn write_out_queues(&mut self, queues: Vec<Arc<ConsumeQueue>>) -> Result<()> {
         let written = self
             .queues
             .write_out(&queues, &|may_sync| self.barrier.call_returned(may_sync));
-        // After a shortage some of them have no entry in memory any more. Their next entry adds them again.
+        self.still_due(queues);
+        written
+    }
+
+    /// Keeps the queues that still have entries in memory. After a shortage some of them have none any more: their next entry adds
+    /// them again.
+    fn still_due(&mut self, mut queues: Vec<Arc<ConsumeQueue>>) {
         queues.retain(|queue| queue.waits());
         self.due.append(&mut queues);
-        written
     }
 
     fn dispatch(&mut self, from: i64, now: Instant) -> Result<()> {
@@ -337,6 +430,7 @@ impl Dispatcher {
             .of_immutable();
         let mut keys = index.put_keys(self.geometry);
         let dispatched = self.dispatch_some(&mut scan, &mut keys, now);
+        self.append_entries(now);
         // Also after a failure: some keys of the failed message may be in the file.
         let published = keys.publish();
         dispatched.and(published)?;
@@ -350,9 +444,10 @@ impl Dispatcher {
             if !scan.advance()? {
                 break;
             }
-            self.dispatch_one(scan, keys, now)?;
+            self.dispatch_one(scan, keys)?;
             // A read that waits for the first of many messages must not wait for all of them.
             if number % PUBLISH_MESSAGES == 0 || self.dispatched.waiting() > 0 {
+                self.append_entries(now);
                 keys.publish()?;
                 self.dispatched.advance(LogScan::position(scan));
             }
@@ -360,7 +455,25 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn dispatch_one(&mut self, scan: &LogScan<'_>, keys: &mut IndexPut<'_>, now: Instant) -> Result<()> {
+    /// Adds the new entries to their queues: one hold of the lock for each queue, not for each message.
+    fn append_entries(&mut self, now: Instant) {
+        for handle in self.touched.drain(..) {
+            let Some(Some(new)) = self.known.get_mut(handle) else {
+                continue;
+            };
+            let (added, is_first) = new.queue.append(new.units.drain(..));
+            self.entries += added;
+            if is_first {
+                self.waiting.push(new.queue.clone());
+                self.schedule.queue_waits(now);
+            }
+        }
+        if let Some(end) = self.last_scheduled.take() {
+            self.scheduled.advance(end);
+        }
+    }
+
+    fn dispatch_one(&mut self, scan: &LogScan<'_>, keys: &mut IndexPut<'_>) -> Result<()> {
         let Some(view) = scan.view() else { return Ok(()) };
         let (offset, queue_offset, store_time) = (view.physical_offset(), view.queue_offset(), view.store_time());
         let (is_unqueued, is_unindexed) = (offset >= self.queued_until, offset > self.indexed_until);
@@ -372,22 +485,20 @@ impl Dispatcher {
         }
         let unit = request.unit(&self.delay_levels).filter(|_| is_unqueued);
         let queue = match unit {
-            Some(_) => queue_of(&mut self.known, &self.queues, scan, &view)?,
+            Some(_) => Some(handle_of(&mut self.known, &self.queues, scan, &view)?),
             None => None,
         };
         // No byte of an unreadable page gets into queues and index.
         scan.check_intact()?;
-        if let Some((queue, unit)) = queue.zip(unit)
-            // `None` for a message that is dispatched again, because the disk was full when its keys were put.
-            && let Some(entries) = queue.append(queue_offset, unit)
+        if let Some((handle, unit)) = queue.zip(unit)
+            && let Some(Some(new)) = self.known.get_mut(handle)
         {
-            self.entries += 1;
-            if entries == 1 {
-                self.waiting.push(queue.clone());
-                self.schedule.queue_waits(now);
+            if new.units.is_empty() {
+                self.touched.push(handle);
             }
+            new.units.push((queue_offset, unit));
             if [SCHEDULE_TOPIC.as_bytes(), TIMER_TOPIC.as_bytes()].contains(&view.topic_bytes()) {
-                self.scheduled.advance(view.end());
+                self.last_scheduled = Some(view.end());
             }
         }
         if is_unindexed {
@@ -404,29 +515,29 @@ impl Dispatcher {
     }
 }
 
-/// The queues of dispatched messages; `None` for a batch consume queue, which is not built here.
-type Queues = QueueTable<Option<Arc<ConsumeQueue>>>;
+/// A queue, and its entries that the next [`Dispatcher::append_entries`] adds to it.
+#[derive(Debug)]
+struct NewEntries {
+    queue: Arc<ConsumeQueue>,
+    units: Vec<(i64, CqUnit)>,
+}
 
-/// Returns the queue of the message.
-fn queue_of<'a>(
-    known: &'a mut Queues,
+/// Returns the handle of the message's queue; its value is `None` for a batch consume queue, which is not built here.
+fn handle_of(
+    known: &mut QueueTable<Option<NewEntries>>,
     queues: &ConsumeQueueStore,
     scan: &LogScan<'_>,
     view: &MessageView<'_>,
-) -> Result<Option<&'a Arc<ConsumeQueue>>> {
+) -> Result<QueueHandle> {
     let (topic, queue_id) = (view.topic_bytes(), view.queue_id());
-    let handle = if let Some(handle) = known.find(topic, queue_id) {
-        handle
-    } else {
-        let topic = topic.to_owned();
-        scan.check_intact()?;
-        known.add(
-            &topic,
-            queue_id,
-            queues.queue_or_new(&String::from_utf8_lossy(&topic), queue_id),
-        )
-    };
-    Ok(known.get(handle).and_then(Option::as_ref))
+    if let Some(handle) = known.find(topic, queue_id) {
+        return Ok(handle);
+    }
+    let topic = topic.to_owned();
+    scan.check_intact()?;
+    let queue = queues.queue_or_new(&String::from_utf8_lossy(&topic), queue_id);
+    let units = Vec::new();
+    Ok(known.add(&topic, queue_id, queue.map(|queue| NewEntries { queue, units })))
 }
 
 impl Stepped for Dispatcher {

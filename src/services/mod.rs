@@ -6,6 +6,8 @@ mod stepped;
 mod read_barrier;
 /// The stamps of the checkpoint.
 mod checkpointer;
+/// The creation of queue files beside the dispatcher.
+mod queue_files;
 /// The dispatch from the log to queues and index: `RocketMQ`'s Reput.
 mod dispatcher;
 /// Write-back of the log: commits and syncs at an interval, or for a waiting caller.

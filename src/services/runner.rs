@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::log::CommitLog;
 use crate::services::poll_then_park::PollThenPark;
+use crate::services::queue_files::{CreateQueueFiles, QueueFiles};
 use crate::services::{AllocateMappedFile, CommitRealTime, Dispatcher, FlushRealTime, Next, Stepped, SupplyPages};
 use crate::sync::try_lock;
 use crate::watermark::Watermark;
@@ -29,6 +30,8 @@ pub enum Service {
     Allocate,
     /// Prefaults the pages that appends are about to write.
     Supply,
+    /// Creates the queue files that the dispatcher requests. From its first step on the dispatcher leaves them to it.
+    CreateQueueFiles,
 }
 
 impl Service {
@@ -39,6 +42,7 @@ impl Service {
             Self::Commit => "committer",
             Self::Allocate => "allocator",
             Self::Supply => "supplier",
+            Self::CreateQueueFiles => "queue files",
         }
     }
 }
@@ -48,6 +52,7 @@ impl Service {
 pub(crate) struct Services {
     /// The dispatcher, which is also in `all`. A close uses it directly, to drain the log and to stamp the checkpoint.
     dispatcher: Arc<Mutex<Dispatcher>>,
+    queue_files: Arc<QueueFiles>,
     all: Vec<(Service, Arc<Mutex<dyn Stepped>>)>,
     /// Set if each of them has a thread.
     has_threads: AtomicBool,
@@ -57,9 +62,12 @@ impl Services {
     /// Creates the services. A log with a pool has a committer. Any other log is written through its mappings, whose pages are
     /// prefaulted.
     pub(crate) fn new(dispatcher: Dispatcher, flusher: FlushRealTime, log: &Arc<CommitLog>, config: &StoreConfig) -> Self {
+        let queue_files = dispatcher.queue_files().clone();
+        let creator = CreateQueueFiles::new(queue_files.clone());
         let dispatcher = Arc::new(Mutex::new(dispatcher));
         let mut all: Vec<(Service, Arc<Mutex<dyn Stepped>>)> = vec![
             (Service::Dispatch, dispatcher.clone()),
+            (Service::CreateQueueFiles, Arc::new(Mutex::new(creator))),
             (Service::Flush, Arc::new(Mutex::new(flusher))),
             (Service::Allocate, Arc::new(Mutex::new(AllocateMappedFile::new(log.clone())))),
         ];
@@ -71,6 +79,7 @@ impl Services {
         });
         Self {
             dispatcher,
+            queue_files,
             all,
             has_threads: AtomicBool::default(),
         }
@@ -92,6 +101,7 @@ impl Services {
         threads: &mut Vec<JoinHandle<()>>,
         is_over: impl Fn() -> bool + Clone + Send + 'static,
     ) -> Result<()> {
+        self.queue_files.serve();
         for (service, stepped) in &self.all {
             let polls = *service == Service::Dispatch;
             threads.push(spawn(service.name(), stepped.clone(), polls, is_over.clone())?);
@@ -119,6 +129,11 @@ impl Services {
             }
         }
         Ok(())
+    }
+
+    /// Ends the services that wait for requests of the dispatcher.
+    pub(crate) fn end_requests(&self) {
+        self.queue_files.end();
     }
 
     /// Dispatches the rest of a stopped log.

@@ -475,6 +475,7 @@ impl MessageStore {
     fn finish(&self, threads: Vec<JoinHandle<()>>) -> Result<()> {
         self.log.stop(Error::Closed);
         self.flush_wanted.poison(Error::Closed);
+        self.services.end_requests();
         // First, so that a failure of queues or index costs no message. It also ends the dispatcher, where that waits for a sync.
         let flushed = self.log.flush_rest();
         for thread in threads {

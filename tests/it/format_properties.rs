@@ -535,3 +535,18 @@ fn a_large_index_file_is_searched_once() {
     hostile[43] = 1;
     assert_eq!(detect_index_geometry(&hostile), GeometryGuess::Several);
 }
+
+#[test]
+fn a_value_of_any_length_and_bytes_ends_at_the_next_separator() {
+    // Bytes that differ from the separator in one bit, and those that a carry could confuse with it.
+    for byte in [0, 1, 3, 0x7F, 0x80, 0x82, 0xFF] {
+        for length in 1..200 {
+            let value = vec![byte; length];
+            let mut bytes = b"K\x01".to_vec();
+            bytes.extend_from_slice(&value);
+            bytes.extend_from_slice(b"\x02L\x01l\x02");
+            let pairs: Vec<_> = Properties::new(&bytes).iter().collect();
+            assert_eq!(pairs, [(&b"K"[..], &value[..]), (b"L", b"l")], "{byte} {length}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ mod opening;
 mod own_writes;
 mod pool;
 mod prepared;
+mod queue_files;
 mod refreshing;
 mod reopening;
 mod replaced_lock;
@@ -221,6 +222,16 @@ fn walk(reader: &MessageReader, segment: u64) -> Vec<StoredMessage> {
         }
     }
     found
+}
+
+/// Appends a message, and waits until its queue has a file. The dispatcher itself writes the next entries to that file.
+fn put_in_file(place: &Place, store: &MessageStore, topic: &str, body: &[u8]) {
+    put(store, topic, body);
+    let give_up = soon();
+    while !place.at(&format!("consumequeue/{topic}/0/{}", "0".repeat(20))).exists() {
+        assert!(Instant::now() < give_up, "the queue of {topic} gets no file");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn bodies(reader: &Arc<MessageReader>, topic: &str, queue_id: i32) -> Vec<Vec<u8>> {

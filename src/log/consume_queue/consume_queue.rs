@@ -415,20 +415,24 @@ impl ConsumeQueue {
         state.tail.extend(tail);
     }
 
-    /// Adds the entry of a new message of the log. Returns the number of entries that wait to be written back; `None` if the entry
-    /// existed before, and nothing changed.
+    /// Adds the entries of new messages of the log. Those that existed before, because their message is dispatched again, change
+    /// nothing. Returns the number of added entries, and true if they are the first that wait to be written back.
     #[inline]
-    pub(crate) fn append(&self, offset: i64, unit: CqUnit) -> Option<usize> {
+    pub(crate) fn append(&self, units: impl Iterator<Item = (i64, CqUnit)>) -> (usize, bool) {
         let mut state = self.state_mut();
-        if state.max_offset() == 0 {
-            // The first message of a queue may have a queue offset other than 0: the queue starts there.
-            state.in_files = offset..offset;
-            state.min_offset = offset;
+        let waiting = state.tail.len();
+        for (offset, unit) in units {
+            if state.max_offset() == 0 {
+                // The first message of a queue may have a queue offset other than 0: the queue starts there.
+                state.in_files = offset..offset;
+                state.min_offset = offset;
+            }
+            if offset >= state.in_files.end {
+                state.tail.insert(offset, unit);
+            }
         }
-        if offset < state.in_files.end || state.tail.insert(offset, unit).is_some() {
-            return None;
-        }
-        Some(state.tail.len())
+        let added = state.tail.len() - waiting;
+        (added, waiting == 0 && added > 0)
     }
 
     /// Returns the physical offset of the first message whose entry is not written back.

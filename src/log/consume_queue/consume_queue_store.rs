@@ -281,55 +281,87 @@ impl ConsumeQueueStore {
             .any(|(_, _, queue)| queue.last_file_len().is_none() && queue.max_offset() == 0)
     }
 
-    /// Writes back the in-memory entries of these queues. New files are synced under temporary names first, together if there are
-    /// many. `progressed` is called after each step that may take a while, with true if a sync comes next.
+    /// Writes back the in-memory entries of these queues. `progressed` is called after each step that may take a while, with true if
+    /// a sync comes next.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>], progressed: &dyn Fn(bool)) -> Result<()> {
         loop {
-            let mut staged = Vec::new();
-            let written = self.write_some(queues, &mut staged, progressed);
-            progressed(false);
-            if written.is_err() {
-                // The unfinished files must not keep their space.
-                for (_, file) in &staged {
-                    file.discard(self.env.as_ref());
-                }
-            }
-            written?;
-            if staged.is_empty() {
+            let mut without_file = self.write_back(queues, progressed)?;
+            if without_file.is_empty() {
                 return Ok(());
             }
+            self.create_files(&mut without_file, progressed)?;
         }
     }
 
-    /// Writes back into the existing files, and creates one new file for each queue with more entries.
-    fn write_some<'a>(
-        &self,
-        queues: &'a [Arc<ConsumeQueue>],
-        staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>,
-        progressed: &dyn Fn(bool),
-    ) -> Result<()> {
+    /// Writes back the in-memory entries of these queues into existing files. Returns the queues whose next entries need a new file.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn write_back(&self, queues: &[Arc<ConsumeQueue>], progressed: &dyn Fn(bool)) -> Result<Vec<Arc<ConsumeQueue>>> {
         let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut without_file = Vec::new();
         for queue in queues {
-            if let Some(mut file) = queue.write_out(&mut unsynced)? {
-                if staged.len() >= SYNCED_ONE_BY_ONE {
-                    file.close();
-                }
-                staged.push((queue, file));
+            if queue.write_back(&mut unsynced)? {
+                without_file.push(queue.clone());
             }
             progressed(false);
         }
-        progressed(!staged.is_empty());
-        match staged.len() {
-            0 => {}
-            1..=SYNCED_ONE_BY_ONE => staged.iter().try_for_each(|(_, file)| file.sync())?,
-            _ => self.sync_all(Step::QueueFiles)?,
+        Ok(without_file)
+    }
+
+    /// Creates the next file of each of these queues, with the entries that it has in memory. The files are synced under temporary
+    /// names first, together if there are many. `queues` keeps those that still have entries in memory, also after a failure.
+    /// Entries may be added concurrently.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn create_files(&self, queues: &mut Vec<Arc<ConsumeQueue>>, progressed: &dyn Fn(bool)) -> Result<()> {
+        let mut staged = Vec::new();
+        let mut created = self.stage(queues, &mut staged, progressed);
+        progressed(false);
+        // Held while files get their names: a sync covers a file whose entries have left the memory.
+        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        // Names are created, and perhaps removed again.
+        *unsynced = Unsynced::Everything;
+        let mut staged = staged.into_iter();
+        queues.retain(|queue| {
+            let Some(file) = staged.next().flatten() else {
+                return true;
+            };
+            if created.is_ok() {
+                match queue.publish(&file) {
+                    Ok(waits) => {
+                        progressed(false);
+                        return waits;
+                    }
+                    Err(error) => created = Err(error),
+                }
+            }
+            // An unfinished file must not keep its space.
+            file.discard(self.env.as_ref());
+            true
+        });
+        created
+    }
+
+    /// Creates the next file of each queue under a temporary name, and syncs them.
+    fn stage(&self, queues: &[Arc<ConsumeQueue>], staged: &mut Vec<Option<StagedFile>>, progressed: &dyn Fn(bool)) -> Result<()> {
+        for queue in queues {
+            let mut file = queue.stage()?;
+            if staged.len() >= SYNCED_ONE_BY_ONE {
+                file.iter_mut().for_each(StagedFile::close);
+            }
+            staged.push(file);
+            progressed(false);
         }
-        staged
-            .iter()
-            .try_for_each(|(queue, file)| queue.publish(file).inspect(|()| progressed(false)))
+        progressed(true);
+        match staged.len() {
+            0..=SYNCED_ONE_BY_ONE => staged.iter().flatten().try_for_each(StagedFile::sync),
+            _ => self.sync_all(Step::QueueFiles),
+        }
     }
 
     /// Truncates the files at the current ends of the queues, durably. After a crash (`rewrite_from`: entries of messages from

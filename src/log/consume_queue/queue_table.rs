@@ -46,6 +46,13 @@ impl<T> QueueTable<T> {
             self.last = *self.topic_indexes.get(topic)?;
         }
         let queues = &self.topics.get(self.last)?.queues;
+        // Fast path: almost all topics have the queues from 0 on.
+        let in_order = usize::try_from(queue_id).ok().and_then(|at| queues.get(at));
+        if let Some((id, handle)) = in_order
+            && *id == queue_id
+        {
+            return Some(*handle);
+        }
         let at = queues.binary_search_by_key(&queue_id, |(id, _)| *id).ok()?;
         queues.get(at).map(|(_, handle)| *handle)
     }

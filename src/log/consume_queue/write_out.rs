@@ -85,29 +85,30 @@ impl StagedFile {
 }
 
 impl ConsumeQueue {
-    /// Writes the tail back into the existing files; visible, not durable. If the next entries need a new file, it is created under
-    /// a temporary name and returned.
+    /// Writes the tail back into the existing files; visible, not durable. Returns true if the next entries need a new file.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`].
-    pub(super) fn write_out(&self, unsynced: &mut Unsynced) -> Result<Option<StagedFile>> {
+    /// [`Error::Io`].
+    pub(super) fn write_back(&self, unsynced: &mut Unsynced) -> Result<bool> {
         while let Some((first, bytes)) = self.next_run() {
-            let file_start = self.next_file_start(first) - self.entries_per_file();
-            let (start, at) = ((file_start * UNIT) as u64, ((first - file_start) * UNIT) as u64);
-            let entries = first..first + bytes.len() as i64 / UNIT;
+            let (start, at) = self.file_position(first);
             if !self.files.has(start) {
-                // Names are created, and perhaps removed again.
-                *unsynced = Unsynced::Everything;
-                return self.stage(start, entries, at, &bytes).map(Some);
+                return Ok(true);
             }
             let path = self.files.dir().join(segment_name(start));
             let written = unsynced
                 .open(&path, || self.files.open_for_writing(start))
                 .and_then(|file| file.write_all_at(&bytes, at));
             written.map_err(|error| Error::full_or_io("write", &path, error))?;
-            self.mark_written(entries);
+            self.mark_written(entries_of(first, &bytes));
         }
-        Ok(None)
+        Ok(false)
+    }
+
+    /// Returns the start of the file of this entry, and the position of the entry in the file, both in bytes.
+    fn file_position(&self, offset: i64) -> (u64, u64) {
+        let file_start = self.next_file_start(offset) - self.entries_per_file();
+        ((file_start * UNIT) as u64, ((offset - file_start) * UNIT) as u64)
     }
 
     /// Returns the first entries of the tail that are consecutive and belong to one file: the queue offset of the first, and the
@@ -125,9 +126,16 @@ impl ConsumeQueue {
         Some((first, bytes))
     }
 
-    /// Creates a queue file next to the queue's directory, where a broker ignores names that are not numbers, and writes its
-    /// entries there: a broker takes a file full of zeros for an entry.
-    fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
+    /// Creates the file of the first entries of the tail next to the queue's directory, where a broker ignores names that are not
+    /// numbers, and writes these entries there: a broker takes a file full of zeros for an entry.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(super) fn stage(&self) -> Result<Option<StagedFile>> {
+        let Some((first, bytes)) = self.next_run() else {
+            return Ok(None);
+        };
+        let (start, at) = self.file_position(first);
         let size = (self.entries_per_file() * UNIT) as u64;
         let queue = self.files.dir().file_name().unwrap_or_default();
         let topic = self.files.dir().parent().unwrap_or(self.files.dir());
@@ -140,19 +148,19 @@ impl ConsumeQueue {
         let filled = || {
             let file = self.env.create(&new)?;
             file.write_all_at(&CqUnit::PRE_BLANK.encode().repeat(at as usize / CQ_UNIT_SIZE), 0)?;
-            file.write_all_at(bytes, at)?;
+            file.write_all_at(&bytes, at)?;
             if at + (bytes.len() as u64) < size {
                 file.write_all_at(&[0], size - 1)?;
             }
             Ok(file)
         };
         match filled() {
-            Ok(file) => Ok(StagedFile {
+            Ok(file) => Ok(Some(StagedFile {
                 new,
                 file: Some(file),
                 start,
-                entries,
-            }),
+                entries: entries_of(first, &bytes),
+            })),
             Err(error) => {
                 // The unfinished file must not keep its space.
                 let _ = self.env.unlink(&new);
@@ -161,22 +169,22 @@ impl ConsumeQueue {
         }
     }
 
-    /// Renames a staged and synced file to its final name.
+    /// Renames a staged and synced file to its final name. Returns true if other entries wait in memory.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(super) fn publish(&self, staged: &StagedFile) -> Result<()> {
+    pub(super) fn publish(&self, staged: &StagedFile) -> Result<bool> {
         let path = self.files.dir().join(segment_name(staged.start));
         self.env
             .rename(&staged.new, &path)
             .map_err(|error| Error::full_or_io("rename", &path, error))?;
         self.files.add(staged.start);
-        self.mark_written(staged.entries.clone());
-        Ok(())
+        Ok(self.mark_written(staged.entries.clone()))
     }
 
-    /// Moves the first entries of the tail, up to the end of `entries`, to the entries in files.
-    fn mark_written(&self, entries: Range<i64>) {
+    /// Moves the first entries of the tail, up to the end of `entries`, to the entries in files. Returns true if the tail has others:
+    /// the next entry is then not the first that waits.
+    fn mark_written(&self, entries: Range<i64>) -> bool {
         let mut state = self.state_mut();
         state.ends = QueueEnds::default();
         state.tail.forget_before(entries.end);
@@ -185,5 +193,11 @@ impl ConsumeQueue {
         } else {
             state.in_files.start.min(entries.start)..state.in_files.end.max(entries.end)
         };
+        !state.tail.is_empty()
     }
+}
+
+/// Returns the queue offsets of encoded entries.
+fn entries_of(first: i64, bytes: &[u8]) -> Range<i64> {
+    first..first + bytes.len() as i64 / UNIT
 }

@@ -98,7 +98,10 @@ impl Failing<'_> {
                 Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
                 Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
                 Operation::Commit(ms) => self.step(Service::Commit, *ms),
-                Operation::Allocate => self.step(Service::Allocate, 0),
+                Operation::Allocate => {
+                    self.step(Service::Allocate, 0);
+                    self.step(Service::CreateQueueFiles, 0);
+                }
                 Operation::Clock(ms) => self.env.set_now(self.env.now() + ms),
                 Operation::Reopen | Operation::Kill | Operation::PowerCut(_) | Operation::Stall(..) | Operation::Read => {}
             }

@@ -268,7 +268,7 @@ pub(super) enum Operation {
     FlushStep(u64),
     /// Steps the committer, with its clock advanced by this many ms.
     Commit(u64),
-    /// Steps the allocator.
+    /// Steps the allocator, and the creation of queue files.
     Allocate,
     /// The next sync lasts this long by the wall clock, which may jump back during it, and another caller appends before it
     /// returns.

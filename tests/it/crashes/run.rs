@@ -136,7 +136,9 @@ impl<'a> Run<'a> {
             Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
             Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
             Operation::Commit(ms) => self.step(Service::Commit, *ms),
-            Operation::Allocate => self.step(Service::Allocate, 0),
+            Operation::Allocate => self
+                .step(Service::Allocate, 0)
+                .and_then(|()| self.step(Service::CreateQueueFiles, 0)),
             Operation::Stall(draft, ms) => {
                 self.stall(draft.message(), *ms);
                 Ok(())

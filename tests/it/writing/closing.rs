@@ -12,7 +12,7 @@ use mqstore::error::Error;
 use mqstore::format::{Checkpoint, encode_lock_file};
 
 use super::services::stepped;
-use super::{Place, SEGMENT, bodies, message, put, record_of, small, soon, with};
+use super::{Place, SEGMENT, bodies, message, put, put_in_file, record_of, small, soon, with};
 
 #[test]
 fn a_clean_close_stamps_the_checkpoint_and_removes_abort() {
@@ -266,11 +266,12 @@ fn a_waiter_for_more_than_a_closed_store_has_gets_an_error() {
 fn waiting_ends_at_its_deadline() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
+    put_in_file(&place, &store, "t", b"in its file");
     let stalled = Arc::new(AtomicBool::new(true));
     let until = stalled.clone();
     let (stuck, is_stuck) = channel();
     env.before_changes(move |change| {
-        let is_queue = change.contains("consumequeue");
+        let is_queue = change.starts_with("write ") && change.contains("consumequeue/t/0/");
         if is_queue {
             let _ = stuck.send(());
         }

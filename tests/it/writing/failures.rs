@@ -12,7 +12,7 @@ use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 
 use super::services::stepped;
-use super::{Place, SEGMENT, bodies, io_error, message, put, record_of, small, soon};
+use super::{Place, SEGMENT, bodies, io_error, message, put, put_in_file, record_of, small, soon};
 
 fn full() -> io::Error {
     io::Error::from_raw_os_error(28)
@@ -304,11 +304,12 @@ fn a_close_after_a_failed_dispatch_syncs_the_log_and_raises_the_failure() {
 fn a_record_damaged_before_its_dispatch_poisons_the_store_without_a_hang() {
     let place = Place::new();
     let (env, store) = place.create_counting(small());
+    put_in_file(&place, &store, "t", b"in its file");
     let (stuck, is_stuck) = channel();
     let (go, may_go) = channel::<()>();
     let may_go = Mutex::new(may_go);
     env.before_changes(move |change| {
-        if change.contains("consumequeue/t") {
+        if change.starts_with("write ") && change.contains("consumequeue/t/0/") {
             let _ = stuck.send(());
             let _ = may_go.lock().unwrap().recv();
         }

@@ -130,7 +130,7 @@ fn a_wanted_sync_is_made_in_the_next_step() {
 #[test]
 fn a_service_that_panics_poisons_the_store_and_leaves_nobody_waiting() {
     for (change, service) in [
-        ("consumequeue/t", "dispatcher"),
+        ("consumequeue/t", "queue files"),
         ("sync LogRange", "flusher"),
         ("mqstore-new-00000000000000016384", "allocator"),
     ] {

@@ -154,7 +154,9 @@ impl Run<'_> {
             Operation::Dispatch(ms) => self.step(Service::Dispatch, *ms),
             Operation::FlushStep(ms) => self.step(Service::Flush, *ms),
             Operation::CommitStep(ms) => self.step(Service::Commit, *ms),
-            Operation::Allocate => self.step(Service::Allocate, 0),
+            Operation::Allocate => self
+                .step(Service::Allocate, 0)
+                .and_then(|()| self.step(Service::CreateQueueFiles, 0)),
             Operation::Join(group, start) => self.join(*group, start),
             Operation::Keep(ms) => self.keep(*ms),
             Operation::Deliver(ms) => self.deliver(*ms),
