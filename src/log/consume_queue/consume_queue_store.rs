@@ -287,33 +287,40 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn write_out(&self, queues: &[Arc<ConsumeQueue>], progressed: &dyn Fn(bool)) -> Result<()> {
-        loop {
-            let mut staged = Vec::new();
-            let written = self.write_some(queues, &mut staged, progressed);
-            progressed(false);
-            if written.is_err() {
-                // The unfinished files must not keep their space.
-                for (_, file) in &staged {
-                    file.discard(self.env.as_ref());
-                }
-            }
-            written?;
-            if staged.is_empty() {
-                return Ok(());
-            }
-        }
+        while !self.publish_all(queues, ConsumeQueue::write_out, progressed)?.is_empty() {}
+        Ok(())
     }
 
-    /// Writes back into the existing files, and creates one new file for each queue with more entries.
-    fn write_some<'a>(
+    /// Calls `stage` for each queue, and publishes the files that it stages, one for a queue at most. Returns the queues of these files.
+    fn publish_all<'a>(
         &self,
         queues: &'a [Arc<ConsumeQueue>],
+        stage: impl Fn(&ConsumeQueue, &mut Unsynced) -> Result<Option<StagedFile>>,
+        progressed: &dyn Fn(bool),
+    ) -> Result<Vec<&'a ConsumeQueue>> {
+        let mut staged = Vec::new();
+        let published = self.publish_some(queues, stage, &mut staged, progressed);
+        progressed(false);
+        if published.is_err() {
+            // The unfinished files must not keep their space.
+            for (_, file) in &staged {
+                file.discard(self.env.as_ref());
+            }
+        }
+        published.map(|()| staged.into_iter().map(|(queue, _)| queue).collect())
+    }
+
+    /// Does the work of [`publish_all`](Self::publish_all). After an error `staged` has files that are not published.
+    fn publish_some<'a>(
+        &self,
+        queues: &'a [Arc<ConsumeQueue>],
+        stage: impl Fn(&ConsumeQueue, &mut Unsynced) -> Result<Option<StagedFile>>,
         staged: &mut Vec<(&'a ConsumeQueue, StagedFile)>,
         progressed: &dyn Fn(bool),
     ) -> Result<()> {
         let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
         for queue in queues {
-            if let Some(mut file) = queue.write_out(&mut unsynced)? {
+            if let Some(mut file) = stage(queue, &mut unsynced)? {
                 if staged.len() >= SYNCED_ONE_BY_ONE {
                     file.close();
                 }
@@ -353,9 +360,35 @@ impl ConsumeQueueStore {
                 self.env.unlink(staged).map_err(|error| Error::io("remove", staged, error))?;
             }
         }
+        // Removed names may still be on disk, in unknown directories.
+        if is_redone {
+            return self.sync_all(Step::QueuesCut);
+        }
+        self.sync_truncation(&unsynced)
+    }
+
+    /// Cuts the files at the current ends of the queues, durably, without a change of their bytes: a file of which a part is kept is
+    /// replaced by a copy of that part.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn cut(&self) -> Result<()> {
+        let queues: Vec<_> = self.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
+        let mut unsynced = UnsyncedTruncation::default();
+        for queue in &queues {
+            unsynced.add(queue.truncate_dirty(true, false)?);
+        }
+        // Before a file is replaced: a removed file that comes back would follow a gap.
+        self.sync_truncation(&unsynced)?;
+        let mut unsynced = UnsyncedTruncation::default();
+        for replaced in self.publish_all(&queues, |queue, _| queue.stage_kept(), &|_| ())? {
+            unsynced.add_replaced(replaced);
+        }
+        self.sync_truncation(&unsynced)
+    }
+
+    fn sync_truncation(&self, unsynced: &UnsyncedTruncation) -> Result<()> {
         match unsynced.len() {
-            // Removed names may still be on disk, in unknown directories.
-            _ if is_redone => self.sync_all(Step::QueuesCut),
             0 => Ok(()),
             1..=SYNCED_ONE_BY_ONE => unsynced.sync(self.env.as_ref()),
             _ => self.sync_all(Step::QueuesCut),

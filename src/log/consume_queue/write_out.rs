@@ -127,7 +127,7 @@ impl ConsumeQueue {
 
     /// Creates a queue file next to the queue's directory, where a broker ignores names that are not numbers, and writes its
     /// entries there: a broker takes a file full of zeros for an entry.
-    fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
+    pub(super) fn stage(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
         let size = (self.entries_per_file() * UNIT) as u64;
         let queue = self.files.dir().file_name().unwrap_or_default();
         let topic = self.files.dir().parent().unwrap_or(self.files.dir());
