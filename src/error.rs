@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,6 +173,13 @@ pub enum Error {
     },
     /// The store was closed.
     Closed,
+    /// A slave has cut the log since it was opened for reading: its master has other messages there.
+    LogCut {
+        /// The directory of the store.
+        path: PathBuf,
+        /// The physical offset of the last cut.
+        at: i64,
+    },
     /// The operating system refused.
     Io {
         /// The action that failed: "open", "map", "list" ...
@@ -227,6 +234,10 @@ impl fmt::Display for TransactionOutcome {
 impl Error {
     /// An operating-system error with what was tried and where.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        // An error of an environment with checks.
+        if let Some(own) = source.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
+            return own.clone();
+        }
         Self::Io {
             action,
             path: path.into(),
@@ -443,6 +454,15 @@ impl fmt::Display for Error {
     }
 }
 
+fn write_of_cut(path: &Path, at: i64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        f,
+        "{}: the log was cut at physical offset {at} since the store was opened for reading, because the master of its slave has other \
+         messages there; open the store again, and read again what was read after that offset",
+        path.display()
+    )
+}
+
 /// An error without its remedy, and without those of its causes.
 struct Text<'a>(&'a Error);
 
@@ -501,6 +521,7 @@ impl fmt::Display for Text<'_> {
                  ({limit}); nothing was stored, append again later",
                 held.as_millis()
             ),
+            Error::LogCut { path, at } => write_of_cut(path, *at, f),
             Error::PoolFull { waited } => write!(
                 f,
                 "the disk stalls or has no room: no buffer of the transient store pool came free within {} ms (wait_time_out); nothing was \

@@ -55,6 +55,7 @@ API = {
             *("StoreStats", "TopicStats", "GroupStats", "RecoveryReport", "VerifyReport", "Finding", "RepairReport", "Change"),
             *("OpenTransactions", "OpenTransaction"),
             *("TrimReport", "NextRemoval", "ResendReport", "Trace", "TracedRecord", "Replicas", "Slave", "RefusedSlave"),
+            "ReplicaCut",
         ],
     ),
     "errors": ("Errors", "The exceptions, and what helps.", ["errors"]),

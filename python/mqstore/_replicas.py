@@ -1,4 +1,4 @@
-"""Results about the slaves of a store, which `mqstore._reports` has, too."""
+"""Results about the slaves of a store, and about a slave, which `mqstore._reports` has, too."""
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -81,6 +81,30 @@ class Replicas(Shown):
     replicated_offset: int
     slaves: tuple[Slave, ...]
     refused: tuple[RefusedSlave, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+        return asdict(self)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ReplicaCut(Shown):
+    """The removal of the end of a slave's log, where its master has other bytes.
+
+    Attributes
+    ----------
+    offset : int
+        The physical offset of the first byte that was removed.
+    bytes : int
+        The number of bytes that were removed.
+    time : datetime
+        When they were removed, in UTC.
+    """
+
+    offset: int
+    bytes: int
+    time: datetime
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict."""

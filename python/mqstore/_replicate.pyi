@@ -4,6 +4,7 @@ from typing import Literal, Self, Unpack, final
 
 from mqstore._append import AppendResult
 from mqstore._config import Options
+from mqstore._reports import ReplicaCut
 from mqstore._types import _Path
 
 def replicate(master: str, path: _Path, *, sync: bool = True, discard_tail: bool = False, **options: Unpack[Options]) -> Replica:
@@ -79,6 +80,11 @@ class Replica:
         """The bytes that have come from the master and are not held yet; None unless it follows. A master says where its log
         ends only when it has nothing to send, so bytes that are on their way are not counted: `Writer.replicas` of the
         master counts them.
+        """
+    @property
+    def cuts(self) -> tuple[ReplicaCut, ...]:
+        """The cuts of its log since the start, the oldest first. A store that was opened before a cut has to be opened again
+        if it has messages that were cut: `CorruptError` says so.
         """
     @property
     def error(self) -> Exception | None:

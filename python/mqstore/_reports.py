@@ -18,7 +18,7 @@ from mqstore._broker_reports import (
     Trace,
     TracedRecord,
 )
-from mqstore._replicas import RefusedSlave, Replicas, Slave
+from mqstore._replicas import RefusedSlave, ReplicaCut, Replicas, Slave
 from mqstore._shown import Shown
 from mqstore.errors import Remedy
 
@@ -32,6 +32,7 @@ __all__ = [
     "RecoveryReport",
     "RefusedSlave",
     "RepairReport",
+    "ReplicaCut",
     "Replicas",
     "ResendReport",
     "Slave",

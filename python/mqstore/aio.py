@@ -67,6 +67,8 @@ import mqstore
 from mqstore._native import _open_after
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Buffer
 
     from mqstore._config import Options
@@ -663,10 +665,50 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Any]:
 
 
 class Replica:
-    """A running slave of `replicate`. The plain `mqstore.Replica`, with all of its properties, is `replica.replica`."""
+    """A running slave of `replicate`. The plain `mqstore.Replica` is `replica.replica`."""
 
     def __init__(self, replica: mqstore.Replica) -> None:
         self.replica = replica
+
+    @property
+    def master(self) -> str:
+        """The address of the master, as `mqstore.Replica.master`."""
+        return self.replica.master
+
+    @property
+    def path(self) -> Path:
+        """The directory of its store, as `mqstore.Replica.path`."""
+        return self.replica.path
+
+    @property
+    def state(self) -> Literal["connecting", "comparing", "following", "failed", "closed"]:
+        """The state, as `mqstore.Replica.state`."""
+        return self.replica.state
+
+    @property
+    def offset(self) -> int | None:
+        """The physical offset up to which it holds the log of the master, as `mqstore.Replica.offset`."""
+        return self.replica.offset
+
+    @property
+    def lag(self) -> int | None:
+        """The bytes that have come and are not held yet, as `mqstore.Replica.lag`."""
+        return self.replica.lag
+
+    @property
+    def cuts(self) -> tuple[mqstore.ReplicaCut, ...]:
+        """The cuts of its log since the start, as `mqstore.Replica.cuts`."""
+        return self.replica.cuts
+
+    @property
+    def error(self) -> Exception | None:
+        """The reason why it does not follow, as `mqstore.Replica.error`."""
+        return self.replica.error
+
+    @property
+    def closed(self) -> bool:
+        """True once it is closed, as `mqstore.Replica.closed`."""
+        return self.replica.closed
 
     async def wait(self, offset: int | mqstore.AppendResult, timeout: float | timedelta | None = None) -> None:
         """Waits until it holds the message at a physical offset, as `mqstore.Replica.wait` does."""

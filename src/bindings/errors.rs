@@ -1,11 +1,14 @@
 //! The crate's errors as the exceptions of `mqstore.errors`.
 
+use std::path::Path;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::{PyErr, import_exception};
 
 use super::remedies::advice;
 use crate::error::{Error, TransactionOutcome, wait_in_words};
+use crate::format::COMMIT_LOG_DIR;
 
 macro_rules! exceptions {
     ($($name:ident)*) => {
@@ -78,6 +81,7 @@ fn exception_of(error: Error) -> PyErr {
         Error::Corrupt {
             path, offset, reason, ..
         } => CorruptError::new_err((path.into_os_string(), offset, reason)),
+        Error::LogCut { path, at } => of_cut(&path, at),
         Error::Unsupported { .. } => UnsupportedFormatError::new_err(text),
         Error::NotFound { .. } => NotFoundError::new_err(text),
         Error::OffsetOutOfRange { .. } | Error::PositionMismatch { .. } | Error::PositionsLocked { .. } => {
@@ -132,6 +136,13 @@ fn exception_of(error: Error) -> PyErr {
             None => StoreIOError::new_err(text),
         },
     }
+}
+
+/// Returns the exception of a reader whose log was cut.
+fn of_cut(path: &Path, at: i64) -> PyErr {
+    let why = "the log was cut here since the store was opened, because the master of its slave has other messages from here on: open the store \
+               again, and read again what was read after this offset";
+    CorruptError::new_err((path.join(COMMIT_LOG_DIR).into_os_string(), at, why))
 }
 
 /// Returns the exception of a consumer's position.

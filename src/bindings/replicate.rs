@@ -11,6 +11,7 @@ use super::append_result;
 use super::arguments;
 use super::handle::interruptible_by_signals;
 use super::open::config_of;
+use super::reports;
 use super::time::to_deadline;
 use crate::config::StoreConfig;
 use crate::error::Error;
@@ -139,6 +140,13 @@ impl Replica {
     #[getter]
     fn lag(&self) -> Option<i64> {
         self.status().lag()
+    }
+
+    /// The cuts of its log since the start, the oldest first. A store that was opened before a cut has to
+    /// be opened again if it has messages that were cut: `CorruptError` says so.
+    #[getter]
+    fn cuts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        reports::replica_cuts(py, &self.status().cuts)
     }
 
     /// The reason why it does not follow, as an exception; None while it follows, and before the first

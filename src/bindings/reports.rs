@@ -13,6 +13,7 @@ use super::time::{age_of, to_datetime};
 use crate::broker::{CleanStats, DelayStats, NextRemoval, OpenHalf, OpenHalves};
 use crate::check::Fix;
 use crate::format::property;
+use crate::ha::SlaveCut;
 use crate::log::PutStats;
 use crate::remedy::Remedy;
 use crate::services::CleanReason;
@@ -63,6 +64,21 @@ pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address
             refused: PyTuple::new(py, refused)?,
         }
     )
+}
+
+/// Returns a `ReplicaCut` for each cut.
+pub(super) fn replica_cuts<'py>(py: Python<'py>, cuts: &[SlaveCut]) -> PyResult<Bound<'py, PyTuple>> {
+    let cut = |cut: &SlaveCut| {
+        report!(
+            py,
+            ReplicaCut {
+                offset: cut.offset,
+                bytes: cut.bytes,
+                time: to_datetime(py, cut.time)?,
+            }
+        )
+    };
+    PyTuple::new(py, cuts.iter().map(cut).collect::<PyResult<Vec<_>>>()?)
 }
 
 /// Returns the `StoreStats`.

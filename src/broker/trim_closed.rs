@@ -13,7 +13,7 @@ use crate::format::Check;
 use crate::log::LogRecord;
 use crate::read::MessageReader;
 use crate::recovery::{expect_store, mark_of_log};
-use crate::storage::{Env, Lock, LockedEnv};
+use crate::storage::{CheckedEnv, Env, Lock};
 use crate::store::{TrimTo, Trimmed, oldest_segments, remove_segments, take_lock};
 
 /// The options of [`trim_closed`].
@@ -38,7 +38,7 @@ pub fn trim_closed(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, reques
     expect_store(env.as_ref(), path)?;
     let lock = lock_of(env.as_ref(), path, config, request)?;
     let env: Arc<dyn Env> = match &lock {
-        Some(lock) => Arc::new(LockedEnv::new(env.clone(), lock)),
+        Some(lock) => Arc::new(CheckedEnv::locked(env.clone(), lock)),
         None => env.clone(),
     };
     let reader = Arc::new(MessageReader::open(&env, path, config.clone())?);

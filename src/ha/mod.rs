@@ -15,5 +15,6 @@ mod replica_store;
 mod slave;
 
 pub use master::Master;
+pub use replica_store::SlaveCut;
 pub use slave::{Slave, SlaveOptions, SlaveState, SlaveStatus, Timing};
 pub use wire::{SlaveReport, TransferHeader};

@@ -25,6 +25,17 @@ pub(super) struct ReplicaStore {
     tail: ReceivedTail,
 }
 
+/// The removal of the end of a slave's log, where its master has other bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlaveCut {
+    /// The physical offset of the first byte that was removed.
+    pub offset: i64,
+    /// The number of bytes that were removed.
+    pub bytes: i64,
+    /// The time, in ms.
+    pub time: i64,
+}
+
 /// The tail that a cut would remove.
 struct RemovedTail {
     bytes: i64,
@@ -286,12 +297,18 @@ impl ReplicaStore {
         }
     }
 
-    /// Cuts the log at `at`, the end of a record, durably.
+    /// Cuts the log at `at`, the end of a record, durably. Open readers of the directory keep the log that they have opened.
     ///
     /// # Errors
     /// Those of [`MessageStore::close`] and [`MessageStore::open`].
-    pub(super) fn cut(&mut self, at: i64) -> Result<()> {
-        self.reopen(ReplicaLog::CutAt(at))
+    pub(super) fn cut(&mut self, at: i64) -> Result<SlaveCut> {
+        let bytes = self.end() - at;
+        self.reopen(ReplicaLog::CutAt(at))?;
+        Ok(SlaveCut {
+            offset: at,
+            bytes,
+            time: self.env.now_ms(),
+        })
     }
 
     fn reopen(&mut self, log: ReplicaLog) -> Result<()> {

@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::connection::{MasterConnection, Sent};
-use super::replica_store::ReplicaStore;
+use super::replica_store::{ReplicaStore, SlaveCut};
 use super::socket::{hang_up, spawn};
 use super::wire::{HEARTBEAT, SILENCE};
 use crate::config::StoreConfig;
@@ -116,6 +116,8 @@ pub struct SlaveStatus {
     pub received: Option<i64>,
     /// The reason why it does not follow, if it is known.
     pub error: Option<Error>,
+    /// The cuts of its log since the start, the oldest first.
+    pub cuts: Vec<SlaveCut>,
 }
 
 impl SlaveStatus {
@@ -207,6 +209,7 @@ impl Slave {
                     held: None,
                     received: None,
                     error: None,
+                    cuts: Vec::new(),
                 },
                 held: Arc::default(),
                 store: store.store().cloned(),
@@ -476,12 +479,14 @@ impl Follower {
         let cut = self.store.cut(at);
         self.publish_store();
         let mut shown = lock(&self.shared.shown);
+        shown.status.cuts.extend(cut.as_ref().ok());
         // A record past the cut is not held any more.
         shown.held = Arc::new(Watermark::new(shown.held.get().min(at)));
         shown.status.held = shown.status.held.map(|held| held.min(at));
         drop(shown);
         self.distance = 0;
-        Ok(cut?)
+        cut?;
+        Ok(())
     }
 
     fn publish_store(&self) {

@@ -51,7 +51,8 @@ impl GrowthPoll {
             self.looked_around = Instant::now();
             return reader.refresh();
         }
-        if reader.may_have_grown()? {
+        // A segment that was replaced cannot be looked at, and is a reason to read on.
+        if reader.may_have_grown().unwrap_or(true) {
             return reader.read_on();
         }
         Ok(Refreshed {

@@ -14,7 +14,7 @@ use crate::log::{
 };
 use crate::read::damage::{EXPIRED, WAS_LOST, first_damage, nothing_at};
 use crate::read::walked_keys::WalkedStretches;
-use crate::recovery::{Recovered, RecoveryReport, expect_store, open_for_reading};
+use crate::recovery::{Cuts, Recovered, RecoveryReport, expect_store, open_for_reading};
 use crate::remedy::Remedy;
 use crate::storage::Env;
 use crate::watermark::Watermark;
@@ -40,6 +40,8 @@ pub struct MessageReader {
     index: Arc<IndexService>,
     /// The traces that the open has found.
     last_writer: LastWriter,
+    /// The cuts of the log by slaves before the open.
+    pub(super) cuts: Cuts,
     /// The end of the log; a writer of this process moves it, or a refresh.
     pub(super) readable: Arc<Watermark>,
     /// The end of the messages that a writer of this process has appended since the open and put into their queues.
@@ -94,6 +96,7 @@ impl MessageReader {
             queues: recovered.queues,
             index: recovered.index,
             last_writer: recovered.last_writer,
+            cuts: recovered.cuts,
             readable,
             dispatched,
             report: recovered.report,

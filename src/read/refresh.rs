@@ -5,11 +5,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{Check, crc32};
 use crate::log::LogRecord;
 use crate::read::message_reader::MessageReader;
-use crate::recovery::{find_growth, flushed_mark};
+use crate::recovery::{expect_uncut, find_growth, flushed_mark};
 use crate::storage::Env;
 
 /// The outcome of a refresh.
@@ -26,9 +26,48 @@ impl MessageReader {
     /// and what was removed. A store that this process writes to is always up to date, and nothing happens.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if messages that were readable are gone and have not expired, and for damage that whole records follow;
-    /// [`Error::Io`], those of [`crate::interrupt::check`].
+    /// [`Error::LogCut`] if a slave has cut messages from the log; [`Error::Corrupt`] if messages that were readable are gone for another
+    /// reason and have not expired, and for damage that whole records follow; [`Error::Io`], those of [`crate::interrupt::check`].
     pub fn refresh(&self) -> Result<Refreshed> {
+        self.unless_cut(|| self.refresh_uncut())
+    }
+
+    /// Same as [`refresh`](Self::refresh), for messages alone: removed files are noticed only where they matter.
+    ///
+    /// # Errors
+    /// As [`refresh`](Self::refresh).
+    pub fn read_on(&self) -> Result<Refreshed> {
+        self.unless_cut(|| self.read_on_uncut())
+    }
+
+    /// Calls `refresh` unless a slave has cut the log since the open, or cuts it during the call. Then it opens the store again, if the log
+    /// still has the last message that this reader knows.
+    fn unless_cut(&self, refresh: impl FnOnce() -> Result<Refreshed>) -> Result<Refreshed> {
+        let expect_uncut = || expect_uncut(self.env.as_ref(), self.path(), self.cuts);
+        let Some(last) = &self.last else {
+            return refresh();
+        };
+        let cut = match expect_uncut().and_then(|()| refresh()) {
+            Err(cut @ Error::LogCut { .. }) => cut,
+            Err(error) => match expect_uncut() {
+                Err(cut @ Error::LogCut { .. }) => cut,
+                _ => return Err(error),
+            },
+            refreshed => return refreshed,
+        };
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner).0;
+        let refreshed = self.reopen(self.readable.get())?;
+        let has_last = |fresh: &Self| {
+            let (own, now) = (self.record_checksum(last)?, fresh.record_checksum(last)?);
+            Ok(own.is_some() && own == now)
+        };
+        match &refreshed.reopened {
+            Some(fresh) if !self.physical_bounds().is_empty() && !has_last(fresh)? => Err(cut),
+            _ => Ok(refreshed),
+        }
+    }
+
+    fn refresh_uncut(&self) -> Result<Refreshed> {
         let (log, end) = (self.log(), self.readable.get());
         if let Some(last) = self.last.as_ref().filter(|_| log.segment_size() > 0) {
             log.list_again(end)?;
@@ -37,14 +76,10 @@ impl MessageReader {
                 return self.reopen(end);
             }
         }
-        self.read_on()
+        self.read_on_uncut()
     }
 
-    /// Same as [`refresh`](Self::refresh), for messages alone: removed files are noticed only where they matter.
-    ///
-    /// # Errors
-    /// As [`refresh`](Self::refresh).
-    pub fn read_on(&self) -> Result<Refreshed> {
+    fn read_on_uncut(&self) -> Result<Refreshed> {
         let unchanged = Refreshed {
             bytes: 0,
             reopened: None,

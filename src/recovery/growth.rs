@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::Checkpoint;
 use crate::log::{ConsumeQueueStore, LogFiles, LogRecord, load_flushed_mark};
 use crate::recovery::plan::{RecoveryReport, plan_from, scan_end};
+use crate::recovery::replica_note::ReplicaNote;
 use crate::recovery::store_state::{Exit, Families, Intent, LastShutdown, Opener, StoreState, WriterRecords};
 use crate::recovery::undispatched::QueueTails;
 use crate::recovery::writer_state::{load_own_from, shown_until};
@@ -49,7 +50,7 @@ pub(crate) fn find_growth(
         claim,
         flushed: None,
         checkpoint: Checkpoint::default(),
-        received_from: None,
+        replica: ReplicaNote::default(),
     };
     let families = Families {
         log,

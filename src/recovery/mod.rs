@@ -4,7 +4,7 @@
 mod lost_offsets;
 /// A recovery that has begun to change the store and has not ended.
 mod recovery_note;
-/// The physical offset from which on a slave has received the log.
+/// The note of a slave: what it has received, and the cuts of its log.
 mod replica_note;
 /// State and intent: `StoreState`, `Exit`, `Intent`.
 mod store_state;
@@ -43,6 +43,8 @@ pub use lost_offsets::LostOffsets;
 pub(crate) use open::{open_for_reading, open_for_writing};
 pub use plan::{Missing, RecoveryPlan, RecoveryReport, plan};
 pub use recovery_note::RecoveryNote;
+pub(crate) use replica_note::expect_uncut;
+pub use replica_note::{Cuts, ReplicaNote};
 pub(crate) use store_files::{expect_store, measure};
 pub use store_state::{Exit, Families, Intent, LastShutdown, Opener, ReplicaLog, StoreState, WriterRecords};
 pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};

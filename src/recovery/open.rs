@@ -15,6 +15,7 @@ use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
 use crate::recovery::plan::{RecoveryPlan, RecoveryReport, plan};
 use crate::recovery::recovery_note::RecoveryNote;
+use crate::recovery::replica_note::uncut_env;
 use crate::recovery::store_files::StoreFiles;
 use crate::recovery::store_state::{Exit, Intent, Opener, StoreState};
 use crate::recovery::unrecovered::{Recovered, Unrecovered};
@@ -31,7 +32,7 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
     let mut looks = 1;
     loop {
         let state = WriterState::read(env.as_ref(), path)?;
-        let looked = look(env, path, config, state);
+        let looked = look(&uncut_env(env, path, state.replica.cuts), path, config, state);
         if looks == LOOKS || is_consistent(env.as_ref(), path, &state, &looked)? {
             return Ok(looked?.0);
         }
@@ -50,7 +51,10 @@ fn is_consistent(env: &dyn Env, path: &Path, before: &WriterState, looked: &Resu
     let is_doubtful = match looked {
         Ok((recovered, removals)) if recovered.log.removals() != *removals => return Ok(false),
         Ok((recovered, _)) => recovered.report.missing.is_some(),
-        Err(error) => matches!(error, Error::Corrupt { .. } | Error::Io { .. } | Error::Invalid { .. }),
+        Err(error) => matches!(
+            error,
+            Error::Corrupt { .. } | Error::Io { .. } | Error::Invalid { .. } | Error::LogCut { .. }
+        ),
     };
     if is_doubtful {
         return Ok(WriterState::read(env, path)? == *before);
@@ -102,6 +106,7 @@ fn look(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterStat
 fn recovered(last_writer: LastWriter, files: StoreFiles, report: RecoveryReport) -> Recovered {
     Recovered {
         last_writer,
+        cuts: files.state.replica.cuts,
         log: files.log,
         queues: files.queues,
         index: files.index,

@@ -66,7 +66,7 @@ impl StoreFiles {
             claim: self.state.claim,
             flushed: self.own_mark().map(|mark| mark.flushed),
             checkpoint: self.checkpoint,
-            received_from: self.state.received_from,
+            replica: self.state.replica,
         }
     }
 

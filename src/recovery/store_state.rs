@@ -4,6 +4,7 @@ use crate::config::{Recovery, StoreConfig};
 use crate::format::{Check, Checkpoint};
 use crate::log::{ConsumeQueueStore, IndexService, LastWriter, LogFiles, RecordStarts};
 use crate::recovery::recovery_note::RecoveryNote;
+use crate::recovery::replica_note::ReplicaNote;
 
 /// The exit of the last writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,8 +155,8 @@ pub struct WriterRecords {
     pub flushed: Option<i64>,
     /// The stamps, without those in the future.
     pub checkpoint: Checkpoint,
-    /// The physical offset from which on a slave has received the log; `None` if a writer or a broker has opened the store since.
-    pub received_from: Option<i64>,
+    /// The note of a slave. It has received nothing if a writer or a broker has opened the store since.
+    pub replica: ReplicaNote,
 }
 
 /// A store that is opened, with what is known of its last writer.

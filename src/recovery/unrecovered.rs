@@ -13,7 +13,7 @@ use crate::log::{
 use crate::recovery::directory::{make_directories, mark_open, remove_unfinished};
 use crate::recovery::plan::RecoveryReport;
 use crate::recovery::recovery_note::RecoveryNote;
-use crate::recovery::replica_note::save_replica_note;
+use crate::recovery::replica_note::Cuts;
 use crate::recovery::write_plan::{IndexPlan, LogPlan, QueuesPlan, RecordsPlan, WritePlan};
 use crate::recovery::writer_state::claim_log;
 use crate::storage::Env;
@@ -25,6 +25,8 @@ pub(crate) struct Recovered {
     pub(crate) index: Arc<IndexService>,
     /// The record starts that the mark and the stamp named when the store was opened.
     pub(crate) last_writer: LastWriter,
+    /// The cuts of the log by slaves before the open.
+    pub(crate) cuts: Cuts,
     /// The findings of the open.
     pub(crate) report: RecoveryReport,
 }
@@ -72,7 +74,9 @@ impl Unrecovered {
         if directory.has_unfinished_files {
             remove_unfinished(env.as_ref(), path)?;
         }
-        if plan.records.is_lowered_first {
+        if let Some(begun) = plan.records.cut {
+            // From now on no name leads a reader that has the store open to another file.
+            begun.save(env.as_ref(), path)?;
             // Mark and stamps that cover what is cut would make every later open refuse a store of which a part is cut.
             FlushedMarkFile::open(env.as_ref(), path, plan.records.mark)?;
             plan.records.stamp(env.as_ref(), path)?;
@@ -82,8 +86,8 @@ impl Unrecovered {
         let mut log = plan.log.cut(env, &found)?;
         // Before the claim: a mark of another log, which may have the same claim, is not above the end of this one when the claim is there.
         log.keep_mark(FlushedMarkFile::open(env.as_ref(), path, plan.records.mark)?);
-        if let Some(received_from) = plan.records.received_from {
-            save_replica_note(env.as_ref(), path, received_from)?;
+        if let Some(replica) = plan.records.replica {
+            replica.save(env.as_ref(), path)?;
         }
         if plan.records.is_claimed {
             claim_log(env.as_ref(), path, plan.records.mark.own_from)?;
@@ -101,7 +105,7 @@ impl Unrecovered {
             index_from: plan.index.from,
             index_geometry: sizes.index,
             was_own_from: plan.records.was_own_from,
-            received_from: plan.records.received_from,
+            received_from: plan.records.replica.and_then(|note| note.received_from),
         })
     }
 }
@@ -117,6 +121,9 @@ impl RecordsPlan {
 impl QueuesPlan {
     /// Truncates the files where the queues end.
     fn cut(&self, queues: &ConsumeQueueStore) -> Result<()> {
+        if self.is_replaced {
+            return queues.cut();
+        }
         queues.truncate_dirty(self.rewrite_from, self.is_redone)
     }
 
@@ -131,6 +138,9 @@ impl QueuesPlan {
 impl IndexPlan {
     /// Truncates the files to the part that is kept.
     fn cut(&self, index: &IndexService, geometry: IndexGeometry) -> Result<()> {
+        if self.is_replaced {
+            return index.cut(geometry, self.kept);
+        }
         index.truncate_dirty(geometry, self.kept, self.is_on_disk, self.is_redone)
     }
 }
@@ -154,6 +164,7 @@ impl LogPlan {
             at: self.end,
             written_until: self.zero_until,
             rewrite_from: self.rewrite_from,
+            is_replaced: self.is_replaced,
             last_store_time: self.last_store_time,
             covered_time: self.covered_time,
             queue_offsets,

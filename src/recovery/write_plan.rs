@@ -8,6 +8,7 @@ use crate::format::{Checkpoint, FlushedMark, NO_OWN_RECORDS};
 use crate::log::KeptIndex;
 use crate::recovery::plan::RecoveryReport;
 use crate::recovery::recovery_note::RecoveryNote;
+use crate::recovery::replica_note::ReplicaNote;
 use crate::recovery::store_state::{Exit, Intent, LastShutdown, WriterRecords};
 
 /// The facts from which the plan of a writer follows.
@@ -84,6 +85,8 @@ pub struct LogPlan {
     pub zero_until: i64,
     /// The offset from which it is written again, because it may be in memory only; `None` if everything is on disk.
     pub rewrite_from: Option<i64>,
+    /// True if its last segment is replaced by a copy of what is kept of it, as the files of [`QueuesPlan`] and [`IndexPlan`] are.
+    pub is_replaced: bool,
     /// The store time of its last message.
     pub last_store_time: i64,
     /// The store time up to which the checkpoint covers messages.
@@ -93,10 +96,12 @@ pub struct LogPlan {
 /// The changes of the queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuesPlan {
-    /// The physical offset from which the entries of messages are written again; `None` if all of them are on disk, and no others.
+    /// The physical offset from which the entries of messages are written again; `None` if all of them are on disk.
     pub rewrite_from: Option<i64>,
     /// True if an earlier recovery has not ended: zeros that are read may not be on disk.
     pub is_redone: bool,
+    /// True if files that are cut are replaced by copies of what is kept: readers have them mapped.
+    pub is_replaced: bool,
     /// True if the new entries are synced, because the next recovery starts after their messages.
     pub is_synced: bool,
 }
@@ -106,6 +111,8 @@ pub struct QueuesPlan {
 pub struct IndexPlan {
     /// The part that is kept.
     pub kept: KeptIndex,
+    /// True if a file that is cut is replaced by a copy of what is kept: readers have it mapped.
+    pub is_replaced: bool,
     /// True if all of that part is on disk.
     pub is_on_disk: bool,
     /// True if an earlier recovery has not ended: zeros that are read may not be on disk.
@@ -123,10 +130,11 @@ pub struct RecordsPlan {
     pub was_own_from: Option<i64>,
     /// True if the claim is written into the lock file.
     pub is_claimed: bool,
-    /// The physical offset from which on a slave has received the log, to note before the claim; `None` for another writer.
-    pub received_from: Option<i64>,
-    /// True if mark and checkpoint are replaced before anything is cut, because they cover what is cut.
-    pub is_lowered_first: bool,
+    /// The note of a slave to store before the claim; `None` for another writer, unless it ends a cut that was interrupted.
+    pub replica: Option<ReplicaNote>,
+    /// The note of a slave to store before the log is cut. Mark and checkpoint are then replaced before it, too, because they cover what is
+    /// cut. `None` without a cut.
+    pub cut: Option<ReplicaNote>,
     /// The stamps that replace those on disk; `None` if those stay. A stamp in the future is replaced, because it would one day cover
     /// messages that came after it. So is a stamp that a salvage makes invalid.
     pub checkpoint: Option<Checkpoint>,
@@ -145,6 +153,7 @@ impl WritePlan {
         let (found, log_end) = (records.shutdown, report.log_end);
         let is_redone = found.unfinished().is_some();
         let rewrite_from = rewrite_from(facts);
+        let is_replaced = intent.cut_at().is_some();
         let is_changed = rewrite_from.is_some() || facts.written_until > log_end || facts.is_index_cut;
         let stamps = stamps(facts);
         let own_from = records.claim.filter(|from| *from <= log_end && !intent.is_replica());
@@ -165,18 +174,25 @@ impl WritePlan {
                 is_begun: intent.begins_at().is_some(),
                 lost: report.lost.clone(),
                 end: log_end,
-                zero_until: if is_redone { segments.end } else { facts.written_until },
+                zero_until: zero_until(facts),
                 rewrite_from: rewrite_from.map(|from| from.max(on_disk_until(records, intent))),
+                is_replaced,
                 last_store_time: report.last_store_time,
                 covered_time: stamps.physic_msg_timestamp.min(report.last_store_time),
             },
             queues: QueuesPlan {
-                rewrite_from: queues_rewritten_from(intent, segments.start, log_end, rewrite_from),
+                rewrite_from: if intent.is_rebuild() {
+                    Some(segments.start)
+                } else {
+                    rewrite_from
+                },
                 is_redone,
+                is_replaced,
                 is_synced: intent.is_rebuild() || !report.lost.is_empty(),
             },
             index: IndexPlan {
                 kept: facts.kept_index,
+                is_replaced,
                 is_on_disk: rewrite_from.is_none(),
                 is_redone,
                 from: facts.index_from,
@@ -189,10 +205,8 @@ impl WritePlan {
                 },
                 was_own_from: if is_begun { Some(log_end) } else { own_from },
                 is_claimed: own_from.is_none() || rewrite_from.is_some(),
-                received_from: intent
-                    .is_replica()
-                    .then(|| records.received_from.unwrap_or(log_end).min(log_end)),
-                is_lowered_first: intent.cut_at().is_some(),
+                replica: replica_note(records.replica, intent, log_end),
+                cut: cut_note(records.replica, intent),
                 checkpoint: Some(stamps).filter(|stamps| *stamps != facts.stamps),
             },
         }
@@ -202,6 +216,35 @@ impl WritePlan {
 /// Returns the claim on a log whose records are ours from `own_from` on, unless a slave receives it.
 fn claim_of(intent: Intent, own_from: i64) -> i64 {
     if intent.is_replica() { NO_OWN_RECORDS } else { own_from }
+}
+
+/// Returns the offset up to which zeros are written past the end of the log. A segment that is replaced has nothing there.
+fn zero_until(facts: &Facts<'_>) -> i64 {
+    if facts.intent.cut_at().is_some() {
+        facts.report.log_end
+    } else if facts.records.shutdown.unfinished().is_some() {
+        facts.segments.end
+    } else {
+        facts.written_until
+    }
+}
+
+/// Returns the note of a slave that begins a cut.
+fn cut_note(found: ReplicaNote, intent: Intent) -> Option<ReplicaNote> {
+    intent.cut_at().map(|at| ReplicaNote {
+        cuts: found.cuts.begin(at),
+        ..found
+    })
+}
+
+/// Returns the note of a slave, or of another writer that ends a cut. No cut is under way once the store is recovered.
+fn replica_note(found: ReplicaNote, intent: Intent, log_end: i64) -> Option<ReplicaNote> {
+    let cuts = intent.cut_at().map_or(found.cuts, |at| found.cuts.begin(at));
+    let received_from = found.received_from.unwrap_or(log_end).min(log_end);
+    (intent.is_replica() || cuts.is_unfinished()).then(|| ReplicaNote {
+        received_from: intent.is_replica().then_some(received_from),
+        cuts: cuts.end(),
+    })
 }
 
 /// Returns the offset from which what was read may be in memory only; `None` if everything is on disk.
@@ -214,16 +257,6 @@ fn rewrite_from(facts: &Facts<'_>) -> Option<i64> {
             let unfinished = facts.records.shutdown.unfinished();
             Some(unfinished.map_or(facts.unsynced_from, |note| note.rewrite_from.min(facts.unsynced_from)))
         }
-    }
-}
-
-/// Returns the physical offset from which the entries of messages are written again, and past whose end a queue is zeroed. A log that is
-/// cut leaves entries of the tail in a closed store, too.
-fn queues_rewritten_from(intent: Intent, begin: i64, log_end: i64, rewrite_from: Option<i64>) -> Option<i64> {
-    match intent {
-        _ if intent.is_rebuild() => Some(begin),
-        _ if intent.cut_at().is_some() => rewrite_from.or(Some(log_end)),
-        _ => rewrite_from,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::format::{
     ABORT_FILE, CHECKPOINT_FILE, Checkpoint, FlushedMark, LOCK_FILE, LOCK_FILE_SIZE, NO_OWN_RECORDS, encode_lock_file, own_from,
 };
 use crate::log::{is_flushed_mark_locked, load_checkpoint, load_flushed_mark};
-use crate::recovery::replica_note::load_replica_note;
+use crate::recovery::replica_note::ReplicaNote;
 use crate::recovery::store_state::Exit;
 use crate::storage::{Access, Env, Step, read_file};
 
@@ -28,8 +28,8 @@ pub(crate) struct WriterState {
     pub(super) mark: Option<FlushedMark>,
     /// The stamps, also those in the future.
     pub(super) checkpoint: Checkpoint,
-    /// The physical offset from which on a slave has received the log; `None` if another writer has opened the store since.
-    pub(super) received_from: Option<i64>,
+    /// The note of a slave. It has received nothing if another writer has opened the store since.
+    pub(super) replica: ReplicaNote,
 }
 
 impl WriterState {
@@ -45,12 +45,13 @@ impl WriterState {
     pub(crate) fn read(env: &dyn Env, path: &Path) -> Result<Self> {
         let clean = is_closed(env, path)?;
         let claim = load_own_from(env, path)?;
-        let is_replica = claim == Some(NO_OWN_RECORDS);
+        let mut replica = ReplicaNote::load(env, path)?;
+        replica.received_from = replica.received_from.filter(|_| claim == Some(NO_OWN_RECORDS));
         Ok(Self {
             clean,
             is_written_to: !clean && is_locked(env, path)?,
             claim,
-            received_from: if is_replica { load_replica_note(env, path)? } else { None },
+            replica,
             mark: load_flushed_mark(env, path)?,
             checkpoint: load_checkpoint(env, &path.join(CHECKPOINT_FILE))?,
         })

@@ -90,6 +90,33 @@ impl AppendFile {
         }
     }
 
+    /// Replaces the segment that starts at `start` in `dir`, durably, by a new file with all of its `len` bytes allocated, whose first
+    /// bytes `fill` writes. Whoever has the old file open or mapped keeps it.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`] and those of `fill`: the old file remains. [`Error::Io`].
+    pub fn replace(env: &dyn Env, dir: &Path, start: u64, len: u64, fill: impl FnOnce(&dyn File) -> Result<()>) -> Result<()> {
+        let (path, new) = (dir.join(segment_name(start)), unfinished_path(dir, start));
+        let refused = |error| Error::full_or_io("replace", &path, error);
+        remove_file(env, &new)?;
+        let made = || {
+            let file = env.create(&new).map_err(refused)?;
+            file.allocate(len).map_err(refused)?;
+            fill(file.as_ref())?;
+            file.sync(Step::SegmentCut).map_err(refused)?;
+            env.rename(&new, &path).map_err(refused)
+        };
+        made().inspect_err(|_| {
+            // The unfinished file must not keep its space.
+            let _ = env.unlink(&new);
+        })?;
+        for dir in [dir, dir.parent().unwrap_or(dir)] {
+            env.sync_dir(dir, Step::SegmentCutRenamed)
+                .map_err(|error| Error::io("sync", dir, error))?;
+        }
+        Ok(())
+    }
+
     /// Removes the unfinished file of a segment whose creation failed, if it still exists.
     ///
     /// # Errors

@@ -126,6 +126,12 @@ pub enum Step {
     /// The removal of a segment past the recovered end of the log, newest first, each before the next. Without: a later segment
     /// reappears and an earlier one does not. That is a hole in the log, and the store is refused.
     LogCut,
+    /// The kept part of a segment of a slave's log, copied to a new file, before that gets the name of the segment. Without: messages
+    /// before the cut are lost.
+    SegmentCut,
+    /// The new file has the name of the segment, before a record is appended to it. Without: the old file comes back, with the tail that
+    /// was cut, and without the messages that were received and acknowledged since.
+    SegmentCutRenamed,
     /// The recovered end of the log, rewritten with the bytes that were read, and the records of a salvage, before they are served.
     /// Without: after a failed sync the system shows bytes that are not on disk; they are read, acknowledged, and lost in the next
     /// power failure.

@@ -69,7 +69,7 @@ impl PooledFile {
     }
 
     /// Drops the mapping: the next read maps the file that has the name then.
-    pub(super) fn forget_mapping(&self) {
+    pub fn forget_mapping(&self) {
         self.state_mut().mapped = None;
     }
 

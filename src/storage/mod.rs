@@ -17,8 +17,8 @@ mod fork;
     reason = "calls that only libc has: open-file-description locks, the clock, sysconf"
 )]
 mod real_env;
-/// The environment of a writer, in which names change only while its lock is in place.
-mod locked_env;
+/// An environment with checks: of a writer's lock, and that a reader's files were not replaced.
+mod checked_env;
 /// The identity of this process.
 mod origin;
 /// Directories and small files, created or replaced atomically.
@@ -39,13 +39,13 @@ mod directory;
 mod mapped_file_queue;
 
 pub use append_file::{AppendFile, WarmUp};
+pub use checked_env::CheckedEnv;
 pub(crate) use directory::Fitted;
 pub use directory::usual_len;
 pub use env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
 pub(crate) use fork::ClosedInChild;
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
-pub use locked_env::LockedEnv;
 pub use mapped_file::{MappedFile, SelectedBuffer};
 pub use mapped_file_queue::{Expired, MappedFileQueue};
 pub use mapping_pool::{MappingPool, PooledFile};

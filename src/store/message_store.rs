@@ -17,7 +17,7 @@ use crate::read::MessageReader;
 use crate::recovery::{Writable, remove_abort};
 use crate::services::{Checkpointer, Dispatcher, FlushRealTime, LastDispatched, Next, ReadBarrier};
 use crate::services::{Service, Services, without_panic};
-use crate::storage::{Env, Generation, Lock, LockedEnv, TransientStorePool, guard_faults};
+use crate::storage::{CheckedEnv, Env, Generation, Lock, TransientStorePool, guard_faults};
 use crate::store::append_result::{AppendResult, PutStatus};
 use crate::store::message_checker::MessageChecker;
 use crate::store::opening::find;
@@ -82,7 +82,7 @@ impl MessageStore {
         config.validate()?;
         let (lock, is_new) = enter(env.as_ref(), path, mode, config.lock_timeout)?;
         let lock = Arc::new(lock);
-        let locked: Arc<dyn Env> = Arc::new(LockedEnv::new(env.clone(), &lock));
+        let locked: Arc<dyn Env> = Arc::new(CheckedEnv::locked(env.clone(), &lock));
         let unrecovered = find(&locked, path, &mut config, is_new, mode)?;
         let pool = make_pool(&config)?;
         let writable = unrecovered.recover(&locked, path, &config)?;

@@ -1,5 +1,6 @@
 //! A master and slaves that the test plays: the bytes that they get, and what an append waits for.
 
+mod beside_cut;
 mod played_master;
 mod slave;
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 import mqstore
+from mqstore._rows import json_time
 from mqstore.cli._main import command, from_the_command_line, text_of
 from mqstore.cli._output import Output
 from mqstore.cli._store import opening, options, prints
@@ -30,7 +31,7 @@ _INTERVAL = 0.1
 def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: bool, options: dict[str, Any]) -> None:
     """Receives the log of a master into STORE.
 
-    It runs until SIGINT or SIGTERM, and prints a line when its state has changed.
+    It runs until SIGINT or SIGTERM, and prints a line when its state has changed, and when it has cut its log.
 
     HOST:PORT is where the master listens for slaves: haListenPort of a broker. An absent STORE gets the last segment of the
     master; segments have to be of the master's size (--option geometry=broker).
@@ -40,17 +41,25 @@ def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: boo
         replica = mqstore.replicate(master, path, sync=sync, discard_tail=discard_tail, **options)
     with replica, _ended_by_signals() as over:
         printed: tuple[object, ...] = ()
+        cuts = 0
         while not over.is_set():
             error = replica.error
-            state = {
+            state: dict[str, Any] = {
                 "state": replica.state,
                 "offset": replica.offset,
                 "lag": replica.lag,
                 "error": None if error is None else text_of(error, path),
+                "cuts": [{**cut.to_dict(), "time": json_time(cut.time)} for cut in replica.cuts],
             }
-            if (state["state"], state["error"]) != printed:
-                printed = (state["state"], state["error"])
-                out.object(state) if out.as_json else out.line(_line(state))
+            if (state["state"], state["error"], len(state["cuts"])) != printed:
+                printed = (state["state"], state["error"], len(state["cuts"]))
+                if out.as_json:
+                    out.object(state)
+                else:
+                    for cut in state["cuts"][cuts:]:
+                        out.line(f"cut {cut['bytes']} bytes at physical offset {cut['offset']}: the master has other bytes there")
+                    out.line(_line(state))
+                cuts = len(state["cuts"])
                 sys.stdout.flush()
             if state["state"] == "failed" and error is not None:
                 raise error

@@ -24,6 +24,8 @@ pub(crate) struct LogEnd {
     pub written_until: i64,
     /// After a crash: the offset from which on the bytes of the log may be in memory only.
     pub rewrite_from: Option<i64>,
+    /// True if the segment of the end is replaced by a copy of its part before the end: readers have it mapped.
+    pub is_replaced: bool,
     /// Store time of the last message; 0 without messages.
     pub last_store_time: i64,
     /// The store time up to which the checkpoint covers messages. Every new message gets a later one.

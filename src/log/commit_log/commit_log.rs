@@ -780,10 +780,10 @@ impl LogFiles {
         let at = end.at;
         self.remove_after(env.as_ref(), at)?;
         let last = self.starts().next_back().filter(|start| at < start + segment_size as i64);
-        let current = match last {
-            None => None,
-            Some(start) => Some(self.files.open_for_appending(start as u64)?),
-        };
+        if let Some(start) = last.filter(|_| end.is_replaced) {
+            self.replace_segment(env.as_ref(), start..at)?;
+        }
+        let current = last.map(|start| self.files.open_for_appending(start as u64)).transpose()?;
         if let Some(from) = end.rewrite_from {
             self.rewrite(from..at)?;
         }

@@ -17,7 +17,7 @@ use crate::log::commit_log::log_record::{
 };
 use crate::log::trim_note::{load_trim_note, save_trim_note};
 use crate::remedy::Remedy;
-use crate::storage::{AppendFile, Env, Expired, MappedFile, MappedFileQueue, MappingPool, Step, remove_file};
+use crate::storage::{AppendFile, Env, Expired, File, MappedFile, MappedFileQueue, MappingPool, Step, remove_file};
 
 /// The bytes that are copied at once.
 const PIECE: usize = 256 * 1024;
@@ -163,11 +163,27 @@ impl LogFiles {
             let path = self.dir().join(segment_name(start as u64));
             let refused = |error| Error::full_or_io("rewrite", &path, error);
             let file = self.files.open_for_writing(start as u64).map_err(refused)?;
-            self.for_each_piece(segment, |at, bytes| {
-                file.write_all_at(bytes, (at - start) as u64).map_err(refused)
-            })?;
+            self.copy(segment, start, file.as_ref())?;
             file.sync(Step::LogRewritten).map_err(refused)?;
         }
+        Ok(())
+    }
+
+    /// Copies a range of the segment at `start` to a file of that segment.
+    fn copy(&self, range: Range<i64>, start: i64, file: &dyn File) -> Result<()> {
+        self.for_each_piece(range, |at, bytes| {
+            let written = file.write_all_at(bytes, (at - start) as u64);
+            written.map_err(|error| Error::full_or_io("write", &self.path_of(start).0, error))
+        })
+    }
+
+    /// Replaces a segment, durably, by a copy that has its bytes in this range, from its start on, and zeros after them.
+    pub(super) fn replace_segment(&self, env: &dyn Env, kept: Range<i64>) -> Result<()> {
+        let start = kept.start;
+        AppendFile::replace(env, self.dir(), start as u64, self.segment_size(), |file| {
+            self.copy(kept, start, file)
+        })?;
+        self.add(start as u64);
         Ok(())
     }
 

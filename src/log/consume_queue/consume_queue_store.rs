@@ -312,45 +312,66 @@ impl ConsumeQueueStore {
         Ok(without_file)
     }
 
-    /// Creates the next file of each of these queues, with the entries that it has in memory. The files are synced under temporary
-    /// names first, together if there are many. `queues` keeps those that still have entries in memory, also after a failure.
-    /// Entries may be added concurrently.
+    /// Creates the next file of each of these queues, with the entries that it has in memory. `queues` keeps those that still have
+    /// entries in memory, also after a failure. Entries may be added concurrently.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn create_files(&self, queues: &mut Vec<Arc<ConsumeQueue>>, progressed: &dyn Fn(bool)) -> Result<()> {
+        let (published, outcome) = self.publish_all(queues, ConsumeQueue::stage, progressed);
+        let mut published = published.into_iter();
+        queues.retain(|_| published.next().flatten() != Some(false));
+        outcome
+    }
+
+    /// Publishes the file that `stage` creates for each of these queues under a temporary name, if it does. The files are synced before,
+    /// together if there are many. Returns what [`ConsumeQueue::publish`] has returned for each queue, in their order; `None`, or nothing
+    /// at the end, for those without a published file.
+    fn publish_all(
+        &self,
+        queues: &[Arc<ConsumeQueue>],
+        stage: impl Fn(&ConsumeQueue) -> Result<Option<StagedFile>>,
+        progressed: &dyn Fn(bool),
+    ) -> (Vec<Option<bool>>, Result<()>) {
         let mut staged = Vec::new();
-        let mut created = self.stage(queues, &mut staged, progressed);
+        let mut outcome = self.stage_all(queues, stage, &mut staged, progressed);
         progressed(false);
         // Held while files get their names: a sync covers a file whose entries have left the memory.
         let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
         // Names are created, and perhaps removed again.
         *unsynced = Unsynced::Everything;
-        let mut staged = staged.into_iter();
-        queues.retain(|queue| {
-            let Some(file) = staged.next().flatten() else {
-                return true;
-            };
-            if created.is_ok() {
-                match queue.publish(&file) {
+        let mut publish = |queue: &ConsumeQueue, file: &StagedFile| {
+            if outcome.is_ok() {
+                match queue.publish(file) {
                     Ok(waits) => {
                         progressed(false);
-                        return waits;
+                        return Some(waits);
                     }
-                    Err(error) => created = Err(error),
+                    Err(error) => outcome = Err(error),
                 }
             }
             // An unfinished file must not keep its space.
             file.discard(self.env.as_ref());
-            true
-        });
-        created
+            None
+        };
+        let published = queues
+            .iter()
+            .zip(&staged)
+            .map(|(queue, file)| publish(queue, file.as_ref()?))
+            .collect();
+        (published, outcome)
     }
 
-    /// Creates the next file of each queue under a temporary name, and syncs them.
-    fn stage(&self, queues: &[Arc<ConsumeQueue>], staged: &mut Vec<Option<StagedFile>>, progressed: &dyn Fn(bool)) -> Result<()> {
+    /// Calls `stage` for each queue, and syncs the files that it has created.
+    fn stage_all(
+        &self,
+        queues: &[Arc<ConsumeQueue>],
+        stage: impl Fn(&ConsumeQueue) -> Result<Option<StagedFile>>,
+        staged: &mut Vec<Option<StagedFile>>,
+        progressed: &dyn Fn(bool),
+    ) -> Result<()> {
         for queue in queues {
-            let mut file = queue.stage()?;
+            let mut file = stage(queue)?;
             if staged.len() >= SYNCED_ONE_BY_ONE {
                 file.iter_mut().for_each(StagedFile::close);
             }
@@ -358,7 +379,7 @@ impl ConsumeQueueStore {
             progressed(false);
         }
         progressed(true);
-        match staged.len() {
+        match staged.iter().flatten().count() {
             0..=SYNCED_ONE_BY_ONE => staged.iter().flatten().try_for_each(StagedFile::sync),
             _ => self.sync_all(Step::QueueFiles),
         }
@@ -385,9 +406,37 @@ impl ConsumeQueueStore {
                 self.env.unlink(staged).map_err(|error| Error::io("remove", staged, error))?;
             }
         }
+        // Removed names may still be on disk, in unknown directories.
+        if is_redone {
+            return self.sync_all(Step::QueuesCut);
+        }
+        self.sync_truncation(&unsynced)
+    }
+
+    /// Cuts the files at the current ends of the queues, durably, without a change of their bytes: a file of which a part is kept is
+    /// replaced by a copy of that part.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn cut(&self) -> Result<()> {
+        let queues: Vec<_> = self.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
+        let mut unsynced = UnsyncedTruncation::default();
+        for queue in &queues {
+            unsynced.add(queue.truncate_dirty(true, false)?);
+        }
+        // Before a file is replaced: a removed file that comes back would follow a gap.
+        self.sync_truncation(&unsynced)?;
+        let mut unsynced = UnsyncedTruncation::default();
+        let (replaced, outcome) = self.publish_all(&queues, ConsumeQueue::stage_kept, &|_| ());
+        outcome?;
+        for (queue, _) in queues.iter().zip(replaced).filter(|(_, replaced)| replaced.is_some()) {
+            unsynced.add_replaced(queue);
+        }
+        self.sync_truncation(&unsynced)
+    }
+
+    fn sync_truncation(&self, unsynced: &UnsyncedTruncation) -> Result<()> {
         match unsynced.len() {
-            // Removed names may still be on disk, in unknown directories.
-            _ if is_redone => self.sync_all(Step::QueuesCut),
             0 => Ok(()),
             1..=SYNCED_ONE_BY_ONE => unsynced.sync(self.env.as_ref()),
             _ => self.sync_all(Step::QueuesCut),

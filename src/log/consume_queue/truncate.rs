@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::{CqUnit, segment_name};
 use crate::log::consume_queue::consume_queue::ConsumeQueue;
 use crate::log::consume_queue::entries::{UNIT, first_at};
+use crate::log::consume_queue::write_out::StagedFile;
 use crate::storage::{Access, Env, OpenFile, Step};
 
 /// The number of zeros past a queue's end after which the rest of the file counts as zeros: reading the rest of 50,000 queue files
@@ -26,6 +27,12 @@ impl UnsyncedTruncation {
     pub(super) fn add(&mut self, other: Self) {
         self.files.extend(other.files);
         self.dirs.extend(other.dirs);
+    }
+
+    /// Adds the directories in which a staged file has replaced a file of this queue.
+    pub(super) fn add_replaced(&mut self, queue: &ConsumeQueue) {
+        let dir = queue.files.dir();
+        self.dirs.extend([dir.to_owned(), dir.parent().unwrap_or(dir).to_owned()]);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -68,6 +75,29 @@ impl ConsumeQueue {
             self.state_mut().in_files = end..end;
         }
         Ok(unsynced)
+    }
+
+    /// Stages a copy of the file in which the queue ends, with the entries before that end, if it has bytes past it. Returns `None` if
+    /// [`truncate_dirty`](Self::truncate_dirty) changes no byte of a file.
+    pub(super) fn stage_kept(&self) -> Result<Option<StagedFile>> {
+        let range = self.state().in_files.clone();
+        let starts = self.files.starts().into_iter().rev();
+        let Some(start) = starts.map(|start| start as i64 / UNIT).find(|first| *first < range.end) else {
+            return Ok(None);
+        };
+        let last = range.end.min(start + self.entries_per_file()) - 1;
+        let Some(file) = self.files.open((start * UNIT) as u64)? else {
+            return Ok(None);
+        };
+        let kept = ((range.end - start) * UNIT) as u64;
+        if kept >= file.len() || self.is_pre_blank_entry(last)? || last_stale(&file, kept)? == kept {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; kept as usize];
+        let read = file.read(0, &mut bytes)?;
+        bytes.truncate(read);
+        let entries = start.max(range.start)..range.end;
+        self.stage_file((start * UNIT) as u64, entries, 0, &bytes).map(Some)
     }
 
     /// Returns true if the entry is a `PRE_BLANK`, before the first message.

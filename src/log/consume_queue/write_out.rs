@@ -126,8 +126,7 @@ impl ConsumeQueue {
         Some((first, bytes))
     }
 
-    /// Creates the file of the first entries of the tail next to the queue's directory, where a broker ignores names that are not
-    /// numbers, and writes these entries there: a broker takes a file full of zeros for an entry.
+    /// Stages the file of the first entries of the tail; `None` if no entry waits.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
@@ -136,6 +135,15 @@ impl ConsumeQueue {
             return Ok(None);
         };
         let (start, at) = self.file_position(first);
+        self.stage_file(start, entries_of(first, &bytes), at, &bytes).map(Some)
+    }
+
+    /// Creates a queue file next to the queue's directory, where a broker ignores names that are not numbers, and writes its
+    /// entries there: a broker takes a file full of zeros for an entry.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(super) fn stage_file(&self, start: u64, entries: Range<i64>, at: u64, bytes: &[u8]) -> Result<StagedFile> {
         let size = (self.entries_per_file() * UNIT) as u64;
         let queue = self.files.dir().file_name().unwrap_or_default();
         let topic = self.files.dir().parent().unwrap_or(self.files.dir());
@@ -148,19 +156,19 @@ impl ConsumeQueue {
         let filled = || {
             let file = self.env.create(&new)?;
             file.write_all_at(&CqUnit::PRE_BLANK.encode().repeat(at as usize / CQ_UNIT_SIZE), 0)?;
-            file.write_all_at(&bytes, at)?;
+            file.write_all_at(bytes, at)?;
             if at + (bytes.len() as u64) < size {
                 file.write_all_at(&[0], size - 1)?;
             }
             Ok(file)
         };
         match filled() {
-            Ok(file) => Ok(Some(StagedFile {
+            Ok(file) => Ok(StagedFile {
                 new,
                 file: Some(file),
                 start,
-                entries: entries_of(first, &bytes),
-            })),
+                entries,
+            }),
             Err(error) => {
                 // The unfinished file must not keep its space.
                 let _ = self.env.unlink(&new);

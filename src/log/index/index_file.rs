@@ -341,6 +341,11 @@ impl IndexFile {
         }
     }
 
+    /// Drops the mapping: another file has the name now.
+    pub(super) fn forget_mapping(&self) {
+        self.file.forget_mapping();
+    }
+
     /// Opens the file for writing; see [`PooledFile::open_for_writing`].
     pub(super) fn open_for_writing(&self) -> io::Result<Arc<dyn File>> {
         self.file.open_for_writing(self.env.as_ref())

@@ -2,14 +2,15 @@
 //! continues.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{IndexGeometry, IndexHeader, is_zero};
+use crate::format::{IndexGeometry, IndexHeader, UNFINISHED_PREFIX, is_zero};
 use crate::log::index::chain::windows;
 use crate::log::index::index_file::IndexFile;
 use crate::log::index::index_service::IndexService;
-use crate::storage::Step;
+use crate::storage::{File, Step, remove_file};
 
 /// The slots that are written at once.
 const SLOTS_AT_ONCE: usize = 64 * 1024;
@@ -91,15 +92,8 @@ impl IndexService {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn truncate_dirty(&self, geometry: IndexGeometry, kept: KeptIndex, clean: bool, is_redone: bool) -> Result<()> {
-        let gone = self.keep(kept.files);
-        for file in gone.iter().rev() {
-            let path = file.path();
-            self.env.unlink(path).map_err(|error| Error::io("remove", path, error))?;
-        }
-        if !gone.is_empty() || is_redone {
-            self.env
-                .sync_dir(&self.dir, Step::IndexCut)
-                .map_err(|error| Error::io("sync", &self.dir, error))?;
+        if self.remove_after(kept.files)? || is_redone {
+            self.sync_cut(&self.dir)?;
         }
         let files = self.files();
         for (number, file) in files.iter().enumerate() {
@@ -109,10 +103,69 @@ impl IndexService {
                 Self::rewrite(file, geometry, header, is_redone)?;
             }
         }
+        self.resume_after_kept(kept);
+        Ok(())
+    }
+
+    /// Cuts the index to the kept part, durably, without a change of the bytes of a file: one of which a part is kept is replaced by a copy
+    /// of that part. Every file is on disk.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub(crate) fn cut(&self, geometry: IndexGeometry, kept: KeptIndex) -> Result<()> {
+        if self.remove_after(kept.files)? {
+            self.sync_cut(&self.dir)?;
+        }
+        if let (Some(file), Some(header)) = (self.files().last(), kept.last) {
+            let root = self.dir.parent().unwrap_or(&self.dir);
+            let name = file.path().file_name().unwrap_or_default();
+            let new = root.join(format!("{UNFINISHED_PREFIX}{}", name.display()));
+            remove_file(self.env.as_ref(), &new)?;
+            self.replace(file, &new, geometry, header).inspect_err(|_| {
+                // The unfinished file must not keep its space.
+                let _ = self.env.unlink(&new);
+            })?;
+            self.sync_cut(&self.dir)?;
+            self.sync_cut(root)?;
+        }
+        self.resume_after_kept(kept);
+        Ok(())
+    }
+
+    /// Removes the files after the oldest ones, the newest first. Returns true if there were any.
+    fn remove_after(&self, kept: usize) -> Result<bool> {
+        let gone = self.keep(kept);
+        for file in gone.iter().rev() {
+            let path = file.path();
+            self.env.unlink(path).map_err(|error| Error::io("remove", path, error))?;
+        }
+        Ok(!gone.is_empty())
+    }
+
+    fn sync_cut(&self, dir: &Path) -> Result<()> {
+        self.env
+            .sync_dir(dir, Step::IndexCut)
+            .map_err(|error| Error::io("sync", dir, error))
+    }
+
+    fn resume_after_kept(&self, kept: KeptIndex) {
         self.mark_all_durable();
         if let Some(end) = kept.end {
             self.resume_after(end, kept.keys);
         }
+    }
+
+    /// Replaces the file by a new one, created at `new`, that has only the items that this header counts.
+    fn replace(&self, file: &IndexFile, new: &Path, geometry: IndexGeometry, header: IndexHeader) -> Result<()> {
+        let path = file.path();
+        let refused = |error| Error::full_or_io("replace", path, error);
+        let handle = self.env.create(new).map_err(refused)?;
+        handle.allocate(file.file_len()).map_err(refused)?;
+        let header = Self::write_items(file, handle.as_ref(), geometry, header)?;
+        handle.sync(Step::IndexCut).map_err(refused)?;
+        self.env.rename(new, path).map_err(refused)?;
+        file.forget_mapping();
+        file.set_header(header);
         Ok(())
     }
 
@@ -121,23 +174,8 @@ impl IndexService {
         let path = file.path();
         let refused = |error| Error::full_or_io("rewrite", path, error);
         let handle = file.open_for_writing().map_err(refused)?;
-        let mut slot_count = 0;
-        for window in windows(geometry, header.index_count) {
-            let newest = file.newest_items(geometry, header.index_count, window)?;
-            let mut at = geometry.slot_position(newest.first());
-            for numbers in newest.numbers().chunks(SLOTS_AT_ONCE) {
-                slot_count += numbers.iter().filter(|newest| **newest != 0).count() as i32;
-                let slots: Vec<u8> = numbers.iter().flat_map(|newest| newest.to_be_bytes()).collect();
-                handle.write_all_at(&slots, at).map_err(refused)?;
-                at += slots.len() as u64;
-            }
-        }
-        let header = IndexHeader { slot_count, ..header };
-        handle.write_all_at(&header.encode(), 0).map_err(refused)?;
+        let header = Self::write_items(file, handle.as_ref(), geometry, header)?;
         let items_end = geometry.item_position(header.index_count.cast_unsigned());
-        file.for_each_piece(geometry.item_position(0)..items_end, |at, bytes| {
-            handle.write_all_at(bytes, at).map_err(refused)
-        })?;
         // A broker's file is 400 MB, most of which was never written: reading it would fill the memory with zeros.
         for part in handle.written_on_disk(items_end..file.file_len()).map_err(refused)? {
             file.for_each_piece(part, |at, bytes| {
@@ -150,6 +188,30 @@ impl IndexService {
         handle.sync(Step::IndexCut).map_err(refused)?;
         file.set_header(header);
         Ok(())
+    }
+
+    /// Writes the items that the header counts, the slots that lead to them, and the header, to a file. Returns the header with the number
+    /// of these slots.
+    fn write_items(file: &IndexFile, into: &dyn File, geometry: IndexGeometry, header: IndexHeader) -> Result<IndexHeader> {
+        let refused = |error| Error::full_or_io("write", file.path(), error);
+        let mut slot_count = 0;
+        for window in windows(geometry, header.index_count) {
+            let newest = file.newest_items(geometry, header.index_count, window)?;
+            let mut at = geometry.slot_position(newest.first());
+            for numbers in newest.numbers().chunks(SLOTS_AT_ONCE) {
+                slot_count += numbers.iter().filter(|newest| **newest != 0).count() as i32;
+                let slots: Vec<u8> = numbers.iter().flat_map(|newest| newest.to_be_bytes()).collect();
+                into.write_all_at(&slots, at).map_err(refused)?;
+                at += slots.len() as u64;
+            }
+        }
+        let header = IndexHeader { slot_count, ..header };
+        into.write_all_at(&header.encode(), 0).map_err(refused)?;
+        let items_end = geometry.item_position(header.index_count.cast_unsigned());
+        file.for_each_piece(geometry.item_position(0)..items_end, |at, bytes| {
+            into.write_all_at(bytes, at).map_err(refused)
+        })?;
+        Ok(header)
     }
 }
 

@@ -8,10 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mqstore::config::StoreConfig;
-use mqstore::error::Result;
+use mqstore::error::{Error, Result};
 use mqstore::ha::{Slave, SlaveOptions, SlaveReport, SlaveState, Timing, TransferHeader};
 use mqstore::read::MessageReader;
+use mqstore::recovery::ReplicaLog;
 use mqstore::storage::Step;
+use mqstore::store::{MessageStore, OpenMode};
 
 use super::examine::root;
 use super::model::{Checked, Violation, ensure, works};
@@ -194,6 +196,34 @@ pub(super) fn cut_by_a_slave(without: Option<Step>, seed: u64) -> Checked {
     Ok(())
 }
 
+/// The power goes once a slave has cut its log: it ends at the cut, with all that was before it.
+pub(super) fn cut_by_a_slave_for_good(without: Option<Step>, seed: u64) -> Checked {
+    let check = "the log of a slave ends where it was cut";
+    let mut random = Random::new(seed);
+    let (common, stale) = (sizes(&mut random), sizes(&mut random));
+    let (common_log, old_log) = (log_of(&common), log_of(&[&common[..], &stale].concat()));
+    let env = machine();
+    let master = Master::of(&old_log);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &old_log, check)?;
+    works(check, slave.close())?;
+    env.leave_out(without);
+    let end = common_log.len() as i64;
+    let mode = OpenMode::Replica(ReplicaLog::CutAt(end));
+    let replica = works(
+        check,
+        MessageStore::open_stepped(&env.shared(), root(), GEOMETRY.recorded(), mode),
+    )?;
+    let (cut, _) = env.crash(seed);
+    drop(replica);
+    let promoted = works(check, open(&cut, GEOMETRY.recorded()))?;
+    ensure(promoted.appended_offset() == end, check, || {
+        format!("{} and not {end}", promoted.appended_offset())
+    })?;
+    drop(promoted);
+    ensure(recovered_log(&cut, check)? == common_log, check, || "other bytes".to_owned())
+}
+
 /// The power goes once a slave has received a tail. It cuts that tail without being asked to.
 pub(super) fn cut_after_a_power_cut(without: Option<Step>, seed: u64) -> Checked {
     let check = "a tail that was received before a power cut is cut";
@@ -249,11 +279,12 @@ pub(super) fn slave_again_after_a_promotion(without: Option<Step>, seed: u64) ->
 #[test]
 fn a_scene_of_a_slave_fails_without_each_step_that_it_needs() {
     type Scene = fn(Option<Step>, u64) -> Checked;
-    let needed: [(Step, Scene); 7] = [
+    let needed: [(Step, Scene); 8] = [
         (Step::LogRange, acknowledged_by_a_slave),
         (Step::SegmentRenamed, acknowledged_by_a_slave),
         (Step::FlushedMark, cut_by_a_slave),
-        (Step::TailZeroed, cut_by_a_slave),
+        (Step::SegmentCut, cut_by_a_slave_for_good),
+        (Step::SegmentCutRenamed, cut_by_a_slave_for_good),
         (Step::ReplicaNote, cut_after_a_power_cut),
         (Step::ReplicaNoteRenamed, cut_after_a_power_cut),
         (Step::ReplicaNoteRenamed, slave_again_after_a_promotion),
@@ -315,25 +346,60 @@ fn what_a_slave_has_received_is_cut_after_a_power_cut() {
 }
 
 #[test]
-fn no_queue_entry_is_left_of_what_a_slave_has_cut() {
-    let check = "a writer opens the store of a slave that has cut its log";
-    let (old_log, new_log) = (log_of(&[100, 100, 200, 200, 200]), log_of(&[100, 100, 300]));
-    let env = machine();
-    for (log, config) in [(old_log, GEOMETRY.config()), (new_log, GEOMETRY.recorded())] {
-        let master = Master::of(&log);
-        let slave = follow(&env, &master, config);
-        wait_for(&slave, &log, check).unwrap();
-        slave.close().unwrap();
-    }
-    let promoted = open(&env, GEOMETRY.recorded()).unwrap();
-    assert_eq!(promoted.reader().queue_bounds("t", 0).unwrap(), 0..3);
-}
-
-#[test]
 fn what_a_slave_has_acknowledged_survives_a_power_cut() {
     for seed in 0..40 {
         acknowledged_by_a_slave(None, seed).unwrap();
     }
+}
+
+#[test]
+fn a_cut_of_a_slave_survives_a_power_cut() {
+    for seed in 0..20 {
+        cut_by_a_slave_for_good(None, seed).unwrap();
+    }
+}
+
+/// The disk has no room from one of the calls of the cut on, until the slave has noticed: it loses nothing, and cuts once there is room.
+#[test]
+fn a_full_disk_while_a_slave_cuts_its_log_loses_nothing() {
+    let check = "a slave whose disk was full while it cut its log follows";
+    let mut refused = 0;
+    for seed in 0..30 {
+        let mut random = Random::new(seed);
+        let (common, stale, new) = (sizes(&mut random), sizes(&mut random), sizes(&mut random));
+        let (old_log, new_log) = (log_of(&[&common[..], &stale].concat()), log_of(&[&common[..], &new].concat()));
+        let common_log = log_of(&common);
+        let env = machine();
+        let master = Master::of(&old_log);
+        let slave = follow(&env, &master, GEOMETRY.config());
+        wait_for(&slave, &old_log, check).unwrap();
+        slave.close().unwrap();
+        let master = Master::of(&new_log);
+        env.set_fault(Some(Fault {
+            failure: Failure::Full,
+            number: seed,
+            stays: true,
+        }));
+        let Ok(slave) = start(&env, &master, GEOMETRY.recorded(), true) else {
+            continue;
+        };
+        let begun = Instant::now();
+        while slave.status().error.is_none() && slave.status().held != Some(new_log.len() as i64) {
+            assert!(begun.elapsed() < LONG, "{:?}", slave.status());
+            thread::sleep(Duration::from_millis(1));
+        }
+        if let Some(error) = slave.status().error {
+            assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+            refused += 1;
+        }
+        let kept = recovered_log(&env.copy(), check).unwrap();
+        assert!(kept.starts_with(&common_log), "seed {seed}: {} bytes are left", kept.len());
+        env.set_fault(None);
+        wait_for(&slave, &new_log, check).unwrap();
+        slave.close().unwrap();
+        assert_eq!(recovered_log(&env, check).unwrap(), new_log);
+    }
+    assert!(refused > 3, "only {refused} were refused");
 }
 
 #[test]

@@ -12,7 +12,9 @@ use super::handing_over::handed_over;
 use super::history::{History, Operation};
 use super::model::{Checked, Violation};
 use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
-use super::replicating::{acknowledged_by_a_slave, cut_after_a_power_cut, cut_by_a_slave, slave_again_after_a_promotion};
+use super::replicating::{
+    acknowledged_by_a_slave, cut_after_a_power_cut, cut_by_a_slave, cut_by_a_slave_for_good, slave_again_after_a_promotion,
+};
 use super::scenes::{
     closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, cut_while_it_trims, salvaged_below_the_mark,
     salvaged_twice,
@@ -39,7 +41,9 @@ fn next(step: Step) -> Option<Step> {
         Step::LogRange => Step::QueuesCut,
         Step::QueuesCut => Step::IndexCut,
         Step::IndexCut => Step::LogCut,
-        Step::LogCut => Step::LogRewritten,
+        Step::LogCut => Step::SegmentCut,
+        Step::SegmentCut => Step::SegmentCutRenamed,
+        Step::SegmentCutRenamed => Step::LogRewritten,
         Step::LogRewritten => Step::TailZeroed,
         Step::TailZeroed => Step::LogClaimed,
         Step::LogClaimed => Step::QueueFiles,
@@ -121,6 +125,7 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             acknowledged_by_a_slave,
             cut_after_a_power_cut,
             cut_by_a_slave,
+            cut_by_a_slave_for_good,
             slave_again_after_a_promotion,
         ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))

@@ -47,8 +47,12 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn append(&self, numbers: std::ops::Range<u8>) {
+        self.append_sized(numbers, 700);
+    }
+
+    pub(super) fn append_sized(&self, numbers: std::ops::Range<u8>, size: usize) {
         for n in numbers {
-            let (key, body) = (format!("key-{n}"), vec![n; 700]);
+            let (key, body) = (format!("key-{n}"), vec![n; size]);
             let properties = encode_properties([("KEYS", key.as_str())], true).unwrap();
             let mut keyed = message(&body);
             keyed.properties = properties.as_slice().into();
@@ -99,7 +103,7 @@ impl Pair {
 
     /// Starts a new slave of an empty master. A new slave begins with the segment in which its master is when it asks, so nothing may
     /// be appended before.
-    fn slave_from_the_start(&self, master: &Running, options: SlaveOptions) -> Slave {
+    pub(super) fn slave_from_the_start(&self, master: &Running, options: SlaveOptions) -> Slave {
         let slave = self.slave(options);
         wait_until(|| master.store.replicas().connected().len() == 1);
         slave
@@ -270,7 +274,7 @@ fn a_slave_follows_through_restarts_on_both_sides() {
 }
 
 /// A slave whose log has a tail that its master has lost: the numbers of the messages of each.
-fn with_a_stale_tail(pair: &Pair, kept: u8, lost: u8) -> i64 {
+pub(super) fn with_a_stale_tail(pair: &Pair, kept: u8, lost: u8) -> i64 {
     let master = pair.master("master", asynchronous());
     let slave = pair.slave_from_the_start(&master, pair.options());
     master.append(0..kept);

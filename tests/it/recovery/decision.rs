@@ -9,7 +9,8 @@ use mqstore::format::{Check, Checkpoint, CqUnit};
 use mqstore::log::{ConsumeQueueStore, LogFiles};
 use mqstore::read::MessageReader;
 use mqstore::recovery::{
-    Exit, Families, Intent, LastShutdown, OUTCOMES, Opener, RowExit, StoreState, WriterRecords, expect_recoverable, plan,
+    Exit, Families, Intent, LastShutdown, OUTCOMES, Opener, ReplicaNote, RowExit, StoreState, WriterRecords, expect_recoverable,
+    plan,
 };
 use mqstore::remedy::Remedy;
 use mqstore::storage::{Env, RealEnv, install_guard};
@@ -532,7 +533,7 @@ fn a_log_that_ends_at_a_page_that_cannot_be_read_is_refused() {
             claim: None,
             flushed: None,
             checkpoint: Checkpoint::default(),
-            received_from: None,
+            replica: ReplicaNote::default(),
         };
         let families = Families {
             log: &log,

@@ -4,8 +4,8 @@ use mqstore::config::{Recovery, Sizes};
 use mqstore::format::{Checkpoint, FlushedMark};
 use mqstore::log::KeptIndex;
 use mqstore::recovery::{
-    DirectoryPlan, Exit, Facts, Intent, LastShutdown, LogPlan, QueuesPlan, RecordsPlan, RecoveryNote, RecoveryReport, WritePlan,
-    WriterRecords,
+    DirectoryPlan, Exit, Facts, Intent, LastShutdown, LogPlan, QueuesPlan, RecordsPlan, RecoveryNote, RecoveryReport,
+    ReplicaNote, WritePlan, WriterRecords,
 };
 
 /// The log: its segments, its end, and the offset past which it reads as zeros.
@@ -49,7 +49,7 @@ fn facts(exit: Exit, note: Option<RecoveryNote>, intent: Intent, report: &Recove
             claim: Some(CLAIM),
             flushed: Some(FLUSHED),
             checkpoint,
-            received_from: None,
+            replica: ReplicaNote::default(),
         },
         intent,
         report,
@@ -111,6 +111,7 @@ fn each_state_of_a_store_has_its_plan_for_each_intent() {
                 end: END,
                 zero_until: if is_redone { SEGMENTS.end } else { WRITTEN_UNTIL },
                 rewrite_from: log,
+                is_replaced: false,
                 last_store_time: 70,
                 covered_time: plan.log.covered_time,
             };
@@ -118,6 +119,7 @@ fn each_state_of_a_store_has_its_plan_for_each_intent() {
             let expected = QueuesPlan {
                 rewrite_from: entries,
                 is_redone,
+                is_replaced: false,
                 is_synced: matches!(intent, Intent::Rebuild(_)),
             };
             assert_eq!(plan.queues, expected, "{what}");
@@ -183,8 +185,8 @@ fn a_claim_past_the_end_of_the_log_is_replaced_by_the_end() {
             },
             was_own_from: claim.filter(|claim| *claim <= END),
             is_claimed: claim.is_none_or(|claim| claim > END),
-            received_from: None,
-            is_lowered_first: false,
+            replica: None,
+            cut: None,
             checkpoint: None,
         };
         assert_eq!(WritePlan::new(&facts).records, expected, "{claim:?}");

@@ -93,6 +93,36 @@ def test_a_tail_that_would_be_discarded_ends_it(master: mqstore.Writer, tmp_path
         assert [message.body for message in store.topics["orders"].queues[0]] == [b"x", b"y"]
 
 
+def test_a_cut_is_printed_with_its_place(master: mqstore.Writer, tmp_path: Path) -> None:
+    slave = tmp_path / "slave"
+    process = started(master, slave, *SIZES)
+    lines_until(process, "following")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    at = master.committed_offset
+    with mqstore.open(slave, "r+") as store:
+        store.append("orders", b"own")
+        count = store.committed_offset - at
+    master.append("orders", b"y")
+    for more, expected in [
+        ((), f"cut {count} bytes at physical offset {at}: the master has other bytes there\n"),
+        (("--json",), None),
+    ]:
+        with mqstore.open(slave, "r+") as store:
+            if expected is None:
+                store.append("orders", b"own")
+                master.append("orders", b"z" * 100)
+        process = started(master, slave, "--discard-tail", *more)
+        lines = lines_until(process, "following")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+        if expected is None:
+            [cut] = json.loads(lines[-1])["cuts"]
+            assert cut.keys() == {"offset", "bytes", "time"}
+        else:
+            assert expected in lines
+
+
 def test_what_cannot_be_followed_is_refused(tmp_path: Path, run: Callable[..., Any]) -> None:
     ran = run("replicate", "host", tmp_path / "slave")
     assert (ran.code, ran.out) == (2, "")

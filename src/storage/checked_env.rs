@@ -1,57 +1,82 @@
-//! The environment of a writer, in which names change only while its lock is in place.
+//! An environment with a check before each change of a name, and one after each lookup of a name.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::env::{Access, DirEntry, DiskUsage, Env, File, FileSystem, Lock, Step};
 
-/// An environment that refuses to create, open for writing, rename or remove a file once the lock of the store was released or
-/// replaced. Open files stay usable: they are those of the store that was locked, while a path may lead into another store.
-#[derive(Debug)]
-pub struct LockedEnv {
+type Check = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// An environment in which names change only while a check passes, and in which a lookup of a name fails if a check fails after it. Open
+/// files stay usable.
+pub struct CheckedEnv {
     env: Arc<dyn Env>,
-    lock: Weak<Lock>,
+    before_change: Check,
+    after_lookup: Check,
 }
 
-impl LockedEnv {
-    /// Restricts `env` to the life of `lock`, which it does not keep.
-    pub fn new(env: Arc<dyn Env>, lock: &Arc<Lock>) -> Self {
-        Self {
-            env,
-            lock: Arc::downgrade(lock),
-        }
-    }
-
-    fn expect_locked(&self) -> io::Result<()> {
-        match self.lock.upgrade() {
+impl CheckedEnv {
+    /// Returns the environment of a writer, which refuses to create, open for writing, rename or remove a file once the lock of the store
+    /// was released or replaced: its open files are those of the store that was locked, while a path may lead into another store. It does
+    /// not keep the lock.
+    pub fn locked(env: Arc<dyn Env>, lock: &Arc<Lock>) -> Self {
+        let lock = Arc::downgrade(lock);
+        let expect_locked = move || match lock.upgrade() {
             Some(lock) => lock.expect_in_place(),
             None => Err(io::Error::other("the store was closed")),
+        };
+        Self {
+            env,
+            before_change: Box::new(expect_locked),
+            after_lookup: Box::new(|| Ok(())),
         }
+    }
+
+    /// Returns the environment of a reader. It fails to open or list what was looked up after the files of the store were replaced:
+    /// `expect_unreplaced` is asked after each lookup, so what it has passed was there before.
+    pub fn unreplaced(env: Arc<dyn Env>, expect_unreplaced: impl Fn() -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self {
+            env,
+            before_change: Box::new(|| Ok(())),
+            after_lookup: Box::new(expect_unreplaced),
+        }
+    }
+
+    fn looked_up<T>(&self, found: io::Result<T>) -> io::Result<T> {
+        (self.after_lookup)()?;
+        found
     }
 }
 
-impl Env for LockedEnv {
+impl fmt::Debug for CheckedEnv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckedEnv").field("env", &self.env).finish_non_exhaustive()
+    }
+}
+
+impl Env for CheckedEnv {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         if access == Access::ReadWrite {
-            self.expect_locked()?;
+            (self.before_change)()?;
         }
-        self.env.open(path, access)
+        self.looked_up(self.env.open(path, access))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.expect_locked()?;
+        (self.before_change)()?;
         self.env.create(path)
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.expect_locked()?;
+        (self.before_change)()?;
         self.env.create_dir(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.env.list(dir)
+        self.looked_up(self.env.list(dir))
     }
 
     fn canonical(&self, dir: &Path) -> io::Result<PathBuf> {
@@ -59,12 +84,12 @@ impl Env for LockedEnv {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.expect_locked()?;
+        (self.before_change)()?;
         self.env.rename(from, to)
     }
 
     fn rename_noreplace(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.expect_locked()?;
+        (self.before_change)()?;
         self.env.rename_noreplace(from, to)
     }
 
@@ -73,12 +98,12 @@ impl Env for LockedEnv {
     }
 
     fn copy_mode_and_owner(&self, original: &Path, copy: &Path) -> io::Result<()> {
-        self.expect_locked()?;
+        (self.before_change)()?;
         self.env.copy_mode_and_owner(original, copy)
     }
 
     fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.expect_locked()?;
+        (self.before_change)()?;
         self.env.unlink(path)
     }
 
@@ -91,7 +116,7 @@ impl Env for LockedEnv {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Lock> {
-        self.expect_locked()?;
+        (self.before_change)()?;
         self.env.lock(path)
     }
 
