@@ -65,7 +65,7 @@ fn prepared(bench: &Bench, workload: &Workload) -> f64 {
     let count = workload.messages(bench.is_smoke);
     let begun = Instant::now();
     for _ in 0..count {
-        black_box(writer.append(&workload.body, &[KEY]).unwrap());
+        black_box(writer.append(&workload.body, &[black_box(KEY)]).unwrap());
     }
     each(begun.elapsed(), count)
 }

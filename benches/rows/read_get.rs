@@ -59,7 +59,7 @@ pub fn run(bench: &Bench) {
         name: "read_get",
         params: json!({"body": BODY, "messages": PULLED}),
         unit: "ns a message",
-        target: Target::default(),
+        target: Target::of_limit(0.5),
         waits_for_disk: false,
     };
     let limit = Contender::new(LIMIT, || limit(&path, &offsets));

@@ -26,7 +26,7 @@ pub fn run(bench: &Bench) {
     let bounds = reader(&path).physical_bounds();
     let rate = |took: Duration| (bounds.end - bounds.start) as f64 / 1e6 / took.as_secs_f64();
     let cores = thread::available_parallelism().unwrap().get();
-    for (name, part) in [("verify", 0.8), ("verify_cold", 0.9)] {
+    for (name, part) in [("verify", 0.55), ("verify_cold", 0.9)] {
         let is_cold = name == "verify_cold";
         let timed = |read: &dyn Fn(&Path) -> Duration| {
             if is_cold {

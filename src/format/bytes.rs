@@ -70,3 +70,26 @@ pub fn is_zero(bytes: &[u8]) -> bool {
     let mut chunks = bytes.chunks(256);
     chunks.all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
 }
+
+/// Returns the first control character of a text, or the first of this ASCII character, with its position.
+#[inline]
+pub(super) fn find_control_or(text: &str, other: u8) -> Option<(usize, char)> {
+    // Fast path: most texts have none of the bytes with which one of these characters starts.
+    let starts_one = |byte: u8| MAY_START_CONTROL.get(usize::from(byte)).copied().unwrap_or(true) || byte == other;
+    if !text.bytes().any(starts_one) {
+        return None;
+    }
+    text.char_indices().find(|(_, c)| *c == char::from(other) || c.is_control())
+}
+
+/// True for each byte of UTF-8 with which a control character may start.
+const MAY_START_CONTROL: [bool; 256] = {
+    let mut starts = [false; 256];
+    let mut first: &mut [bool] = &mut starts;
+    while let [start, rest @ ..] = first {
+        let byte = 255 - rest.len();
+        *start = byte < 0x20 || byte == 0x7F || byte == 0xC2;
+        first = rest;
+    }
+    starts
+};

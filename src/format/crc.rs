@@ -6,6 +6,7 @@
 //! ```
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use crc32fast::Hasher;
 
@@ -17,10 +18,15 @@ const DIGITS: usize = 10;
 pub(super) const CRC_PROPERTY_SIZE: usize = PREFIX.len() + DIGITS + 1;
 const _: () = assert!(CRC_PROPERTY_SIZE == 20 && PREFIX[8] == NAME_VALUE_SEPARATOR);
 
+/// The state of a checksum of no bytes. It knows the instructions of this processor, which cost a third of a short checksum to detect.
+static EMPTY: LazyLock<Hasher> = LazyLock::new(Hasher::new);
+
 /// Returns the CRC-32 of any bytes.
 #[inline]
 pub fn crc32(bytes: &[u8]) -> u32 {
-    crc32fast::hash(bytes)
+    let mut hasher = EMPTY.clone();
+    hasher.update(bytes);
+    hasher.finalize()
 }
 
 /// Returns the CRC-32 as RocketMQ stores it: without the sign bit.
@@ -31,7 +37,7 @@ pub(super) fn crc31(bytes: &[u8]) -> u32 {
 
 /// Returns the state of the checksum after all parts, in their order.
 pub(super) fn crc_of_parts<const N: usize>(parts: [&[u8]; N]) -> Hasher {
-    let mut hasher = Hasher::new();
+    let mut hasher = EMPTY.clone();
     for part in parts {
         hasher.update(part);
     }
@@ -54,8 +60,9 @@ pub(super) fn crc_property(covered: Hasher) -> [u8; CRC_PROPERTY_SIZE] {
 }
 
 /// Splits off the last 20 bytes if their name is that of a whole-record CRC.
-pub(super) fn split_crc_property(properties: &[u8]) -> Option<(&[u8], &[u8; CRC_PROPERTY_SIZE])> {
-    let (rest, last) = properties.split_last_chunk::<CRC_PROPERTY_SIZE>()?;
+#[inline]
+pub(super) fn split_crc_property(bytes: &[u8]) -> Option<(&[u8], &[u8; CRC_PROPERTY_SIZE])> {
+    let (rest, last) = bytes.split_last_chunk::<CRC_PROPERTY_SIZE>()?;
     last.starts_with(PREFIX).then_some((rest, last))
 }
 

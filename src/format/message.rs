@@ -172,7 +172,15 @@ impl RecordHead {
     #[inline]
     fn of(message: &Message<'_>) -> Self {
         let sys_flag = message.stored_sys_flag();
-        let layout = RecordLayout::of_header(message.version, sys_flag);
+        if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6) == 0 {
+            // Fast path: the compiler knows all positions.
+            return Self::with_layout(message, sys_flag, RecordLayout::of_header(message.version, 0));
+        }
+        Self::with_layout(message, sys_flag, RecordLayout::of_header(message.version, sys_flag))
+    }
+
+    #[inline]
+    fn with_layout(message: &Message<'_>, sys_flag: i32, layout: RecordLayout) -> Self {
         let mut bytes = [0; MAX_HEAD_SIZE];
         put_i32(&mut bytes, MAGIC_AT, message.version.magic());
         put_i32(&mut bytes, QUEUE_ID_AT, message.queue_id);
@@ -225,14 +233,9 @@ impl MessageTemplate {
     /// Encodes a message with these fields. The properties end with a separator and have no `__CRC32#`. Refuses what
     /// [`Message::encode`] refuses.
     #[inline]
-    pub fn prepare<'m>(
-        &'m self,
-        born_time: i64,
-        body: &'m [u8],
-        properties: Cow<'m, [u8]>,
-    ) -> Result<EncodedMessage<'m>, Malformed> {
+    pub fn prepare<'m>(&'m self, born_time: i64, body: &'m [u8], properties: &'m [u8]) -> Result<EncodedMessage<'m>, Malformed> {
         let head = Head::OfTemplate(self, born_time);
-        EncodedMessage::new(&self.message, head, self.head.layout, body, properties)
+        EncodedMessage::new(&self.message, head, self.head.layout, body, Cow::Borrowed(properties))
     }
 }
 

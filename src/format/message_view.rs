@@ -132,8 +132,11 @@ impl<'a> MessageView<'a> {
     /// Returns the checksum property as stored and as computed, if the two differ.
     #[inline]
     pub(super) fn wrong_crc_property(&self) -> Option<(&'a [u8; CRC_PROPERTY_SIZE], [u8; CRC_PROPERTY_SIZE])> {
-        let (_, stored) = split_crc_property(self.properties().bytes())?;
-        let (covered, _) = self.bytes.split_last_chunk::<CRC_PROPERTY_SIZE>()?;
+        // The properties are the last part of the record.
+        let (covered, stored) = split_crc_property(self.bytes)?;
+        if usize::from(self.layout.properties_len) < CRC_PROPERTY_SIZE {
+            return None;
+        }
         let found = crc_property(crc_of_parts([covered]));
         (*stored != found).then_some((stored, found))
     }
@@ -203,11 +206,13 @@ impl<'a> MessageView<'a> {
 
     /// Returns true if the queue entry with this topic, queue id and queue offset may point to this message: the message states
     /// them as its own, or as those of a light queue to which it was dispatched as well.
+    #[inline]
     pub fn is_in_queue_at(&self, topic: &str, queue_id: i32, queue_offset: i64) -> bool {
         let own = self.queue_offset() == queue_offset && self.queue_id() == queue_id && self.topic_bytes() == topic.as_bytes();
         own || self.is_in_light_queue_at(topic, queue_offset)
     }
 
+    #[cold]
     fn is_in_light_queue_at(&self, topic: &str, queue_offset: i64) -> bool {
         let mut entries = self.light_queues().into_iter();
         entries.any(|(name, offset)| name == topic && offset == queue_offset)

@@ -113,7 +113,7 @@ pub use message_view::MessageView;
 pub use positions_file::{RecordIdentity, StoredPosition, StoredPositions, decode_positions, encode_positions};
 pub use producer_batch::{BatchUnit, ProducerBatch, encode_unit, stored_properties};
 pub use properties::{MAX_PROPERTIES_SIZE, Properties, StoreOrders, encode_properties, end_properties, pairs_of, property};
-pub use property_list::{PropertyList, encode_keys};
+pub use property_list::{PropertyList, PropertyRoom, encode_keys};
 pub use record::{
     BLANK_SIZE, CLAIM_SIZE, Check, Record, claimed_offset, claimed_size, claimed_store_time, encode_blank, fits, read_record,
     record_heads,

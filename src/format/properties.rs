@@ -104,12 +104,7 @@ impl<'a> Properties<'a> {
     /// Returns the pairs in stored order, including duplicates. A part without a name or without a value is not a pair. A value may
     /// contain 0x01, and ends at 0x02.
     pub fn iter(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone {
-        split(self.0, PROPERTY_SEPARATOR).filter_map(|pair| {
-            // Names are short, and a vectorized search has a higher start-up cost.
-            let (name, value) = split_at(pair, pair.iter().position(|byte| *byte == NAME_VALUE_SEPARATOR));
-            let value = value?;
-            (!name.is_empty() && !value.is_empty()).then_some((name, value))
-        })
+        split(self.0, PROPERTY_SEPARATOR).filter_map(name_and_value)
     }
 
     /// Returns the value of `name`; the last of several. Malformed UTF-8 becomes U+FFFD, as in Java.
@@ -124,7 +119,14 @@ impl<'a> Properties<'a> {
     #[inline]
     pub fn orders(self) -> StoreOrders<'a> {
         let mut orders = StoreOrders::default();
-        for (name, value) in self.iter() {
+        let may_be_order = |pair: &&[u8]| {
+            matches!(
+                pair,
+                [b'D', b'E', ..] | [b'I', b'N', ..] | [b'_', b'_', ..] | [b'T', b'I', ..]
+            )
+        };
+        let pairs = split(self.0, PROPERTY_SEPARATOR).filter(may_be_order);
+        for (name, value) in pairs.filter_map(name_and_value) {
             match name {
                 DELAY => orders.delay = Some(value),
                 INNER_NUM => orders.is_inner_batch = true,
@@ -158,6 +160,15 @@ impl<'a> Properties<'a> {
         let keys = self.iter().filter(|(found, _)| *found == property::KEYS.as_bytes()).last();
         split_keys(keys.map_or(&[], |(_, keys)| keys)).map(text)
     }
+}
+
+/// Splits a pair; `None` for a part without a name or without a value.
+#[inline]
+fn name_and_value(pair: &[u8]) -> Option<(&[u8], &[u8])> {
+    // Names are short, and a vectorized search has a higher start-up cost.
+    let (name, value) = split_at(pair, pair.iter().position(|byte| *byte == NAME_VALUE_SEPARATOR));
+    let value = value?;
+    (!name.is_empty() && !value.is_empty()).then_some((name, value))
 }
 
 const DELAY: &[u8] = property::DELAY.as_bytes();

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 
+use super::bytes::{find_control_or, put};
 use super::malformed::Malformed;
 use super::properties::{
     KEY_SEPARATOR, MAX_PROPERTIES_SIZE, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties, property,
@@ -109,7 +110,7 @@ impl<'a> PropertyList<'a> {
 #[inline]
 fn check_keys<T: AsRef<str>>(keys: &[T]) -> Result<(), Malformed> {
     for key in keys.iter().map(AsRef::as_ref) {
-        if key.is_empty() || key.contains(|c: char| c == ' ' || c.is_control()) {
+        if key.is_empty() || find_control_or(key, b' ').is_some() {
             let reason = format!(
                 "key {key:?}: a key has at least one character, no space and no control character; give several as a list"
             );
@@ -119,25 +120,72 @@ fn check_keys<T: AsRef<str>>(keys: &[T]) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Encodes `keys` as the property after `properties`, which end with a separator and have no keys. The bytes are those of
+/// The most bytes that a [`PropertyRoom`] holds on the stack: the properties of most messages are not longer.
+const FEW: usize = 128;
+
+/// Room for encoded properties, which allocates only for many bytes.
+#[derive(Debug)]
+pub struct PropertyRoom {
+    few: [u8; FEW],
+    many: Vec<u8>,
+}
+
+impl Default for PropertyRoom {
+    #[inline]
+    fn default() -> Self {
+        Self {
+            few: [0; FEW],
+            many: Vec::new(),
+        }
+    }
+}
+
+impl PropertyRoom {
+    /// Returns room for exactly this many bytes.
+    #[inline]
+    fn of_len(&mut self, len: usize) -> &mut [u8] {
+        if let Some(few) = self.few.get_mut(..len) {
+            return few;
+        }
+        self.many.resize(len, 0);
+        &mut self.many
+    }
+}
+
+/// Encodes `keys` as the property after `properties`, which end with a separator and have no keys, in `room`. The bytes are those of
 /// [`PropertyList::put_keys`].
 ///
 /// # Errors
 /// [`Malformed`] for a key that could not be read back unchanged.
-pub fn encode_keys<T: AsRef<str>>(properties: &[u8], keys: &[T]) -> Result<Vec<u8>, Malformed> {
+#[inline]
+pub fn encode_keys<'r, T: AsRef<str>>(
+    properties: &'r [u8],
+    keys: &[T],
+    room: &'r mut PropertyRoom,
+) -> Result<&'r [u8], Malformed> {
+    if keys.is_empty() {
+        return Ok(properties);
+    }
     check_keys(keys)?;
     let len: usize = keys.iter().map(|key| key.as_ref().len() + 1).sum();
-    let mut out = Vec::with_capacity(properties.len() + property::KEYS.len() + 1 + len);
-    out.extend_from_slice(properties);
-    if let Some((first, rest)) = keys.split_first() {
-        out.extend_from_slice(property::KEYS.as_bytes());
-        out.push(NAME_VALUE_SEPARATOR);
-        out.extend_from_slice(first.as_ref().as_bytes());
-        for key in rest {
-            out.push(KEY_SEPARATOR);
-            out.extend_from_slice(key.as_ref().as_bytes());
-        }
-        out.push(PROPERTY_SEPARATOR);
+    let out = room.of_len(properties.len() + property::KEYS.len() + 1 + len);
+    let mut end = 0;
+    for part in [properties, property::KEYS.as_bytes(), &[NAME_VALUE_SEPARATOR]] {
+        end = put_after(out, end, part);
+    }
+    for key in keys {
+        end = put_after(out, end, key.as_ref().as_bytes());
+        end = put_after(out, end, &[KEY_SEPARATOR]);
+    }
+    if let Some(last) = out.last_mut() {
+        *last = PROPERTY_SEPARATOR;
     }
     Ok(out)
+}
+
+/// Copies a part to position `at`, and returns the position after it.
+#[inline]
+fn put_after(out: &mut [u8], at: usize, part: &[u8]) -> usize {
+    put(out, at, part);
+    at + part.len()
 }

@@ -1,3 +1,4 @@
+use super::bytes::find_control_or;
 use super::delay_level::SCHEDULE_TOPIC;
 use super::malformed::Malformed;
 use super::record_layout::Version;
@@ -38,11 +39,7 @@ pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
             format!("{topic:?} is not a topic: it names a special directory"),
         ));
     }
-    // Fast path: most topics contain none of the bytes with which a slash or a control character starts.
-    if !topic.bytes().any(|byte| byte < b' ' || matches!(byte, b'/' | 0x7F | 0xC2)) {
-        return Ok(());
-    }
-    match topic.char_indices().find(|(_, c)| *c == '/' || c.is_control()) {
+    match find_control_or(topic, b'/') {
         Some((at, c)) => Err(Malformed::new(
             at,
             format!("{c:?} in topic {topic:?}: a topic has no slash and no control character"),

@@ -27,8 +27,8 @@ mod kept_elsewhere;
 pub use broker_settings::{BrokerSettings, load_broker_settings};
 pub(crate) use commit_log::LogEnd;
 pub use commit_log::{
-    Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, PutStats, QueueOffsets, QueueSlot, ReceivedTail, RecordCursor,
-    SegmentStats, SequentialRead, StoredMessage, Watermarks,
+    Appended, CommitLog, LogFiles, LogRecord, LogScan, LogStats, Prepared, PutStats, QueueOffsets, QueueSlot, ReceivedTail,
+    RecordCursor, SegmentStats, SequentialRead, StoredMessage, Watermarks,
 };
 pub use consume_queue::{ConsumeQueue, ConsumeQueueStore, EntryCursor, QueueHandle, QueueTable, QueueTail, ScatteredEntryCursor};
 pub use flushed_mark_file::{FlushedMarkFile, is_flushed_mark_locked, load_flushed_mark, lock_flushed_mark};

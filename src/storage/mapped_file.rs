@@ -134,11 +134,11 @@ impl MappedFile {
         }
     }
 
-    /// Brings a byte into the processor's cache, as [`Region::touch`] does.
+    /// Brings a range into the processor's cache, as [`Region::touch`] does.
     #[inline]
-    pub fn touch(&self, at: usize) {
+    pub fn touch(&self, range: Range<usize>) {
         if let Bytes::Mapped(region) = &self.bytes {
-            region.touch(at);
+            region.touch(range);
         }
     }
 

@@ -10,6 +10,9 @@ use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
 use super::guard::{Registration, page_size};
 
+/// The size of a line of the processor's cache.
+const LINE: usize = 64;
+
 /// The first bytes of a file as memory, shared with every process that has the file mapped.
 ///
 /// No function panics or exceeds the region. Other threads and processes may write concurrently: a racing [`read`] returns a mix of
@@ -199,19 +202,22 @@ impl Region {
         }
     }
 
-    /// Brings the byte at `at`, and its cache line, into the processor's cache. A hint: nothing happens outside of the region. An
-    /// x86-64 processor does not wait, and does nothing if the page is not mapped yet; other processors read the byte.
+    /// Brings the lines of a range into the processor's cache. A hint: nothing happens outside of the region. An x86-64 processor
+    /// does not wait, and does nothing if the page is not mapped yet; other processors read a byte of each line.
     #[inline]
-    pub fn touch(&self, at: usize) {
-        let Some(byte) = self.pointer(at, 1) else { return };
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch changes nothing, and does not fault.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(byte.cast());
+    pub fn touch(&self, range: Range<usize>) {
+        for position in (range.start / LINE * LINE..range.end.min(self.len)).step_by(LINE) {
+            // SAFETY: `position < self.len`, so the pointer stays inside the region's memory.
+            let byte = unsafe { self.start.add(position) };
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch changes nothing, and does not fault.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(byte.cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            // SAFETY: `byte` is readable for as long as the region lives.
+            std::hint::black_box(unsafe { byte.read_volatile() });
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        // SAFETY: `byte` is readable for as long as the region lives.
-        std::hint::black_box(unsafe { byte.read_volatile() });
     }
 
     /// Returns true if a page of the range is in the page cache. Also returns true outside of the region, on the heap, and if the

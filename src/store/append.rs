@@ -6,7 +6,7 @@ use crate::config::FlushDiskType;
 use crate::error::{Error, Result};
 use crate::format::{EncodedMessage, Host, Malformed, Message, MessageId, Properties, property};
 use crate::interrupt;
-use crate::log::{Appended, QueueSlot};
+use crate::log::{Appended, Prepared};
 use crate::store::append_result::{AppendResult, PutStatus};
 use crate::store::message_checker::Incoming;
 use crate::store::message_store::MessageStore;
@@ -242,14 +242,14 @@ impl<'s> Appender<'s> {
         self.acknowledge(last.appended, waits)
     }
 
-    /// Appends a message that was checked, to the queue in `slot` if there is one, and acknowledges it.
+    /// Appends a message that was checked, and acknowledges it.
     ///
     /// # Errors
     /// Those of [`Checked::append`].
     #[inline]
-    pub(super) fn put(self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>, waits: Waits) -> Result<AppendResult> {
+    pub(super) fn put(self, message: &EncodedMessage<'_>, prepared: Option<Prepared>, waits: Waits) -> Result<AppendResult> {
         self.store.expect_ready()?;
-        let appended = self.store.log.append(message, slot)?;
+        let appended = self.store.log.append(message, prepared)?;
         let status = self.acknowledge(appended, waits)?;
         Ok(result(message.store_host(), appended, status))
     }
@@ -263,11 +263,11 @@ impl<'s> Appender<'s> {
     pub(super) fn try_put(
         self,
         message: &EncodedMessage<'_>,
-        slot: Option<QueueSlot>,
+        prepared: Option<Prepared>,
         waits: Waits,
     ) -> Result<Option<AppendResult>> {
         self.store.expect_ready()?;
-        let Some(appended) = self.store.log.try_append(message, slot)? else {
+        let Some(appended) = self.store.log.try_append(message, prepared)? else {
             return Ok(None);
         };
         let status = self.acknowledge(appended, waits)?;

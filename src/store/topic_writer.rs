@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::format::{EncodedMessage, Message, MessageTemplate, PropertyList, encode_keys};
-use crate::log::QueueSlot;
+use crate::format::{EncodedMessage, Message, MessageTemplate, PropertyList, PropertyRoom, encode_keys};
+use crate::log::{Prepared, QueueSlot};
 use crate::store::append::{Waits, expect_legal};
 use crate::store::append_result::AppendResult;
 use crate::store::message_checker::check_properties_len;
@@ -74,7 +74,9 @@ impl TopicWriter {
     #[inline]
     pub fn append<K: AsRef<str>>(&self, body: &[u8], keys: &[K]) -> Result<AppendResult> {
         let appender = self.store.appender(None);
-        self.encoded(body, keys, |message| appender.put(message, Some(self.slot), self.waits))
+        self.encoded(body, keys, |message, prepared| {
+            appender.put(message, Some(prepared), self.waits)
+        })
     }
 
     /// Appends a message, born now, unless the call would wait: for a segment, or until the message is durable. Then it returns `None`,
@@ -88,8 +90,8 @@ impl TopicWriter {
             return Ok(None);
         }
         let appender = self.store.appender(None);
-        self.encoded(body, keys, |message| {
-            appender.try_put(message, Some(self.slot), Waits::default())
+        self.encoded(body, keys, |message, prepared| {
+            appender.try_put(message, Some(prepared), Waits::default())
         })
     }
 
@@ -99,21 +101,21 @@ impl TopicWriter {
         &self,
         body: &[u8],
         keys: &[K],
-        put: impl FnOnce(&EncodedMessage<'_>) -> Result<T>,
+        put: impl FnOnce(&EncodedMessage<'_>, Prepared) -> Result<T>,
     ) -> Result<T> {
-        let Self { store, template, .. } = self;
+        let Self {
+            store, template, slot, ..
+        } = self;
+        let called_at = store.env.now_ms();
         let shared = template.message();
-        let properties = if keys.is_empty() {
-            Cow::Borrowed(&*shared.properties)
-        } else {
-            Cow::Owned(encode_keys(&shared.properties, keys).map_err(Error::of_properties)?)
-        };
+        let mut room = PropertyRoom::default();
+        let properties = encode_keys(&shared.properties, keys, &mut room).map_err(Error::of_properties)?;
         store.topics.expect_allowed(shared, true)?;
         store.checker.check_body(body.len())?;
         check_properties_len(template.properties_len(properties.len()))?;
-        let prepared = template.prepare(store.env.now_ms(), body, properties);
-        let message = expect_legal(&prepared)?;
+        let encoded = template.prepare(called_at, body, properties);
+        let message = expect_legal(&encoded)?;
         store.checker.check_size("record", message.len() as u64)?;
-        put(message)
+        put(message, Prepared { slot: *slot, called_at })
     }
 }

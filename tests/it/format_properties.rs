@@ -28,7 +28,8 @@ fn any_topic() -> impl Strategy<Value = (Version, String)> {
 }
 
 fn any_pairs() -> impl Strategy<Value = Vec<(String, String)>> {
-    let name = prop_oneof!["[^\u{1}\u{2}]{1,8}", "KEYS|TAGS|UNIQ_KEY|DELAY|INNER_NUM"];
+    let orders = "DELAY|INNER_NUM|__CRC32#|TIMER_DELIVER_MS|TIMER_DELAY_SEC|TIMER_DELAY_MS";
+    let name = prop_oneof!["[^\u{1}\u{2}]{1,8}", "KEYS|TAGS|UNIQ_KEY|DELAYED|TIMER_OUT_MS", orders];
     let value = prop_oneof!["[^\u{2}]{1,20}", "[0-9]{1,3}", "k[0-9]( k[0-9]){0,3}"];
     vec((name, value), 0..6)
 }
@@ -324,6 +325,24 @@ proptest! {
         prop_assert_eq!(store_host.to_string().parse(), Ok(store_host));
         let id = MessageId { store_host, physical_offset };
         prop_assert_eq!(id.to_string().parse(), Ok(id));
+    }
+
+    #[test]
+    fn orders_are_the_properties_that_a_store_checks(bytes in any_properties()) {
+        let properties = Properties::new(&bytes);
+        let orders = properties.orders();
+        let last = |wanted: &str| properties.iter().filter(|(name, _)| *name == wanted.as_bytes()).last();
+        prop_assert_eq!(orders.delay, last("DELAY").map(|(_, value)| value));
+        prop_assert_eq!(orders.is_inner_batch, last("INNER_NUM").is_some());
+        prop_assert_eq!(orders.has_crc, last("__CRC32#").is_some());
+        let timers = ["TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"];
+        prop_assert_eq!(orders.has_timer, timers.into_iter().any(|name| last(name).is_some()));
+    }
+
+    #[test]
+    fn a_topic_with_a_slash_or_a_control_character_is_refused(topic in "[a-zß/ \u{0}-\u{20}\u{7e}-\u{a1}]{1,20}") {
+        let is_refused = topic.chars().any(|c| c == '/' || c.is_control());
+        prop_assert_eq!(validate_topic(&topic, Version::V1).is_err(), is_refused);
     }
 
     #[test]

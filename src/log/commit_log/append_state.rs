@@ -38,6 +38,15 @@ pub(crate) struct LogEnd {
 #[derive(Debug, Clone, Copy)]
 pub struct QueueSlot(usize);
 
+/// The queue and the time of a prepared append.
+#[derive(Debug, Clone, Copy)]
+pub struct Prepared {
+    /// The slot of the queue.
+    pub slot: QueueSlot,
+    /// The time of the call, in ms. The message is stored at this time, unless the append has to wait.
+    pub called_at: i64,
+}
+
 /// A queue, and the counts of what was appended to it since the open.
 #[derive(Debug, Default)]
 struct QueueState {
@@ -60,9 +69,11 @@ impl<'m, 'a> Batch<'m, 'a> {
     }
 
     #[inline]
-    pub(super) fn of_one(message: &'m EncodedMessage<'a>, slot: Option<QueueSlot>) -> Self {
-        let messages = slice::from_ref(message);
-        Self { messages, slot }
+    pub(super) fn of_one(message: &'m EncodedMessage<'a>, prepared: Option<Prepared>) -> Self {
+        Self {
+            messages: slice::from_ref(message),
+            slot: prepared.map(|prepared| prepared.slot),
+        }
     }
 
     /// Returns the size of the records.
@@ -97,6 +108,14 @@ impl Appended {
 pub(super) struct PoolWait {
     /// The deadline; `None` before the wait.
     pub(super) until: Option<Instant>,
+}
+
+/// The reason why an append has to wait, outside the lock.
+pub(super) enum Blocked {
+    /// For the next segment: this many bytes do not fit into the current one.
+    Segment(u64),
+    /// For the commit of every byte before this offset: the pool is full.
+    Commit(i64),
 }
 
 /// The state that the append lock protects.

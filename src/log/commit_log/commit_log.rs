@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, EncodedMessage, fits};
 use crate::interrupt;
 use crate::log::commit_log::allocate::{CreateError, SegmentAllocator};
-use crate::log::commit_log::append_state::{AppendState, Appended, Batch, LogEnd, PoolWait, QueueSlot};
+use crate::log::commit_log::append_state::{AppendState, Appended, Batch, Blocked, LogEnd, PoolWait, Prepared, QueueSlot};
 use crate::log::commit_log::commit::Committer;
 use crate::log::commit_log::flush::{GroupCommitDelay, UnsyncedSegments};
 use crate::log::commit_log::log_files::LogFiles;
@@ -58,14 +58,6 @@ pub struct CommitLog {
     pub watermarks: Watermarks,
     /// `None` until recovery sets it.
     mark: Option<FlushedMarkFile>,
-}
-
-/// The reason why an append has to wait, outside the lock.
-pub(super) enum Blocked {
-    /// For the next segment: this many bytes do not fit into the current one.
-    Segment(u64),
-    /// For the commit of every byte before this offset: the pool is full.
-    Commit(i64),
 }
 
 /// A reservation to write one range. With the guard, the range is written through the mapping of the segment, bypassing the pool.
@@ -178,26 +170,29 @@ impl CommitLog {
     ///
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Closed`].
-    pub fn try_append(&self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>) -> Result<Option<Appended>> {
-        let (mut done, wait, batch) = (None, PoolWait::default(), Batch::of_one(message, slot));
+    pub fn try_append(&self, message: &EncodedMessage<'_>, prepared: Option<Prepared>) -> Result<Option<Appended>> {
+        let (mut done, wait, batch) = (None, PoolWait::default(), Batch::of_one(message, prepared));
         if let Some(state) = try_lock(&self.state) {
-            self.with_locked(state, |state, now| {
+            self.with_locked(state, prepared.map(|prepared| prepared.called_at), |state, now| {
                 self.put(state, now, batch, &wait, |appended| done = Some(appended))
             })?;
         }
         Ok(done)
     }
 
-    /// Appends a message. `slot` is that of its queue; without one it is looked up.
+    /// Appends a message. What is not `prepared`, its queue and the time, is looked up.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`], [`Error::PoolFull`]: the next segment cannot be created now, or no buffer became free,
     /// and nothing is stored. [`Error::Poisoned`], [`Error::Closed`].
     #[inline]
-    pub fn append(&self, message: &EncodedMessage<'_>, slot: Option<QueueSlot>) -> Result<Appended> {
-        let (mut done, mut wait, batch) = (None, PoolWait::default(), Batch::of_one(message, slot));
+    pub fn append(&self, message: &EncodedMessage<'_>, prepared: Option<Prepared>) -> Result<Appended> {
+        let (mut done, mut wait, batch) = (None, PoolWait::default(), Batch::of_one(message, prepared));
+        let mut called_at = prepared.map(|prepared| prepared.called_at);
         loop {
-            let blocked = self.with_state(|state, now| self.put(state, now, batch, &wait, |appended| done = Some(appended)))?;
+            let blocked = self.with_state(called_at.take(), |state, now| {
+                self.put(state, now, batch, &wait, |appended| done = Some(appended))
+            })?;
             if let Some(appended) = done {
                 return Ok(appended);
             }
@@ -215,7 +210,7 @@ impl CommitLog {
         let (mut waiting, mut wait) = (messages, PoolWait::default());
         while !waiting.is_empty() {
             let before = done.len();
-            let blocked = self.with_state(|state, now| {
+            let blocked = self.with_state(None, |state, now| {
                 for message in waiting {
                     let time = if are_dated { message.stated_store_time() } else { now };
                     let batch = Batch::of_one(message, None);
@@ -243,7 +238,9 @@ impl CommitLog {
     pub fn append_together(&self, messages: &[EncodedMessage<'_>]) -> Result<Vec<Appended>> {
         let (mut done, mut wait, batch) = (Vec::with_capacity(messages.len()), PoolWait::default(), Batch::of(messages));
         while done.is_empty() && !messages.is_empty() {
-            let blocked = self.with_state(|state, now| self.put(state, now, batch, &wait, |appended| done.push(appended)))?;
+            let blocked = self.with_state(None, |state, now| {
+                self.put(state, now, batch, &wait, |appended| done.push(appended))
+            })?;
             self.wait_for_blocked(blocked, &mut wait)?;
         }
         Ok(done)
@@ -265,26 +262,30 @@ impl CommitLog {
         }
     }
 
-    /// Calls `work` with the state and the time, under the append lock, and then raises *appended*.
+    /// Calls `work` with the state and the time, under the append lock, and then raises *appended*. The time is that of the call, unless it
+    /// is unknown or this thread has to wait for the lock.
     #[inline]
     pub(super) fn with_state(
         &self,
+        called_at: Option<i64>,
         work: impl FnOnce(&mut AppendState, i64) -> Result<Option<Blocked>>,
     ) -> Result<Option<Blocked>> {
-        self.with_locked(lock(&self.state), work)
+        let (state, now) = try_lock(&self.state).map_or_else(|| (lock(&self.state), None), |state| (state, called_at));
+        self.with_locked(state, now, work)
     }
 
     #[inline]
     fn with_locked(
         &self,
         mut state: MutexGuard<'_, AppendState>,
+        now: Option<i64>,
         work: impl FnOnce(&mut AppendState, i64) -> Result<Option<Blocked>>,
     ) -> Result<Option<Blocked>> {
         if let Some(cause) = &state.stopped {
             return Err(self.watermarks.poisoned(cause.clone()));
         }
         let hold = self.lock_time.begin(self.env.as_ref());
-        let blocked = work(&mut state, self.env.now_ms());
+        let blocked = work(&mut state, now.unwrap_or_else(|| self.env.now_ms()));
         let end = state.end as i64;
         let requests_next = matches!(blocked, Ok(None)) && state.requests_next();
         drop(hold);
@@ -603,8 +604,7 @@ impl CommitLog {
         Ok(target)
     }
 
-    /// Declares that a thread calls [`CommitLog::create_requested_segment`] from now on. Appends wait for it for at most
-    /// `patience`.
+    /// Declares that a thread calls [`CommitLog::create_requested_segment`] from now on. Appends wait for it for `patience`.
     pub fn serve_segments(&self, patience: Duration) {
         self.allocator.serve(patience);
     }

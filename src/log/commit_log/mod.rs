@@ -30,7 +30,7 @@ mod commit_log;
 mod received;
 
 pub(crate) use append_state::LogEnd;
-pub use append_state::{Appended, QueueOffsets, QueueSlot};
+pub use append_state::{Appended, Prepared, QueueOffsets, QueueSlot};
 pub use commit_log::CommitLog;
 pub(super) use damage::{ClaimedEnd, RecordSearch};
 pub use log_files::LogFiles;

@@ -6,8 +6,8 @@
 
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, Check, MAX_QUEUE_OFFSET, MessageView, Record, claimed_size, fits, read_record, validate_topic};
-use crate::log::commit_log::append_state::{AppendState, PoolWait};
-use crate::log::commit_log::commit_log::{Blocked, CommitLog};
+use crate::log::commit_log::append_state::{AppendState, Blocked, PoolWait};
+use crate::log::commit_log::commit_log::CommitLog;
 
 /// The received bytes that are not in the log yet.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ fn append(log: &CommitLog, write: impl Fn(&mut AppendState) -> std::result::Resu
     let mut wait = PoolWait::default();
     loop {
         let mut is_written = false;
-        let blocked = log.with_state(|state, _| match write(state) {
+        let blocked = log.with_state(None, |state, _| match write(state) {
             Ok(written) => {
                 is_written = written;
                 Ok((!written).then(|| Blocked::Segment(log.segment_size())))

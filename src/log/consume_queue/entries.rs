@@ -57,6 +57,7 @@ pub(super) fn add_from_file(files: &MappedFileQueue, offsets: Range<i64>, units:
     let mut position = (at - file.start()) as usize;
     let in_file = (file.len() as usize - position) / CQ_UNIT_SIZE;
     let mut wanted = usize::try_from(offsets.end - offsets.start).unwrap_or(0).min(in_file);
+    units.reserve(wanted);
     let mut copy = [0; COPIED_AT_ONCE * CQ_UNIT_SIZE];
     while wanted > 0 {
         let count = wanted.min(COPIED_AT_ONCE);

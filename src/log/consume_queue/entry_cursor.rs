@@ -175,8 +175,7 @@ impl ScatteredEntryCursor {
             && (file.start()..file.end()).contains(&at)
         {
             let at = (at - file.start()) as usize;
-            file.touch(at);
-            file.touch(at + CQ_UNIT_SIZE - 1);
+            file.touch(at..at + CQ_UNIT_SIZE);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem};
+use crate::format::{ITEM_SIZE, IndexGeometry, IndexHeader, IndexItem, SLOT_SIZE};
 use crate::interrupt;
 use crate::storage::MappedFile;
 
@@ -121,8 +121,7 @@ impl Chain {
     #[inline]
     fn touch(&self, mapped: &MappedFile, geometry: IndexGeometry) {
         let at = geometry.item_position(self.number.cast_unsigned()) as usize;
-        mapped.touch(at);
-        mapped.touch(at + ITEM_SIZE - 1);
+        mapped.touch(at..at + ITEM_SIZE);
     }
 
     /// Moves past the next item, which was read.
@@ -257,7 +256,8 @@ pub(super) fn find_many(
         }
         next.extend(keys.by_ref().take(AT_ONCE - chains.len()));
         for (_, key_hash) in &next {
-            mapped.touch(geometry.slot_position(geometry.slot_of(*key_hash)) as usize);
+            let at = geometry.slot_position(geometry.slot_of(*key_hash)) as usize;
+            mapped.touch(at..at + SLOT_SIZE);
         }
         if next.is_empty() && chains.is_empty() {
             return Ok(Some(found));

@@ -13,7 +13,7 @@ use mqstore::storage::Env;
 use mqstore::store::{AppendResult, MessageStore, OpenMode, PutStatus, TopicRule, TopicWriter};
 use proptest::prelude::*;
 
-use super::{Place, bodies, contents, message, open_in, small, soon};
+use super::{Place, SEGMENT, bodies, contents, message, open_in, small, soon};
 use crate::counting_env::CountingEnv;
 
 /// A topic of a V2 record.
@@ -43,7 +43,7 @@ struct Draft {
 
 fn draft() -> impl Strategy<Value = Draft> {
     let kind = (0..TOPICS.len(), 0..2_i32, 0..TAGS.len()).prop_map(|(topic, queue_id, tags)| Kind { topic, queue_id, tags });
-    let keys = prop::collection::vec("[a-zß]{1,12}", 0..4);
+    let keys = prop::collection::vec(prop_oneof!["[a-zß]{1,12}", "[a-z]{60,150}"], 0..4);
     let len = prop_oneof![0..50_usize, 0..3000_usize];
     let fields = (kind, len, keys, prop::bool::weighted(0.7), -2000..2000_i64);
     fields.prop_map(|(kind, len, keys, is_prepared, pause)| Draft {
@@ -279,24 +279,63 @@ fn a_prepared_writer_with_sync_flush_waits_for_durability() {
     side.store.close().unwrap();
 }
 
-#[test]
-fn an_append_of_a_prepared_writer_over_500_ms_is_a_slow_put_counted_once() {
-    let (place, env) = (Place::new(), CountingEnv::new());
+/// A store without threads, so that only appends read its clock.
+fn stepped(place: &Place, env: &CountingEnv) -> Arc<MessageStore> {
     let shared: Arc<dyn Env> = Arc::new(env.clone());
-    // No thread of the store reads the clock.
-    let store = Arc::new(MessageStore::open_stepped(&shared, &place.store, small(), OpenMode::New).unwrap());
+    Arc::new(MessageStore::open_stepped(&shared, &place.store, small(), OpenMode::New).unwrap())
+}
+
+/// A body so large that a segment has space for one such message.
+const LARGE: [u8; (SEGMENT / 2) as usize] = [b'x'; (SEGMENT / 2) as usize];
+
+#[test]
+fn a_prepared_append_is_stored_when_called_unless_it_waits() {
+    let (place, env) = (Place::new(), CountingEnv::new());
+    let store = stepped(&place, &env);
     let writer = store.writer("t", 0, None).unwrap();
     writer.append::<&str>(b"x", &[]).unwrap();
     let (clock, readings) = (env.clone(), AtomicI64::new(0));
-    env.set_monotonic(1000);
     env.before_changes(move |change| {
         if change == "clock" {
-            // The message is born at the first reading, before the lock, and stored at the second one.
-            clock.set_monotonic(1000 + 501 * readings.fetch_add(1, Ordering::SeqCst));
+            clock.set_now(1_900_000_000_000 + readings.fetch_add(1, Ordering::SeqCst));
         }
         Ok(())
     });
     writer.append::<&str>(b"x", &[]).unwrap();
+    writer.append::<&str>(&LARGE, &[]).unwrap();
+    // This one waits for the next segment.
+    writer.append::<&str>(&LARGE, &[]).unwrap();
+    assert_eq!(
+        writer.try_append::<&str>(b"x", &[]).unwrap().unwrap().appended.queue_offset,
+        4
+    );
+    env.heal();
+    store.close().unwrap();
+    let reader = place.reader();
+    let times = (1..5).map(|offset| {
+        let message = reader.message_in_queue("t", 0, offset).unwrap();
+        let view = message.view();
+        (view.born_time() - 1_900_000_000_000, view.store_time() - view.born_time())
+    });
+    assert_eq!(times.collect::<Vec<_>>(), [(0, 0), (1, 0), (2, 1), (4, 0)]);
+}
+
+#[test]
+fn an_append_of_a_prepared_writer_over_500_ms_is_a_slow_put_counted_once() {
+    let (place, env) = (Place::new(), CountingEnv::new());
+    let store = stepped(&place, &env);
+    let writer = store.writer("t", 0, None).unwrap();
+    writer.append::<&str>(&LARGE, &[]).unwrap();
+    let (clock, readings) = (env.clone(), AtomicI64::new(0));
+    env.set_monotonic(1000);
+    env.before_changes(move |change| {
+        if change == "clock" {
+            // The second reading is under the lock, after the wait for a segment.
+            clock.set_monotonic(1000 + 501 * readings.fetch_add(1, Ordering::SeqCst));
+        }
+        Ok(())
+    });
+    writer.append::<&str>(&LARGE, &[]).unwrap();
     env.heal();
     assert_eq!(store.stats().log.slow_puts, 1);
     assert_eq!(store.take_slow_puts(), [Duration::from_millis(501)]);
