@@ -5,6 +5,8 @@
 mod wire;
 /// Sockets and threads.
 mod socket;
+/// A port, its connections and their threads.
+mod listener;
 /// The master.
 mod master;
 /// A connection to a master: takes frames, and reports an offset.
