@@ -1,6 +1,7 @@
 //! A master and slaves that the test plays: the bytes that they get, and what an append waits for.
 
 mod played_master;
+mod settings;
 mod slave;
 
 use std::io::{Read, Write};
