@@ -447,6 +447,12 @@ options! {
         if |port| port.is_none_or(|port| port <= 65_535);
     /// The IP address at which it listens. The protocol knows neither passwords nor encryption: whoever reaches the port reads the log.
     ha_listen_host: String = "127.0.0.1".to_owned(), "", "";
+    /// The port at which a writer answers slaves that ask for topics, groups and progress; 0 for any that is free. It listens on
+    /// `ha_listen_host`, also at the port two below. None: it does not listen. RocketMQ's `listenPort`, which
+    /// `StoreConfig.from_broker_conf` leaves out.
+    listen_port: Option<u64> = None, "", "",
+        "0 to 65535, or None"
+        if |port| port.is_none_or(|port| port <= 65_535);
     /// `SYNC_MASTER`: an append also waits until slaves hold its message. RocketMQ's `brokerRole`, which `StoreConfig.from_broker_conf`
     /// leaves out.
     broker_role: BrokerRole = BrokerRole::AsyncMaster, "", "";

@@ -383,7 +383,7 @@ class Writer(Store):
     @property
     def replicas(self) -> Replicas:
         """The slaves of this store: who is connected, since when and how far, and who was refused and why. They connect where
-        the option `ha_listen_port` says so.
+        the option `ha_listen_port` says so, and ask for topics, groups and progress where `listen_port` says so.
         """
     @property
     def committed_offset(self) -> int:

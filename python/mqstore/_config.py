@@ -76,6 +76,7 @@ class Options(RepairOptions, total=False):
     services: bool | None
     ha_listen_port: int | None
     ha_listen_host: str
+    listen_port: int | None
     broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER"]
     in_sync_replicas: int | None
     slave_timeout: int | timedelta
@@ -251,6 +252,11 @@ class StoreConfig(Shown):
     ha_listen_host : str, default "127.0.0.1"
         The IP address at which it listens. The protocol knows neither passwords nor encryption:
         whoever reaches the port reads the log.
+    listen_port : int | None, default None
+        The port at which a writer answers slaves that ask for topics, groups and progress; 0
+        for any that is free. It listens on `ha_listen_host`, also at the port two below. None:
+        it does not listen. RocketMQ's `listenPort`, which `StoreConfig.from_broker_conf` leaves
+        out.
     broker_role : Literal["ASYNC_MASTER", "SYNC_MASTER"], default "ASYNC_MASTER"
         `SYNC_MASTER`: an append also waits until slaves hold its message. RocketMQ's
         `brokerRole`, which `StoreConfig.from_broker_conf` leaves out.
@@ -327,6 +333,7 @@ class StoreConfig(Shown):
     delete_commit_log_files_interval: int | timedelta = 100
     ha_listen_port: int | None = None
     ha_listen_host: str = "127.0.0.1"
+    listen_port: int | None = None
     broker_role: Literal["ASYNC_MASTER", "SYNC_MASTER"] = "ASYNC_MASTER"
     in_sync_replicas: int | None = None
     slave_timeout: int | timedelta = 3000

@@ -47,7 +47,7 @@ class RefusedSlave(Shown):
     refused_at : datetime
         When it was refused, in UTC.
     reason : str
-        The reason: it is ahead of this log, or asks for what was removed.
+        The reason: it is ahead of this log, asks for what was removed, or sent what no slave sends.
     """
 
     address: str
@@ -68,6 +68,8 @@ class Replicas(Shown):
     ----------
     address : str or None
         Where the store listens for slaves, "ip:port"; None without `ha_listen_port`.
+    broker_address : str or None
+        Where slaves ask for topics, groups and progress, "ip:port"; None without `listen_port`.
     replicated_offset : int
         The physical offset up to which as many slaves hold the log as `in_sync_replicas` says, of
         what was appended since the open.
@@ -78,6 +80,7 @@ class Replicas(Shown):
     """
 
     address: str | None
+    broker_address: str | None
     replicated_offset: int
     slaves: tuple[Slave, ...]
     refused: tuple[RefusedSlave, ...]

@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, Self, Unpack, final
 
@@ -7,7 +7,15 @@ from mqstore._config import Options
 from mqstore._reports import ReplicaCut
 from mqstore._types import _Path
 
-def replicate(master: str, path: _Path, *, sync: bool = True, discard_tail: bool = False, **options: Unpack[Options]) -> Replica:
+def replicate(
+    master: str,
+    path: _Path,
+    *,
+    broker: str | None = None,
+    sync: bool = True,
+    discard_tail: bool = False,
+    **options: Unpack[Options],
+) -> Replica:
     """Follows a master: receives its log into a store of the same bytes, and makes queues and index of it. The master is an
     open store with `ha_listen_port`, or a broker of RocketMQ 4.9.x or 5.x.
 
@@ -20,6 +28,10 @@ def replicate(master: str, path: _Path, *, sync: bool = True, discard_tail: bool
         The directory of the store. A missing or empty one gets the log from the start of the master's
         last segment on, as an empty slave of RocketMQ. For the whole log, begin with a copy of the
         closed master.
+    broker : str, optional
+        "HOST:PORT", where the master answers for topics, groups, their progress and that of delayed
+        messages: its `listen_port`, for a broker its `listenPort`. By default the port below that of
+        `master`; "" asks nothing. They are merged into the store, as `Replica.settings_taken_at` says.
     sync : bool, default True
         Syncs before each acknowledgement. False acknowledges what survives the death of this process,
         and not a power failure.
@@ -62,6 +74,17 @@ class Replica:
     @property
     def master(self) -> str:
         """The address of the master, "HOST:PORT"."""
+    @property
+    def broker(self) -> str | None:
+        """The address that it asks for topics, groups and progress, "HOST:PORT"; None if it asks nothing."""
+    @property
+    def settings_taken_at(self) -> datetime | None:
+        """When the topics, groups and progress of the master were last taken, in UTC; None before."""
+    @property
+    def settings_error(self) -> Exception | None:
+        """The reason why the topics, groups and progress were not taken the last time, as an exception; None while they are.
+        The log does not wait for them.
+        """
     @property
     def path(self) -> Path:
         """The directory of its store, absolute."""

@@ -731,13 +731,19 @@ class Replica:
 @_with_signature_of(mqstore.replicate)
 @asynccontextmanager
 async def replicate(
-    master: str, path: _Path, *, sync: bool = True, discard_tail: bool = False, **options: Unpack[Options]
+    master: str,
+    path: _Path,
+    *,
+    broker: str | None = None,
+    sync: bool = True,
+    discard_tail: bool = False,
+    **options: Unpack[Options],
 ) -> AsyncIterator[Replica]:
     """Follows a master for `async with`, with the arguments and exceptions of `mqstore.replicate`.
 
     At the end of the block a thread closes the store. A task that waits occupies no thread.
     """
-    call = partial(mqstore.replicate, master, path, sync=sync, discard_tail=discard_tail, **options)
+    call = partial(mqstore.replicate, master, path, broker=broker, sync=sync, discard_tail=discard_tail, **options)
     starting = asyncio.create_task(asyncio.to_thread(call))
     try:
         yield Replica(await asyncio.shield(starting))

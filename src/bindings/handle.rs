@@ -18,7 +18,7 @@ use crate::broker::{BrokerController, CleanWarnings};
 use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::DelayOffset;
-use crate::ha::Master;
+use crate::ha::{Master, SettingsServer};
 use crate::interrupt::interruptible;
 use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
@@ -107,23 +107,40 @@ struct OpenStore {
     writer: Option<Arc<MessageStore>>,
     /// The broker's work on the store of `writer`.
     broker: Option<Arc<BrokerController>>,
-    /// The listener for slaves, if an option asks for one.
-    master: Option<Arc<Master>>,
+    /// The ports of the store of `writer`.
+    ports: Option<Arc<Ports>>,
+}
+
+/// The ports at which slaves ask, if options ask for them.
+pub(super) struct Ports {
+    /// For the log.
+    pub(super) master: Option<Master>,
+    /// For topics, groups and progress.
+    pub(super) settings: Option<SettingsServer>,
+}
+
+impl Ports {
+    fn open(store: &Arc<MessageStore>, broker: &Arc<BrokerController>) -> Result<Self> {
+        Ok(Self {
+            master: Master::start(store)?,
+            settings: SettingsServer::start(store, broker)?,
+        })
+    }
 }
 
 impl Handle {
     /// Opens the store; call it detached.
     pub(super) fn open(path: PathBuf, config: StoreConfig, mode: Mode, recipe: Py<Recipe>) -> Result<Self> {
         let process = Generation::current();
-        let (reader, writer, broker, master) = match mode {
+        let (reader, writer, broker, ports) = match mode {
             Mode::Read => (open_reader(&path, &config)?, None, None, None),
             Mode::Write(how) => {
                 let env: Arc<dyn Env> = Arc::new(RealEnv::new());
                 let store = Arc::new(MessageStore::open(&env, &path, config.clone(), how)?);
                 let broker = Arc::new(BrokerController::new(&store));
                 broker.start()?;
-                let master = Master::start(&store)?.map(Arc::new);
-                (store.reader().clone(), Some(store), Some(broker), master)
+                let ports = Arc::new(Ports::open(&store, &broker)?);
+                (store.reader().clone(), Some(store), Some(broker), Some(ports))
             }
         };
         let warnings = broker.as_ref().map(|broker| broker.clean_warnings().clone());
@@ -138,7 +155,7 @@ impl Handle {
                 reader: Some(reader),
                 writer,
                 broker,
-                master,
+                ports,
             }),
             completer: Completer::default(),
             serves_delayed: AtomicBool::new(false),
@@ -406,9 +423,9 @@ impl Handle {
         opened.broker.clone().ok_or_else(|| self.closed_error())
     }
 
-    /// Returns the listener for slaves of the store of [`writer`](Self::writer), if there is one.
-    pub(super) fn master(&self) -> Option<Arc<Master>> {
-        self.opened().master.clone()
+    /// Returns the ports of the store of [`writer`](Self::writer).
+    pub(super) fn ports(&self) -> Option<Arc<Ports>> {
+        self.opened().ports.clone()
     }
 
     /// Returns the progress of the delivery of delayed messages, if this process delivers them.
@@ -496,21 +513,21 @@ impl Handle {
     /// What a writer could not do any more.
     pub(super) fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.closed.store(true, Ordering::Release);
-        let (writer, broker, master) = {
+        let (writer, broker, ports) = {
             let opened = self.opened();
             let is_own = self.expect_own(&opened).is_ok();
             (
                 opened.writer.clone().filter(|_| is_own),
                 opened.broker.clone().filter(|_| is_own),
-                opened.master.clone().filter(|_| is_own),
+                opened.ports.clone().filter(|_| is_own),
             )
         };
         let is_own = writer.is_some();
-        let closed = py.detach(|| close_writer(broker.as_deref(), writer.as_deref(), master.as_deref()));
+        let closed = py.detach(|| close_writer(broker.as_deref(), writer.as_deref(), ports.as_deref()));
         if !closed.as_ref().is_err_and(Error::is_shortage) || writer.as_ref().is_none_or(|writer| writer.is_committed()) {
             // Only now, so that whoever closes it at the same time waits until it is closed.
             let opened = self.take();
-            py.detach(|| drop((writer, broker, master, opened)));
+            py.detach(|| drop((writer, broker, ports, opened)));
         }
         // A fork has no thread that could end.
         let completed = if is_own { self.completer.join(py) } else { Ok(()) };
@@ -521,24 +538,24 @@ impl Handle {
     fn take(&self) -> OpenStore {
         let mut opened = self.opened();
         let (process, writer, broker) = (opened.process, opened.writer.take(), opened.broker.take());
-        let (reader, master) = (opened.reader.take(), opened.master.take());
+        let (reader, ports) = (opened.reader.take(), opened.ports.take());
         if process == Generation::current() {
             return OpenStore {
                 process,
                 reader,
                 writer,
                 broker,
-                master,
+                ports,
             };
         }
         // The parent's threads and lock are not this process's: closing the store here would mark it as whole for the next writer.
-        std::mem::forget((writer, broker, master));
+        std::mem::forget((writer, broker, ports));
         OpenStore {
             process,
             reader,
             writer: None,
             broker: None,
-            master: None,
+            ports: None,
         }
     }
 
@@ -553,14 +570,14 @@ impl Drop for Handle {
             reader,
             writer: Some(writer),
             broker,
-            master,
+            ports,
             ..
         } = self.take()
         else {
             return;
         };
         drop(reader);
-        let close = || close_writer(broker.as_deref(), Some(&writer), master.as_deref());
+        let close = || close_writer(broker.as_deref(), Some(&writer), ports.as_deref());
         let attached = Python::try_attach(|py| {
             let closed = py.detach(close);
             self.completer.end_quietly(py);
@@ -572,15 +589,18 @@ impl Drop for Handle {
     }
 }
 
-/// Closes a writer: the broker's work first, which persists progress and needs the store for that. Slaves then have time to take the rest
+/// Closes a writer: the port for settings, then the broker's work, which persists progress and needs the store for that. Slaves then have time to take the rest
 /// of the log.
 ///
 /// # Errors
 /// What could not be done any more.
-fn close_writer(broker: Option<&BrokerController>, writer: Option<&MessageStore>, master: Option<&Master>) -> Result<()> {
+fn close_writer(broker: Option<&BrokerController>, writer: Option<&MessageStore>, ports: Option<&Ports>) -> Result<()> {
+    if let Some(settings) = ports.and_then(|ports| ports.settings.as_ref()) {
+        settings.close();
+    }
     let persisted = broker.map_or(Ok(()), BrokerController::close);
     let closed = writer.map_or(Ok(()), MessageStore::close);
-    if let Some(master) = master {
+    if let Some(master) = ports.and_then(|ports| ports.master.as_ref()) {
         master.close();
     }
     closed.and(persisted)

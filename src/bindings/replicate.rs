@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDateTime, PyDict, PyTuple};
 
 use super::append_result;
 use super::arguments;
 use super::handle::interruptible_by_signals;
 use super::open::config_of;
 use super::reports;
-use super::time::to_deadline;
+use super::time::{to_datetime, to_deadline};
 use crate::config::StoreConfig;
 use crate::error::Error;
-use crate::ha::{Slave, SlaveOptions, SlaveStatus, Timing};
+use crate::ha::{SettingsStatus, Slave, SlaveOptions, SlaveStatus, Timing};
 use crate::storage::{Env, RealEnv};
 
 /// Follows a master: receives its log into a store of the same bytes, and makes queues and index of
@@ -30,6 +30,10 @@ use crate::storage::{Env, RealEnv};
 ///     The directory of the store. A missing or empty one gets the log from the start of the master's
 ///     last segment on, as an empty slave of RocketMQ. For the whole log, begin with a copy of the
 ///     closed master.
+/// broker : str, optional
+///     "HOST:PORT", where the master answers for topics, groups, their progress and that of delayed
+///     messages: its `listen_port`, for a broker its `listenPort`. By default the port below that of
+///     `master`; "" asks nothing. They are merged into the store, as `Replica.settings_taken_at` says.
 /// sync : bool, default True
 ///     Syncs before each acknowledgement. False acknowledges what survives the death of this process,
 ///     and not a power failure.
@@ -58,17 +62,19 @@ use crate::storage::{Env, RealEnv};
 /// StoreError
 ///     As `open`.
 #[pyfunction]
-#[pyo3(signature = (master, path, *, sync=true, discard_tail=false, **options))]
+#[pyo3(signature = (master, path, *, broker=None, sync=true, discard_tail=false, **options))]
 #[expect(clippy::doc_markdown, reason = "a docstring in numpy's style")]
 pub(super) fn replicate(
     py: Python<'_>,
     master: String,
     #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    broker: Option<String>,
     sync: bool,
     discard_tail: bool,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Replica> {
     let options = SlaveOptions {
+        broker: broker.or_else(|| port_below(&master)).filter(|broker| !broker.is_empty()),
         master,
         is_sync: sync,
         discards_tail: discard_tail,
@@ -79,6 +85,13 @@ pub(super) fn replicate(
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let slave = py.detach(|| interruptible_by_signals(|| Ok(()), || Slave::start(&env, &path, options)))?;
     Ok(Replica { slave })
+}
+
+/// Returns the address with the port below; `None` without one.
+fn port_below(master: &str) -> Option<String> {
+    let (host, port) = master.rsplit_once(':')?;
+    let below = port.parse::<u16>().ok()?.checked_sub(1).filter(|below| *below > 0)?;
+    Some(format!("{host}:{below}"))
 }
 
 /// A running slave: what `replicate` returns.
@@ -96,6 +109,10 @@ impl Replica {
     fn status(&self) -> SlaveStatus {
         self.slave.status()
     }
+
+    fn settings(&self) -> SettingsStatus {
+        self.slave.settings()
+    }
 }
 
 #[pymethods]
@@ -112,6 +129,27 @@ impl Replica {
     #[getter]
     fn master(&self) -> &str {
         self.slave.master()
+    }
+
+    /// The address that it asks for topics, groups and progress, "HOST:PORT"; None if it asks nothing.
+    #[getter]
+    fn broker(&self) -> Option<&str> {
+        self.slave.broker()
+    }
+
+    /// When the topics, groups and progress of the master were last taken, in UTC; None before.
+    #[getter]
+    fn settings_taken_at<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDateTime>>> {
+        let taken_at = self.settings().taken_at;
+        taken_at.map(|taken_at| to_datetime(py, taken_at)).transpose()
+    }
+
+    /// The reason why the topics, groups and progress were not taken the last time, as an exception;
+    /// None while they are. The log does not wait for them.
+    #[getter]
+    fn settings_error<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let error = self.settings().error?;
+        Some(PyErr::from(error).into_value(py).into_bound(py).into_any())
     }
 
     /// The directory of its store, absolute.

@@ -31,7 +31,8 @@ macro_rules! report {
 }
 
 /// Returns the `Replicas` of a store that listens for slaves at this address.
-pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address: Option<SocketAddr>) -> Report<'py> {
+pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, addresses: [Option<SocketAddr>; 2]) -> Report<'py> {
+    let [address, broker_address] = addresses;
     let slave = |slave: store::Slave| {
         report!(
             py,
@@ -59,6 +60,7 @@ pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address
         py,
         Replicas {
             address: address.map(|address| address.to_string()),
+            broker_address: broker_address.map(|address| address.to_string()),
             replicated_offset: replicas.replicated(),
             slaves: PyTuple::new(py, slaves)?,
             refused: PyTuple::new(py, refused)?,

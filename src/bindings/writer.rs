@@ -24,6 +24,7 @@ use super::time::{delta_ms, now_ms, to_datetime, to_ms};
 use crate::arrow::{self, Defaults};
 use crate::broker::TopicSettings;
 use crate::format::{MessageType, Round};
+use crate::ha::{Master, SettingsServer};
 use crate::store::{Copier, MessageStore, QueueChoice, TrimTo};
 
 /// Messages by topic in the copy, bytes of their records, messages left out by topic, and how many got a later store time.
@@ -493,12 +494,16 @@ impl Writer {
     }
 
     /// The slaves of this store: who is connected, since when and how far, and who was refused and why.
-    /// They connect where the option `ha_listen_port` says so.
+    /// They connect where the option `ha_listen_port` says so, and ask for topics, groups and progress
+    /// where `listen_port` says so.
     #[getter]
     fn replicas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let writer = self.handle.writer()?;
-        let address = self.handle.master().map(|master| master.address());
-        reports::replicas(py, writer.replicas(), address)
+        let ports = self.handle.ports();
+        let master = ports.as_ref().and_then(|ports| ports.master.as_ref());
+        let settings = ports.as_ref().and_then(|ports| ports.settings.as_ref());
+        let addresses = [master.map(Master::address), settings.and_then(SettingsServer::address)];
+        reports::replicas(py, writer.replicas(), addresses)
     }
 
     /// Physical offset below which messages are in their queues and in the index.

@@ -14,6 +14,7 @@ use super::consumer_groups::{ConsumerGroups, GroupKeeper};
 use super::delay::delays_of;
 use super::delay_offset::{DelayOffsets, DelayStats};
 use super::delivery::DeliverySchedule;
+use super::replicated_settings::ReplicatedFile;
 use super::retention::{Hold, Retention, TrimReport};
 use super::retry::Resent;
 use super::subscription_group::SubscriptionGroups;
@@ -209,6 +210,18 @@ impl BrokerController {
             threads.insert(service, spawn(service.name(), stepped, false, is_over)?);
         }
         Ok(())
+    }
+
+    /// Returns a settings file as it is on disk, for a slave: what it says of progress survives a power failure. Each topic with messages
+    /// has an entry in it.
+    ///
+    /// # Errors
+    /// The damage of the file; [`Error::DiskFull`], [`Error::Io`].
+    pub fn settings_on_disk(&self, file: ReplicatedFile) -> Result<Vec<u8>> {
+        if file == ReplicatedFile::Topics {
+            self.topics.persist()?;
+        }
+        file.on_disk(&self.store)
     }
 
     /// Returns the messages that consumer groups, delays and transactions still need.

@@ -21,8 +21,10 @@ use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 
 const OFFSET_TABLE: &str = "offsetTable";
-const OWN_FIELD: &str = "mqstore";
-const LOG_END: &str = "logEnd";
+/// The field of this crate in the file.
+pub(super) const OWN_FIELD: &str = "mqstore";
+/// The end of the log in a snapshot.
+pub(super) const LOG_END: &str = "logEnd";
 
 /// The progress of the delivery of delayed messages, in a store that is open for writing.
 #[derive(Debug)]

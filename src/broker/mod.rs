@@ -66,6 +66,8 @@ mod group_store;
 mod consumer_group;
 /// A consumer of a group.
 mod consumer;
+/// The settings that a slave takes from its master.
+mod replicated_settings;
 /// The groups that have consumers, and the service that persists their progress.
 mod consumer_groups;
 /// Retention: the messages that are still needed, and the removal of the others.
@@ -86,6 +88,7 @@ pub use consumer_group::{QueuePosition, Start, Subscription};
 pub use delay_offset::DelayStats;
 pub use next_removal::{NextRemoval, next_removal};
 pub use open_transactions::open_transactions;
+pub use replicated_settings::{ReceivedSettings, ReplicatedFile, cut_settings};
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use retry::Resent;
 pub use timer::HandOver;

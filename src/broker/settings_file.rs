@@ -81,6 +81,15 @@ impl SettingsFile {
             .ok_or_else(|| Error::corrupt(path, 0, format!("{name} is not an object")))
     }
 
+    /// Removes a field.
+    ///
+    /// # Errors
+    /// The damage of the file.
+    pub(super) fn remove(&mut self, name: &str) -> Result<()> {
+        self.fields.as_mut().map_err(|damage| damage.clone())?.remove(name);
+        Ok(())
+    }
+
     /// Returns the error of a field that is malformed.
     pub(super) fn damage(&self, malformed: &Malformed) -> Error {
         Error::corrupt(&self.path, malformed.at as u64, malformed.reason.to_string())
@@ -122,6 +131,19 @@ impl SettingsFile {
             self.previous = None;
         }
         self.replace(&self.path, text.as_bytes())
+    }
+
+    /// Replaces the file and its previous version durably, before the log is cut: neither says more than the log then has.
+    ///
+    /// # Errors
+    /// Those of [`persist`](Self::persist).
+    pub(super) fn persist_cut(&mut self) -> Result<()> {
+        let text = text_of(self.fields()?);
+        for path in [self.previous_path(), self.path.clone()] {
+            self.replace(&path, text.as_bytes())?;
+        }
+        self.previous = None;
+        Ok(())
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {

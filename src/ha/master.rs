@@ -6,117 +6,67 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::socket::{hang_up, spawn};
+use super::listener::{Listener, Service, address_of};
 use super::wire::{FIRST_HEARTBEAT, HEARTBEAT, MAX_FRAME, SILENCE, SlaveReport, TransferHeader};
-use crate::error::{Error, Result};
-use crate::storage::{ClosedInChild, Generation};
+use crate::error::Result;
+use crate::storage::ClosedInChild;
 use crate::store::{MessageStore, Replicas};
-use crate::sync::{Mutex, lock};
 use crate::watermark::Wait;
 
-/// The most slaves at a time.
-const MAX_SLAVES: usize = 64;
 /// The longest time that a close gives a slave to take the rest of the log.
 const LAST_BYTES: Duration = Duration::from_secs(3);
 
 /// The slaves' side of a store that is open for writing. Close it after the store.
 #[derive(Debug)]
 pub struct Master {
-    shared: Arc<Shared>,
-    address: SocketAddr,
-    acceptor: Mutex<Option<Acceptor>>,
-    opened_in: Generation,
+    sender: Arc<LogSender>,
+    listener: Listener<LogSender>,
 }
 
+/// Sends the log of a store to slaves.
 #[derive(Debug)]
-struct Shared {
+struct LogSender {
     store: Arc<MessageStore>,
-    /// Set at the close.
-    is_closing: AtomicBool,
-    connections: Mutex<Vec<Connection>>,
-}
-
-/// The thread that accepts slaves.
-#[derive(Debug)]
-struct Acceptor {
-    /// The listener's socket, to end the wait of the thread. A close may find that no file can be opened, so it is opened before.
-    listening: ClosedInChild<TcpStream>,
-    thread: JoinHandle<()>,
-}
-
-/// A connection, and the thread that serves it.
-#[derive(Debug)]
-struct Connection {
-    stream: Arc<ClosedInChild<TcpStream>>,
-    address: SocketAddr,
-    thread: JoinHandle<()>,
 }
 
 impl Master {
     /// Listens for slaves where the options of the store say so; `None` if they do not.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a host that is no address; [`Error::Io`] if the port is taken, or a thread cannot be started.
+    /// [`Error::Invalid`](crate::error::Error::Invalid) for a host that is no address; [`Error::Io`](crate::error::Error::Io) if the
+    /// port is taken, or a thread cannot be started.
     pub fn start(store: &Arc<MessageStore>) -> Result<Option<Self>> {
         let config = store.config();
         let Some(port) = config.ha_listen_port.and_then(|port| u16::try_from(port).ok()) else {
             return Ok(None);
         };
-        let host = config.ha_listen_host.parse().map_err(|_| Error::Invalid {
-            what: format!("ha_listen_host is {:?}: expected an IP address", config.ha_listen_host),
-        })?;
-        let address = SocketAddr::new(host, port);
-        let (address, listener, listening) =
-            listen(address).map_err(|error| Error::io("listen for slaves at", address.to_string(), error))?;
-        let shared = Arc::new(Shared {
-            store: store.clone(),
-            is_closing: AtomicBool::new(false),
-            connections: Mutex::default(),
-        });
-        let accepting = shared.clone();
-        let thread = spawn("ha-acceptor", move || accepting.accept(&listener))?;
-        Ok(Some(Self {
-            shared,
-            address,
-            acceptor: Mutex::new(Some(Acceptor { listening, thread })),
-            opened_in: Generation::current(),
-        }))
+        let sender = Arc::new(LogSender { store: store.clone() });
+        let listener = Listener::start(address_of(config, port)?, sender.clone())?;
+        Ok(Some(Self { sender, listener }))
     }
 
     /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// Ends all connections, after slaves had time to take what was committed. The store was closed before. A second call does nothing.
     pub fn close(&self) {
-        // A child of fork has neither the threads nor the sockets.
-        if self.opened_in != Generation::current() {
-            return;
-        }
-        let Some(Acceptor { listening, thread }) = lock(&self.acceptor).take() else {
+        let Some(connections) = self.listener.stop() else {
             return;
         };
-        self.shared.is_closing.store(true, Ordering::SeqCst);
-        hang_up(&listening);
-        let _ = thread.join();
         let deadline = Instant::now() + LAST_BYTES;
-        let slaves: BTreeSet<_> = self.shared.replicas().connected().iter().map(|slave| slave.address).collect();
-        for connection in std::mem::take(&mut *lock(&self.shared.connections)) {
-            let Connection { stream, address, thread } = connection;
+        let slaves: BTreeSet<_> = self.sender.replicas().connected().iter().map(|slave| slave.address).collect();
+        for connection in connections {
             // What has not asked for the log is given no time.
-            while slaves.contains(&address) && !thread.is_finished() && Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(1));
-            }
-            hang_up(&stream);
-            let _ = thread.join();
+            let is_slave = slaves.contains(&connection.peer());
+            connection.end(is_slave.then_some(deadline));
         }
     }
 }
@@ -142,67 +92,28 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Returns a listener with its address, and its socket.
-fn listen(address: SocketAddr) -> io::Result<(SocketAddr, ClosedInChild<TcpListener>, ClosedInChild<TcpStream>)> {
-    let listener = ClosedInChild::open(|| TcpListener::bind(address))?;
-    let opened = listener.of_process()?;
-    let socket = ClosedInChild::open(|| Ok(TcpStream::from(OwnedFd::from(opened.try_clone()?))))?;
-    Ok((opened.local_addr()?, listener, socket))
-}
+impl Service for LogSender {
+    const THREADS: [&'static str; 2] = ["ha-acceptor", "ha-sender"];
 
-impl Shared {
-    fn replicas(&self) -> &Arc<Replicas> {
-        self.store.replicas()
-    }
-
-    fn accept(self: &Arc<Self>, listener: &ClosedInChild<TcpListener>) {
-        loop {
-            let accepted = listener.of_process().and_then(TcpListener::accept);
-            if self.is_closing.load(Ordering::SeqCst) {
-                return;
-            }
-            match accepted {
-                // A child that forks between the two keeps the connection open: the slave notices by its own timeout.
-                Ok((stream, address)) => match ClosedInChild::open(|| Ok(stream)) {
-                    Ok(stream) => self.begin(Arc::new(stream), address),
-                    Err(error) => self.refuse(address, error.to_string()),
-                },
-                // Too many open files, for example: the slave stays in the queue of the listener.
-                Err(_) => thread::sleep(Duration::from_millis(100)),
-            }
-        }
-    }
-
-    /// Starts the thread of a new connection.
-    fn begin(self: &Arc<Self>, stream: Arc<ClosedInChild<TcpStream>>, address: SocketAddr) {
-        let mut connections = lock(&self.connections);
-        connections.retain(|connection| !connection.thread.is_finished());
-        if connections.len() >= MAX_SLAVES {
-            self.refuse(address, format!("{MAX_SLAVES} slaves are connected"));
-            return;
-        }
-        let (shared, served) = (self.clone(), stream.clone());
-        match spawn("ha-sender", move || shared.serve(&served, address)) {
-            Ok(thread) => connections.push(Connection { stream, address, thread }),
-            Err(error) => self.refuse(address, error.to_string()),
-        }
-    }
-
-    fn refuse(&self, address: SocketAddr, reason: String) {
-        self.replicas().refuse(address, reason, self.store.now_ms());
-    }
-
-    /// Serves a slave until it or the store closes.
-    fn serve(&self, stream: &ClosedInChild<TcpStream>, address: SocketAddr) {
+    fn serve(&self, stream: &ClosedInChild<TcpStream>, peer: SocketAddr) {
         let ended = stream
             .of_process()
             .map_err(Ended::from)
-            .and_then(|stream| self.feed(stream, address));
+            .and_then(|stream| self.feed(stream, peer));
         // The end of a connection is no event; what a slave did wrong is.
         if let Err(Ended::Refused(reason)) = ended {
-            self.refuse(address, reason);
+            self.refuse(peer, reason);
         }
-        hang_up(stream);
+    }
+
+    fn refuse(&self, peer: SocketAddr, reason: String) {
+        self.replicas().refuse(peer, reason, self.store.now_ms());
+    }
+}
+
+impl LogSender {
+    fn replicas(&self) -> &Arc<Replicas> {
+        self.store.replicas()
     }
 
     /// Sends the log to a slave, and takes its reports.

@@ -3,10 +3,20 @@
 
 /// The messages of the protocol.
 mod wire;
+/// The frames of requests for settings.
+mod remoting;
 /// Sockets and threads.
 mod socket;
+/// A port, its connections and their threads.
+mod listener;
 /// The master.
 mod master;
+/// The settings of the master, which slaves ask for.
+mod settings_server;
+/// A connection that another thread may end.
+mod line;
+/// The settings of a slave, taken from its master.
+mod settings_follower;
 /// A connection to a master: takes frames, and reports an offset.
 mod connection;
 /// The store of a slave: opened, compared with the log of its master, cut.
@@ -15,6 +25,9 @@ mod replica_store;
 mod slave;
 
 pub use master::Master;
+pub use remoting::RemotingCommand;
 pub use replica_store::SlaveCut;
+pub use settings_follower::SettingsStatus;
+pub use settings_server::SettingsServer;
 pub use slave::{Slave, SlaveOptions, SlaveState, SlaveStatus, Timing};
 pub use wire::{SlaveReport, TransferHeader};

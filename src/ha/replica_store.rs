@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::broker::cut_settings;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{Check, utc_text};
@@ -52,6 +53,7 @@ fn expect_options(config: &StoreConfig) -> Result<()> {
         ("transient_store_pool_enable", config.transient_store_pool_enable),
         ("broker_role", config.broker_role != default.broker_role),
         ("ha_listen_port", config.ha_listen_port.is_some()),
+        ("listen_port", config.listen_port.is_some()),
         ("recovery", config.recovery != default.recovery),
         ("ha_listen_host", config.ha_listen_host != default.ha_listen_host),
         ("in_sync_replicas", config.in_sync_replicas.is_some()),
@@ -297,11 +299,15 @@ impl ReplicaStore {
         }
     }
 
-    /// Cuts the log at `at`, the end of a record, durably. Open readers of the directory keep the log that they have opened.
+    /// Cuts the log at `at`, the end of a record, durably: the progress of groups and of delayed messages first, so that it never passes
+    /// the end of the log. Open readers of the directory keep the log that they have opened.
     ///
     /// # Errors
-    /// Those of [`MessageStore::close`] and [`MessageStore::open`].
+    /// Those of [`cut_settings`], [`MessageStore::close`] and [`MessageStore::open`].
     pub(super) fn cut(&mut self, at: i64) -> Result<SlaveCut> {
+        if let Some(store) = &self.store {
+            cut_settings(store, at)?;
+        }
         let bytes = self.end() - at;
         self.reopen(ReplicaLog::CutAt(at))?;
         Ok(SlaveCut {

@@ -17,35 +17,38 @@
 //! No byte is cut before a record that both logs have is found. So a wrong address costs no message.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::connection::{MasterConnection, Sent};
+use super::line::Line;
 use super::replica_store::{ReplicaStore, SlaveCut};
-use super::socket::{hang_up, spawn};
+use super::settings_follower::{SettingsFollower, SettingsStatus};
+use super::socket::spawn;
 use super::wire::{HEARTBEAT, SILENCE};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::read::MessageReader;
-use crate::storage::{ClosedInChild, Env, Generation};
+use crate::storage::{Env, Generation};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 use crate::watermark::{Wait, Watermark};
 
 /// The distance from the end of the log at which the second record that is asked for begins.
 const FIRST_STEP_BACK: i64 = 4096;
+/// The time between two questions for settings: that of a slave of `RocketMQ` 4.9.x.
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The options of a slave.
 #[derive(Debug, Clone)]
 pub struct SlaveOptions {
     /// The address of the master, "HOST:PORT".
     pub master: String,
+    /// The address at which the master answers for topics, groups and progress, "HOST:PORT"; `None` asks nothing.
+    pub broker: Option<String>,
     /// True to sync before each acknowledgement.
     pub is_sync: bool,
     /// True to cut also what a writer has appended to the log, where the master has other bytes.
@@ -65,6 +68,8 @@ pub struct Timing {
     pub heartbeat: Duration,
     /// The time without a byte of the master after which it counts as dead.
     pub silence: Duration,
+    /// The time between two questions for settings.
+    pub settings: Duration,
 }
 
 impl Default for Timing {
@@ -73,6 +78,7 @@ impl Default for Timing {
             pause: HEARTBEAT,
             heartbeat: HEARTBEAT,
             silence: SILENCE,
+            settings: SETTINGS_INTERVAL,
         }
     }
 }
@@ -132,17 +138,23 @@ impl SlaveStatus {
 #[derive(Debug)]
 pub struct Slave {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<Result<()>>>>,
+    threads: Mutex<Option<Threads>>,
     opened_in: Generation,
+}
+
+/// The threads of a slave.
+#[derive(Debug)]
+struct Threads {
+    log: JoinHandle<Result<()>>,
+    settings: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Shared {
     options: SlaveOptions,
     path: PathBuf,
-    is_closing: AtomicBool,
-    /// The connection, so that a close ends its wait.
-    stream: Mutex<Option<Arc<ClosedInChild<TcpStream>>>>,
+    line: Line,
+    settings: SettingsFollower,
     shown: Mutex<Shown>,
 }
 
@@ -196,13 +208,16 @@ impl Slave {
     /// # Errors
     /// [`Error::Invalid`] for an address without a port. Those of [`MessageStore::open`].
     pub fn start(env: &Arc<dyn Env>, path: &Path, options: SlaveOptions) -> Result<Self> {
-        expect_address(&options.master)?;
+        expect_address("master", &options.master)?;
+        if let Some(broker) = &options.broker {
+            expect_address("broker", broker)?;
+        }
         let store = ReplicaStore::open(env, path, options.config.clone())?;
         let shared = Arc::new(Shared {
             path: path.to_owned(),
+            line: Line::default(),
+            settings: SettingsFollower::new(options.broker.clone(), options.timing.settings),
             options,
-            is_closing: AtomicBool::new(false),
-            stream: Mutex::default(),
             shown: Mutex::new(Shown {
                 status: SlaveStatus {
                     state: SlaveState::Connecting,
@@ -221,15 +236,23 @@ impl Slave {
             distance: 0,
             asked: 0,
         };
-        let thread = spawn("ha-slave", move || {
+        let log = spawn("ha-slave", move || {
             follower.run();
             follower.store.close()
         })?;
-        Ok(Self {
-            shared,
-            thread: Mutex::new(Some(thread)),
+        let slave = Self {
+            shared: shared.clone(),
+            threads: Mutex::new(Some(Threads { log, settings: None })),
             opened_in: Generation::current(),
-        })
+        };
+        if shared.settings.broker().is_some() {
+            // If it cannot be started, the drop closes the slave.
+            let thread = spawn("ha-settings", move || shared.settings.run(|| shared.held()))?;
+            if let Some(threads) = &mut *lock(&slave.threads) {
+                threads.settings = Some(thread);
+            }
+        }
+        Ok(slave)
     }
 
     /// Returns the directory of its store.
@@ -240,6 +263,16 @@ impl Slave {
     /// Returns the address of the master.
     pub fn master(&self) -> &str {
         &self.shared.options.master
+    }
+
+    /// Returns the address that it asks for settings; `None` if it asks nothing.
+    pub fn broker(&self) -> Option<&str> {
+        self.shared.settings.broker()
+    }
+
+    /// Returns the status of the settings.
+    pub fn settings(&self) -> SettingsStatus {
+        self.shared.settings.status()
     }
 
     /// Returns the status.
@@ -298,15 +331,18 @@ impl Slave {
         if self.opened_in != Generation::current() {
             return Ok(());
         }
-        let Some(thread) = lock(&self.thread).take() else {
+        let Some(Threads { log, settings }) = lock(&self.threads).take() else {
             return Ok(());
         };
-        self.shared.is_closing.store(true, Ordering::SeqCst);
-        if let Some(stream) = &*lock(&self.shared.stream) {
-            hang_up(stream);
+        self.shared.settings.close();
+        if let Some(settings) = settings {
+            // It uses the store until then.
+            settings.thread().unpark();
+            let _ = settings.join();
         }
-        thread.thread().unpark();
-        let closed = thread.join().unwrap_or(Err(Error::Closed));
+        self.shared.line.close();
+        log.thread().unpark();
+        let closed = log.join().unwrap_or(Err(Error::Closed));
         let mut shown = lock(&self.shared.shown);
         (shown.status.state, shown.status.received) = (SlaveState::Closed, None);
         shown.held.poison(Error::Closed);
@@ -326,19 +362,25 @@ impl Drop for Slave {
     }
 }
 
-fn expect_address(master: &str) -> Result<()> {
-    let port = master.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+fn expect_address(name: &str, address: &str) -> Result<()> {
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
         Some(port) if port > 0 => Ok(()),
         _ => Err(Error::Invalid {
-            what: format!("the master is {master:?}: expected HOST:PORT, where it listens for slaves"),
+            what: format!("the {name} is {address:?}: expected HOST:PORT, where it listens for slaves"),
         }),
     }
 }
 
 impl Shared {
     fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::SeqCst)
+        self.line.is_closed()
+    }
+
+    /// Returns the store, and the end of the log of the master that it holds.
+    fn held(&self) -> Option<(Arc<MessageStore>, i64)> {
+        let shown = lock(&self.shown);
+        shown.store.clone().zip(shown.status.held)
     }
 
     fn lost(&self, error: io::Error) -> Ended {
@@ -347,40 +389,6 @@ impl Shared {
 
     fn show(&self, change: impl FnOnce(&mut SlaveStatus)) {
         change(&mut lock(&self.shown).status);
-    }
-
-    /// Connects, and returns `None` once the slave is closed. The thread that connects may outlive it by the timeout of the system.
-    fn connect(&self) -> io::Result<Option<Arc<ClosedInChild<TcpStream>>>> {
-        let (master, timeout, waiting) = (self.options.master.clone(), self.options.timing.silence, thread::current());
-        let (send, connected) = sync_channel(1);
-        let connect = move || {
-            let _ = send.send(connect_to(&master, timeout));
-            waiting.unpark();
-        };
-        spawn("ha-connector", connect).map_err(|error| io::Error::other(error.to_string()))?;
-        loop {
-            if let Ok(stream) = connected.try_recv() {
-                let stream = Arc::new(ClosedInChild::open(|| stream)?);
-                *lock(&self.stream) = Some(stream.clone());
-                return Ok((!self.is_closing()).then_some(stream));
-            }
-            if self.is_closing() {
-                return Ok(None);
-            }
-            thread::park();
-        }
-    }
-
-    /// Waits before the next connection, until the slave is closed at the latest.
-    fn pause(&self) {
-        let until = Instant::now() + self.options.timing.pause;
-        while !self.is_closing() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            thread::park_timeout(left);
-        }
     }
 }
 
@@ -391,17 +399,6 @@ fn has_hung_up(error: &Error) -> bool {
         kind_of(error),
         Some(BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
     )
-}
-
-fn connect_to(master: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let mut refused = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for address in master.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => refused = error,
-        }
-    }
-    Err(refused)
 }
 
 /// The thread of a slave.
@@ -419,14 +416,14 @@ impl Follower {
     fn run(&mut self) {
         while !self.shared.is_closing() {
             let ended = self.connect_and_follow();
-            *lock(&self.shared.stream) = None;
+            self.shared.line.forget();
             self.store.forget_tail();
             match self.recover(ended) {
                 Ok(()) => {}
                 Err(Ended::Lost(error)) => {
                     self.distance = 0;
                     self.show_error(SlaveState::Connecting, error);
-                    self.shared.pause();
+                    self.shared.line.pause(self.shared.options.timing.pause);
                 }
                 Err(Ended::Failed(error)) => {
                     self.show_error(SlaveState::Failed, error);
@@ -454,7 +451,8 @@ impl Follower {
             Ended::Differ(at) => {
                 let end = self.store.last_end_before(asked, at)?;
                 if end > asked {
-                    return self.cut(end);
+                    let shared = self.shared.clone();
+                    return shared.settings.during_cut(|| self.cut(end));
                 }
                 if is_first {
                     return Err(Ended::Failed(self.store.other_log(&master, None)));
@@ -499,10 +497,11 @@ impl Follower {
             return error.into();
         }
         let shared = self.shared.clone();
-        let connected = shared.connect().and_then(|stream| {
-            let silence = shared.options.timing.silence;
-            stream.map(|stream| MasterConnection::new(stream, silence)).transpose()
-        });
+        let silence = shared.options.timing.silence;
+        let connected = shared
+            .line
+            .connect(&shared.options.master, silence)
+            .and_then(|stream| stream.map(|stream| MasterConnection::new(stream, silence)).transpose());
         let mut connection = match connected {
             Ok(Some(connection)) => connection,
             Ok(None) => return Ended::Closed,

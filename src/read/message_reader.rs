@@ -193,6 +193,15 @@ impl MessageReader {
         Ok(queue.map_or(0..0, |queue| queue.min_offset()..queue.max_offset()))
     }
 
+    /// Returns the end of the queue in a log that ends at `log_end`; 0 for an absent queue.
+    ///
+    /// # Errors
+    /// As [`MessageReader::queue_ids`], and [`Error::Io`].
+    pub(crate) fn queue_end_at(&self, topic: &str, queue_id: i32, log_end: i64) -> Result<i64> {
+        let queue = self.queue(topic, queue_id)?;
+        queue.map_or(Ok(0), |queue| queue.offset_from(log_end))
+    }
+
     /// Returns the location of the message with this queue offset; `None` if absent, or it has expired or was lost. Does not read
     /// the record.
     ///

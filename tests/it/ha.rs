@@ -2,6 +2,7 @@
 
 mod beside_cut;
 mod played_master;
+mod settings;
 mod slave;
 
 use std::io::{Read, Write};

@@ -39,6 +39,7 @@ mod mapped_file_queue;
 mod metadata;
 mod options;
 mod page_cache;
+mod played_broker;
 mod queries;
 mod query_damage;
 mod queue_tail;

@@ -72,7 +72,7 @@ def test_the_options_of_open_are_the_fields_of_store_config() -> None:
     fields = {field.name: field.type for field in dataclasses.fields(mqstore.StoreConfig)}
     assert _config.Options.__annotations__ == fields
     chosen = {"recovery", "services", "broker_role", "in_sync_replicas", "slave_timeout"}
-    chosen |= {"ha_listen_port", "ha_listen_host", "ha_max_gap_not_in_sync"}
+    chosen |= {"ha_listen_port", "ha_listen_host", "listen_port", "ha_max_gap_not_in_sync"}
     assert _config.RepairOptions.__annotations__ == {name: kind for name, kind in fields.items() if name not in chosen}
 
 

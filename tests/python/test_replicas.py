@@ -164,7 +164,7 @@ def test_slaves_get_the_rest_before_a_close_returns(tmp_path: Path) -> None:
 
 def test_a_store_without_a_port_does_not_listen(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "x", **SMALL) as store:
-        assert store.replicas == mqstore.Replicas(address=None, replicated_offset=0, slaves=(), refused=())
+        assert store.replicas == mqstore.Replicas(address=None, broker_address=None, replicated_offset=0, slaves=(), refused=())
 
 
 def test_a_port_that_is_taken_leaves_the_store_unlocked(master: mqstore.Writer, tmp_path: Path) -> None:

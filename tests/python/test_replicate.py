@@ -219,3 +219,45 @@ def test_tasks_wait_for_a_slave_without_a_thread(master: mqstore.Writer, tmp_pat
                 pass
 
     asyncio.run(main())
+
+
+def test_a_promoted_slave_continues_the_groups_of_its_master(tmp_path: Path) -> None:
+    with opened(tmp_path / "master", listen_port=0) as master:
+        address = master.replicas.broker_address
+        assert address is not None
+        assert address.startswith("127.0.0.1:")
+        with mqstore.replicate(address_of(master), tmp_path / "slave", broker=address, **SMALL) as replica:
+            wait_until(lambda: len(master.replicas.slaves) == 1)
+            for number in range(6):
+                last = master.append("orders", b"%d" % number)
+            with master.consumer("billing", "orders") as consumer:
+                consumer.ack(consumer.poll(4, timeout=20))
+                consumer.commit(durable=True)
+            replica.wait(last, timeout=20)
+            wait_until(lambda: replica.settings_taken_at is not None)
+            first = replica.settings_taken_at
+            # The next answer is asked for after the progress was written.
+            wait_until(lambda: replica.settings_taken_at != first)
+            assert (replica.broker, replica.settings_error) == (address, None)
+            assert first is not None
+            assert first.tzinfo is not None
+    with mqstore.open(tmp_path / "slave", "r+") as promoted, promoted.consumer("billing", "orders") as consumer:
+        assert [message.body for message in consumer.poll(10, timeout=20)] == [b"4", b"5"]
+
+
+def test_a_slave_asks_the_port_below_for_settings_by_default(master: mqstore.Writer, tmp_path: Path) -> None:
+    host, port = address_of(master).rsplit(":", 1)
+    assert master.replicas.broker_address is None
+    with mqstore.replicate(address_of(master), tmp_path / "slave", **SMALL) as replica:
+        assert replica.broker == f"{host}:{int(port) - 1}"
+        wait_until(lambda: replica.settings_error is not None)
+        assert isinstance(replica.settings_error, OSError)
+        assert replica.settings_taken_at is None
+        wait_until(lambda: replica.state == "following")
+        assert replica.error is None
+    with mqstore.replicate(address_of(master), tmp_path / "other", broker="", **SMALL) as replica:
+        assert (replica.broker, replica.settings_error) == (None, None)
+    with pytest.raises(ValueError, match="the broker is 'x': expected HOST:PORT|the broker is \"x\": expected HOST:PORT"):
+        mqstore.replicate(address_of(master), tmp_path / "third", broker="x", **SMALL)
+    with pytest.raises(ValueError, match="listen_port has no meaning"):
+        mqstore.replicate(address_of(master), tmp_path / "third", listen_port=0, **SMALL)

@@ -25,10 +25,13 @@ _INTERVAL = 0.1
 @click.argument("master", metavar="HOST:PORT")
 @click.argument("path", metavar="STORE", type=click.Path())
 @prints
+@click.option("--broker", metavar="HOST:PORT", help="Port for topics, groups; default: the port below.")
 @click.option("--discard-tail", is_flag=True, help="Removes what a writer has appended to STORE and the master does not have.")
 @click.option("--sync/--no-sync", default=True, help="Syncs before each acknowledgement (default).")
 @options
-def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: bool, options: dict[str, Any]) -> None:
+def replicate(
+    master: str, path: str, out: Output, broker: str | None, discard_tail: bool, sync: bool, options: dict[str, Any]
+) -> None:
     """Receives the log of a master into STORE.
 
     It runs until SIGINT or SIGTERM, and prints a line when its state has changed, and when it has cut its log.
@@ -38,10 +41,11 @@ def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: boo
     Exit code 0 after a signal; 1 if STORE is another log, or a part of it would have to be discarded.
     """
     with opening(path), from_the_command_line():
-        replica = mqstore.replicate(master, path, sync=sync, discard_tail=discard_tail, **options)
+        replica = mqstore.replicate(master, path, broker=broker, sync=sync, discard_tail=discard_tail, **options)
     with replica, _ended_by_signals() as over:
         printed: tuple[object, ...] = ()
         cuts = 0
+        settings: str | None = None
         while not over.is_set():
             error = replica.error
             state: dict[str, Any] = {
@@ -63,6 +67,9 @@ def replicate(master: str, path: str, out: Output, discard_tail: bool, sync: boo
                 sys.stdout.flush()
             if state["state"] == "failed" and error is not None:
                 raise error
+            if (said := _settings(replica, path)) not in (None, settings):
+                settings = said
+                out.note(settings)
             over.wait(_INTERVAL)
         out.note(f"stopped at physical offset {replica.offset}")
 
@@ -77,6 +84,13 @@ def _ended_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _settings(replica: mqstore.Replica, path: str) -> str | None:
+    """Returns a line about topics, groups and progress; None before the first answer."""
+    if (error := replica.settings_error) is not None:
+        return f"topics, groups and progress are not taken: {text_of(error, path)}"
+    return None if replica.settings_taken_at is None else "topics, groups and progress are taken"
 
 
 def _line(state: dict[str, Any]) -> str:

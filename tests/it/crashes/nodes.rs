@@ -362,6 +362,7 @@ impl SlaveNode {
     fn start(env: SimulatedEnv, geometry: Geometry, is_sync: bool, network: &Network) -> Checked<Self> {
         let options = SlaveOptions {
             master: network.address().to_string(),
+            broker: None,
             is_sync,
             discards_tail: true,
             config: StoreConfig {
@@ -373,6 +374,7 @@ impl SlaveNode {
                 pause: Duration::from_millis(2),
                 heartbeat: Duration::from_millis(20),
                 silence: Duration::from_secs(1),
+                ..Timing::default()
             },
         };
         let slave = works("a slave starts", Slave::start(&env.shared(), root(), options))?;

@@ -19,6 +19,7 @@ use super::examine::root;
 use super::model::{Checked, Violation, ensure, works};
 use super::run::machine;
 use super::scenes::{GEOMETRY, message, open};
+use crate::played_broker::PlayedBroker;
 use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
 
 /// Longer than any wait for what comes.
@@ -97,17 +98,22 @@ fn follow_as(env: &SimulatedEnv, master: &Master, config: StoreConfig, is_sync: 
 }
 
 fn start(env: &SimulatedEnv, master: &Master, config: StoreConfig, is_sync: bool) -> Result<Slave> {
-    let options = SlaveOptions {
+    Slave::start(&env.shared(), root(), options_of(master, config, is_sync))
+}
+
+fn options_of(master: &Master, config: StoreConfig, is_sync: bool) -> SlaveOptions {
+    SlaveOptions {
         master: master.address.to_string(),
+        broker: None,
         is_sync,
         discards_tail: false,
         config,
         timing: Timing {
             pause: Duration::from_millis(5),
+            settings: Duration::from_millis(5),
             ..Timing::default()
         },
-    };
-    Slave::start(&env.shared(), root(), options)
+    }
 }
 
 /// Waits until the slave acknowledges the whole log.
@@ -279,7 +285,7 @@ pub(super) fn slave_again_after_a_promotion(without: Option<Step>, seed: u64) ->
 #[test]
 fn a_scene_of_a_slave_fails_without_each_step_that_it_needs() {
     type Scene = fn(Option<Step>, u64) -> Checked;
-    let needed: [(Step, Scene); 8] = [
+    let needed: [(Step, Scene); 9] = [
         (Step::LogRange, acknowledged_by_a_slave),
         (Step::SegmentRenamed, acknowledged_by_a_slave),
         (Step::FlushedMark, cut_by_a_slave),
@@ -288,6 +294,7 @@ fn a_scene_of_a_slave_fails_without_each_step_that_it_needs() {
         (Step::ReplicaNote, cut_after_a_power_cut),
         (Step::ReplicaNoteRenamed, cut_after_a_power_cut),
         (Step::ReplicaNoteRenamed, slave_again_after_a_promotion),
+        (Step::LogRange, progress_taken_by_a_slave),
     ];
     for (step, scene) in needed {
         let is_noticed = (0..60).any(|seed| scene(Some(step), seed).is_err());
@@ -439,5 +446,91 @@ fn what_a_killed_slave_had_in_memory_is_durable_once_its_store_is_open() {
         let (cut, _) = killed.crash(seed);
         let promoted = open(&cut, GEOMETRY.recorded()).unwrap();
         assert_eq!(promoted.appended_offset(), longer.len() as i64, "seed {seed}");
+    }
+}
+
+/// The progress of the group in the files of this machine, and the end of its queue, as a reader finds them.
+fn progress_and_end(env: &SimulatedEnv, check: &'static str) -> Checked<(i64, i64)> {
+    let reader = works(check, MessageReader::open(&env.shared(), root(), GEOMETRY.recorded()))?;
+    let offset = match reader.consumer_offsets() {
+        Err(Error::NotFound { .. }) => 0,
+        read => works(check, read)?.content.first().map_or(0, |progress| progress.offset),
+    };
+    Ok((offset, works(check, reader.queue_bounds("t", 0))?.end))
+}
+
+/// Follows the log, and takes the progress of a group that has consumed all of its messages.
+fn take_progress(env: &SimulatedEnv, log: &[u8], messages: usize, is_sync: bool, check: &'static str) -> Checked<Slave> {
+    let (master, broker) = (Master::of(log), PlayedBroker::start());
+    broker.set_progress("t", messages as i64);
+    let options = SlaveOptions {
+        broker: Some(broker.address.to_string()),
+        ..options_of(&master, GEOMETRY.config(), is_sync)
+    };
+    let slave = works(check, Slave::start(&env.shared(), root(), options))?;
+    wait_for(&slave, log, check)?;
+    let begun = Instant::now();
+    let taken = || -> Option<i64> {
+        let reader = MessageReader::open(&env.shared(), root(), GEOMETRY.recorded()).ok()?;
+        Some(reader.consumer_offsets().ok()?.content.first()?.offset)
+    };
+    while taken() != Some(messages as i64) {
+        ensure(begun.elapsed() < LONG, check, || format!("{:?}", slave.settings()))?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(slave)
+}
+
+/// The power goes once a slave, which does not sync before it acknowledges, has taken the progress of a group.
+pub(super) fn progress_taken_by_a_slave(without: Option<Step>, seed: u64) -> Checked {
+    let check = "progress that a slave has taken never passes its log";
+    let sizes = sizes(&mut Random::new(seed));
+    let env = machine();
+    env.leave_out(without);
+    let slave = take_progress(&env, &log_of(&sizes), sizes.len(), false, check)?;
+    let (cut, _) = env.crash(seed);
+    drop(slave);
+    let (offset, end) = progress_and_end(&cut, check)?;
+    ensure(offset <= end, check, || format!("{offset} of {end}"))
+}
+
+/// The power goes while a slave cuts the messages that a group has consumed.
+pub(super) fn progress_cut_by_a_slave(without: Option<Step>, seed: u64) -> Checked {
+    let check = "progress never passes a log that a slave cuts";
+    let mut random = Random::new(seed);
+    let (common, stale) = (sizes(&mut random), sizes(&mut random));
+    let old = [&common[..], &stale].concat();
+    let new_log = log_of(&[&common[..], &[3]].concat());
+    let env = machine();
+    works(check, take_progress(&env, &log_of(&old), old.len(), true, check)?.close())?;
+    let master = Master::of(&new_log);
+    env.leave_out(without);
+    env.take_images(seed, 3);
+    let slave = follow(&env, &master, GEOMETRY.recorded());
+    wait_for(&slave, &new_log, check)?;
+    let images = env.taken();
+    works(check, slave.close())?;
+    env.leave_out(None);
+    for image in images {
+        let (offset, end) = progress_and_end(&image.env.crash(seed).0, check)?;
+        ensure(offset <= end, check, || format!("image {}: {offset} of {end}", image.call))?;
+    }
+    let (offset, _) = progress_and_end(&env, check)?;
+    ensure(offset == common.len() as i64, check, || {
+        format!("{offset} of {}", common.len())
+    })
+}
+
+#[test]
+fn progress_that_a_slave_has_taken_never_passes_its_log() {
+    for seed in 0..20 {
+        progress_taken_by_a_slave(None, seed).unwrap();
+    }
+}
+
+#[test]
+fn progress_never_passes_a_log_that_a_slave_cuts() {
+    for seed in 0..12 {
+        progress_cut_by_a_slave(None, seed).unwrap();
     }
 }

@@ -13,7 +13,8 @@ use super::history::{History, Operation};
 use super::model::{Checked, Violation};
 use super::rebuilding::{salvaged_with_a_backup, salvaged_with_an_older_record};
 use super::replicating::{
-    acknowledged_by_a_slave, cut_after_a_power_cut, cut_by_a_slave, cut_by_a_slave_for_good, slave_again_after_a_promotion,
+    acknowledged_by_a_slave, cut_after_a_power_cut, cut_by_a_slave, cut_by_a_slave_for_good, progress_cut_by_a_slave,
+    progress_taken_by_a_slave, slave_again_after_a_promotion,
 };
 use super::scenes::{
     closed_while_it_rolls, cut_before_the_close_ends, cut_by_segments, cut_while_it_trims, salvaged_below_the_mark,
@@ -127,6 +128,8 @@ pub(super) fn leave_out(step: Step) -> Verdict {
             cut_by_a_slave,
             cut_by_a_slave_for_good,
             slave_again_after_a_promotion,
+            progress_taken_by_a_slave,
+            progress_cut_by_a_slave,
         ];
         all.into_iter().find_map(|scene| broken(scene(without, seed)))
     };

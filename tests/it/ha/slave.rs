@@ -28,6 +28,7 @@ pub(super) const TIMING: Timing = Timing {
     pause: Duration::from_millis(20),
     heartbeat: Duration::from_millis(100),
     silence: Duration::from_secs(20),
+    settings: Duration::from_millis(20),
 };
 
 pub(super) fn env() -> Arc<dyn Env> {
@@ -128,6 +129,7 @@ impl Pair {
 pub(super) fn options(master: String) -> SlaveOptions {
     SlaveOptions {
         master,
+        broker: None,
         is_sync: true,
         discards_tail: false,
         config: StoreConfig {

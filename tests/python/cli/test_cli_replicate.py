@@ -46,7 +46,7 @@ def lines_until(process: subprocess.Popen[str], state: str) -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_runs_until_a_signal_and_prints_each_change(master: mqstore.Writer, tmp_path: Path, number: int) -> None:
-    process = started(master, tmp_path / "slave", *SIZES)
+    process = started(master, tmp_path / "slave", "--broker", "", *SIZES)
     lines = lines_until(process, "following")
     end = master.committed_offset
     process.send_signal(number)
@@ -56,6 +56,21 @@ def test_it_runs_until_a_signal_and_prints_each_change(master: mqstore.Writer, t
     assert len(lines) == len(set(lines))
     with mqstore.open(tmp_path / "slave") as store:
         assert [message.body for message in store.topics["orders"].queues[0]] == [b"x"]
+
+
+def test_it_says_whether_topics_and_groups_are_taken(tmp_path: Path) -> None:
+    with mqstore.open(tmp_path / "master", "a", ha_listen_port=0, listen_port=0, **SMALL) as master:
+        master.append("orders", b"x")
+        for broker, said in (
+            (master.replicas.broker_address, "topics, groups and progress are taken"),
+            ("127.0.0.1:1", "topics, groups and progress are not taken: "),
+        ):
+            process = started(master, tmp_path / "slave", "--broker", broker, *SIZES)
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith(f"mqstore: {said}")
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+            assert process.returncode == 0
 
 
 def test_the_fields_of_json_are_those_of_the_page(master: mqstore.Writer, tmp_path: Path) -> None:

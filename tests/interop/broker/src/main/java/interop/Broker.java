@@ -33,7 +33,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * says that the broker serves. Commands: {@code create TOPIC QUEUES [ATTRIBUTE=VALUE...]}, {@code delete TOPIC}, {@code send FIRST TOPIC QUEUES...} (messages of
  * consecutive numbers, until {@code rest}; the acknowledged ones are told at once), {@code put JSON} (one message, see {@link Clients.Put}),
  * {@code progress GROUP TOPIC QUEUE OFFSET} (of a consumer group), {@code consume TOPIC TAGS} (every message of every queue),
- * {@code groups JSON} (what push consumers get, see {@link Groups}) and {@code expire} (remove the oldest files now). The end of the input closes the broker.
+ * {@code groups JSON} (what push consumers get, see {@link Groups}), {@code expire} (remove the oldest files now), {@code address} (where it listens)
+ * and {@code synchronize ADDRESS} (take the settings of a master, as a slave does). The end of the input closes the broker.
  */
 public final class Broker {
     private static final Gson GSON = new Gson();
@@ -139,6 +140,13 @@ public final class Broker {
                 break;
             case "expire":
                 expire();
+                break;
+            case "address":
+                print(Map.of("address", broker.getBrokerAddr()));
+                break;
+            case "synchronize":
+                broker.getSlaveSynchronize().setMasterAddr(words[1]);
+                broker.getSlaveSynchronize().syncAll();
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + words[0]);

@@ -1,0 +1,287 @@
+//! The settings files that a slave takes from its master: topics, groups, the progress of groups and that of delayed messages.
+//!
+//! A master answers what is on disk: progress there passes no message, and no retry or copy that settles a message, that a power failure can take.
+//! A slave takes it once it holds the master's log up to the end that the master had then, so that the same is true there. It removes
+//! nothing, and replaces no progress by older progress, except for the first answer after a cut of its log: what settled a message may
+//! have been in the part that was cut.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::delay_offset::{LOG_END, OWN_FIELD};
+use super::settings_file::{Fields, SettingsFile};
+use crate::error::{Error, Result};
+use crate::format::{
+    BrokerFile, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, Malformed, SCHEDULE_TOPIC, SUBSCRIPTION_GROUP_FILE,
+    TOPICS_FILE, decode_consumer_offsets, decode_delay_offsets, decode_settings, subscription_groups_of, topic_configs_of,
+};
+use crate::log::load_broker_settings;
+use crate::store::MessageStore;
+
+const DATA_VERSION: &str = "dataVersion";
+const OFFSET_TABLE: &str = "offsetTable";
+
+/// A settings file that a slave takes from its master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReplicatedFile {
+    /// The topics.
+    Topics,
+    /// The settings of consumer groups.
+    Groups,
+    /// The progress of consumer groups.
+    ConsumerOffsets,
+    /// The progress of the delivery of delayed messages.
+    DelayOffsets,
+}
+
+impl ReplicatedFile {
+    /// All of them, in the order in which a slave takes them: progress after that to which it belongs.
+    pub const ALL: [Self; 4] = [Self::Topics, Self::Groups, Self::ConsumerOffsets, Self::DelayOffsets];
+
+    fn file(self) -> BrokerFile {
+        match self {
+            Self::Topics => TOPICS_FILE,
+            Self::Groups => SUBSCRIPTION_GROUP_FILE,
+            Self::ConsumerOffsets => CONSUMER_OFFSET_FILE,
+            Self::DelayOffsets => DELAY_OFFSET_FILE,
+        }
+    }
+
+    fn table(self) -> &'static str {
+        match self {
+            Self::Topics => "topicConfigTable",
+            Self::Groups => "subscriptionGroupTable",
+            Self::ConsumerOffsets | Self::DelayOffsets => OFFSET_TABLE,
+        }
+    }
+
+    fn decode(self, json: &[u8]) -> std::result::Result<Fields, Malformed> {
+        let fields = decode_settings(json)?;
+        match self {
+            Self::Topics => topic_configs_of(&fields).map(drop),
+            Self::Groups => subscription_groups_of(&fields).map(drop),
+            Self::ConsumerOffsets => decode_consumer_offsets(json).map(drop),
+            Self::DelayOffsets => decode_delay_offsets(json).map(drop),
+        }?;
+        Ok(fields)
+    }
+
+    /// Returns the file of a store as it is on disk, as JSON with a table and a version.
+    ///
+    /// # Errors
+    /// Those of [`load_broker_settings`].
+    pub(super) fn on_disk(self, store: &MessageStore) -> Result<Vec<u8>> {
+        let reader = store.reader();
+        let found = load_broker_settings(reader.env().as_ref(), reader.path(), self.file(), |json| self.decode(json))?;
+        let mut fields = found.map(|settings| settings.content).unwrap_or_default();
+        fields.entry(self.table()).or_insert_with(|| json!({}));
+        // A slave of RocketMQ takes no topics without a version.
+        let version = json!({ "counter": 0, "stateVersion": 0, "timestamp": 0 });
+        fields.entry(DATA_VERSION).or_insert(version);
+        Ok(Value::Object(fields).to_string().into_bytes())
+    }
+
+    fn load(self, store: &MessageStore) -> SettingsFile {
+        let reader = store.reader();
+        let check = |fields: &Fields| self.decode(Value::Object(fields.clone()).to_string().as_bytes()).map(drop);
+        SettingsFile::load_checked(reader.env(), reader.path(), self.file(), check)
+    }
+}
+
+/// The settings that a master has answered.
+#[derive(Debug, Default)]
+pub struct ReceivedSettings {
+    files: BTreeMap<ReplicatedFile, Fields>,
+}
+
+impl ReceivedSettings {
+    /// Adds a file.
+    ///
+    /// # Errors
+    /// [`Malformed`] for bytes that are no such file.
+    pub fn add(&mut self, file: ReplicatedFile, json: &[u8]) -> std::result::Result<(), Malformed> {
+        self.files.insert(file, file.decode(json)?);
+        Ok(())
+    }
+
+    /// Merges them into the files of a store that holds the log of the master up to the end that it had when it answered. Progress ends
+    /// with the queue, and never goes back unless the log was cut since the last answer. A file is written only if it changes.
+    ///
+    /// # Errors
+    /// The damage of a file: it stays as it is. [`Error::Poisoned`]; [`Error::DiskFull`], [`Error::Io`]: the old file remains. Those of
+    /// reading the queues.
+    pub fn merge(&self, store: &MessageStore, is_cut: bool) -> Result<()> {
+        // The ends of the queues: what is dispatched later is taken with the next answer.
+        store.catch_up(MessageStore::PATIENCE)?;
+        let mut merged = Ok(());
+        for (file, received) in &self.files {
+            let one = match file {
+                ReplicatedFile::Topics | ReplicatedFile::Groups => merge_entries(store, *file, received),
+                ReplicatedFile::ConsumerOffsets => merge_consumer_offsets(store, received, is_cut),
+                ReplicatedFile::DelayOffsets => merge_delay_offsets(store, received, is_cut),
+            };
+            // A damaged file does not keep the others from being taken.
+            merged = merged.and(one);
+        }
+        merged
+    }
+}
+
+/// Writes a file if its fields were changed, after the log is durable up to its end.
+fn persist_changed(store: &MessageStore, file: &mut SettingsFile, before: &Fields) -> Result<()> {
+    if file.fields()? == before {
+        return Ok(());
+    }
+    file.persist_after_log(store)
+}
+
+fn merge_entries(store: &MessageStore, kind: ReplicatedFile, received: &Fields) -> Result<()> {
+    let mut file = kind.load(store);
+    let before = file.fields()?.clone();
+    let received_table = |name: &str| received.get(name).and_then(Value::as_object).into_iter().flatten();
+    let table = file.table(kind.table())?;
+    table.extend(received_table(kind.table()).map(|(name, entry)| (name.clone(), entry.clone())));
+    if received.contains_key(DATA_VERSION) {
+        let version = file.table(DATA_VERSION)?;
+        version.extend(received_table(DATA_VERSION).map(|(name, value)| (name.clone(), value.clone())));
+    }
+    persist_changed(store, &mut file, &before)
+}
+
+fn merge_consumer_offsets(store: &MessageStore, received: &Fields, is_cut: bool) -> Result<()> {
+    let mut file = ReplicatedFile::ConsumerOffsets.load(store);
+    let before = file.fields()?.clone();
+    let topics = store.highest_queue_ids();
+    for (name, queue_id, offset) in offsets_of(received) {
+        let Some(topic) = topic_of(&name, |topic| topics.contains_key(topic)) else {
+            continue;
+        };
+        let end = store.reader().queue_bounds(&topic, queue_id)?.end;
+        let table = file.table(OFFSET_TABLE)?.entry(name).or_insert_with(|| json!({}));
+        if let Some(queues) = table.as_object_mut() {
+            raise(queues, queue_id, offset.min(end), is_cut);
+        }
+    }
+    drop_own_field(&mut file)?;
+    persist_changed(store, &mut file, &before)
+}
+
+/// Takes the progress of all levels, or of none: together with the end of the log it is one snapshot.
+fn merge_delay_offsets(store: &MessageStore, received: &Fields, is_cut: bool) -> Result<()> {
+    let mut file = ReplicatedFile::DelayOffsets.load(store);
+    let before = file.fields()?.clone();
+    let table = file.table(OFFSET_TABLE)?;
+    let mut merged = table.clone();
+    for (level, offset) in levels_of(received) {
+        let end = store.reader().queue_bounds(SCHEDULE_TOPIC, level - 1)?.end;
+        let (taken, key) = (offset.min(end), level.to_string());
+        let known = table.get(&key).and_then(Value::as_i64);
+        if !is_cut && known.is_some_and(|known| known > taken) {
+            return Ok(());
+        }
+        merged.insert(key, Value::from(taken));
+    }
+    *table = merged;
+    let log_end = received.get(OWN_FIELD).and_then(|own| own.get(LOG_END)?.as_i64());
+    match log_end {
+        Some(log_end) => {
+            let log_end = log_end.min(store.appended_offset());
+            file.table(OWN_FIELD)?.insert(LOG_END.to_owned(), Value::from(log_end));
+        }
+        None => drop_own_field(&mut file)?,
+    }
+    persist_changed(store, &mut file, &before)
+}
+
+/// Sets the progress in a queue; older progress only if it is allowed to go back.
+fn raise(queues: &mut Fields, queue_id: i32, offset: i64, goes_back: bool) {
+    let key = queue_id.to_string();
+    let known = queues.get(&key).and_then(Value::as_i64).unwrap_or(i64::MIN);
+    if goes_back || offset > known {
+        queues.insert(key, Value::from(offset));
+    }
+}
+
+/// Lowers the progress of groups and of delayed messages to the ends of the queues of a log that ends at `log_end`, durably, in both
+/// versions of each file. Called before the log is cut there.
+///
+/// # Errors
+/// [`Error::DiskFull`], [`Error::Io`]: the old file remains. Those of reading the queues.
+pub fn cut_settings(store: &MessageStore, log_end: i64) -> Result<()> {
+    for kind in [ReplicatedFile::ConsumerOffsets, ReplicatedFile::DelayOffsets] {
+        let mut file = kind.load(store);
+        match cut_file(store, kind, &mut file, log_end) {
+            // No writer uses a damaged file, nor overwrites it.
+            Err(Error::Corrupt { .. } | Error::Unsupported { .. }) if file.fields().is_err() => {}
+            cut => cut?,
+        }
+    }
+    Ok(())
+}
+
+fn cut_file(store: &MessageStore, kind: ReplicatedFile, file: &mut SettingsFile, log_end: i64) -> Result<()> {
+    if file.fields()?.is_empty() {
+        return Ok(());
+    }
+    let reader = store.reader();
+    if kind == ReplicatedFile::DelayOffsets {
+        for (level, offset) in levels_of(file.fields()?) {
+            let end = reader.queue_end_at(SCHEDULE_TOPIC, level - 1, log_end)?;
+            file.table(OFFSET_TABLE)?
+                .insert(level.to_string(), Value::from(offset.min(end)));
+        }
+    } else {
+        let topics = store.highest_queue_ids();
+        for (name, queue_id, offset) in offsets_of(file.fields()?) {
+            let Some(topic) = topic_of(&name, |topic| topics.contains_key(topic)) else {
+                continue;
+            };
+            let end = reader.queue_end_at(&topic, queue_id, log_end)?;
+            if let Some(queues) = file.table(OFFSET_TABLE)?.get_mut(&name).and_then(Value::as_object_mut) {
+                queues.insert(queue_id.to_string(), Value::from(offset.min(end)));
+            }
+        }
+    }
+    // The ends of the log in it are those of the log before the cut.
+    drop_own_field(file)?;
+    file.persist_cut()
+}
+
+/// Removes what only the writer of this log can know. A file without it counts as one of a broker.
+fn drop_own_field(file: &mut SettingsFile) -> Result<()> {
+    file.remove(OWN_FIELD)
+}
+
+/// The progress in the fields of `consumerOffset.json`: topic and group, queue, offset.
+fn offsets_of(fields: &Fields) -> Vec<(String, i32, i64)> {
+    let table = fields.get(OFFSET_TABLE).and_then(Value::as_object).into_iter().flatten();
+    let queues = table.filter_map(|(name, queues)| Some((name, queues.as_object()?)));
+    let offsets =
+        queues.flat_map(|(name, queues)| numbers_of(queues).map(move |(queue_id, offset)| (name.clone(), queue_id, offset)));
+    offsets.collect()
+}
+
+/// The progress in the fields of `delayOffset.json`, of the levels that have a queue.
+fn levels_of(fields: &Fields) -> Vec<(i32, i64)> {
+    let table = fields.get(OFFSET_TABLE).and_then(Value::as_object).into_iter();
+    table.flat_map(numbers_of).filter(|(level, _)| *level > 0).collect()
+}
+
+fn numbers_of(table: &Fields) -> impl Iterator<Item = (i32, i64)> {
+    let numbers = table.iter();
+    numbers
+        .filter_map(|(key, value)| Some((key.parse().ok()?, value.as_i64()?)))
+        .filter(|(key, offset)| *key >= 0 && *offset >= 0)
+}
+
+/// Returns the topic in a name of topic and group; `None` for a name that is not one.
+fn topic_of(topic_group: &str, is_topic: impl Fn(&str) -> bool) -> Option<String> {
+    let names = ConsumerOffset {
+        topic_group: topic_group.to_owned(),
+        queue_id: 0,
+        offset: 0,
+        is_lmq: false,
+    };
+    names.names(is_topic).map(|(topic, _)| topic.to_owned())
+}

@@ -1,0 +1,232 @@
+//! The settings of a slave: asks its master for topics, groups and progress, and merges the answers into the files of the store.
+//!
+//! An answer waits until the slave holds the log up to the end that the master's log had when it answered. Then every record that settles
+//! the progress is there. An answer from before a cut of the log is dropped: it is about another log.
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::line::Line;
+use super::remoting::{LOG_END, MAX_FRAME, RUNTIME_INFO, RemotingCommand, SUCCESS, code_of};
+use crate::broker::{ReceivedSettings, ReplicatedFile};
+use crate::error::{Error, Result};
+use crate::format::decode_settings;
+use crate::store::MessageStore;
+use crate::sync::{Mutex, lock};
+
+/// The longest wait for a connection, and for the next bytes of an answer: that of a slave of `RocketMQ`.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The time between two looks whether the slave holds enough of the log.
+const SLICE: Duration = Duration::from_millis(20);
+/// The longest pause after a cut, when progress may be of the log before it.
+const PAUSE_AFTER_CUT: Duration = Duration::from_secs(1);
+
+/// The settings of a slave.
+#[derive(Debug, Clone, Default)]
+pub struct SettingsStatus {
+    /// The time in ms at which they were last taken; `None` before.
+    pub taken_at: Option<i64>,
+    /// The reason why the last answer was not taken, or did not come.
+    pub error: Option<Error>,
+}
+
+/// Asks the broker port of a master for settings.
+#[derive(Debug)]
+pub(super) struct SettingsFollower {
+    /// "HOST:PORT"; `None` asks nothing.
+    broker: Option<String>,
+    interval: Duration,
+    line: Line,
+    cuts: Mutex<Cuts>,
+    status: Mutex<SettingsStatus>,
+}
+
+/// The cuts of the log. The lock is held while the log is cut, and while settings files are written.
+#[derive(Debug, Default)]
+struct Cuts {
+    made: u64,
+    /// The number of cuts before the last answer that was taken.
+    taken: u64,
+}
+
+/// The answers of a master.
+#[derive(Debug)]
+struct Answered {
+    settings: ReceivedSettings,
+    /// The end of its log, at which everything is stored that the progress passes.
+    log_end: i64,
+    /// The number of cuts before the question.
+    cuts: u64,
+}
+
+impl SettingsFollower {
+    /// Asks `broker`, each `interval`, once [`SettingsFollower::run`] is called.
+    pub(super) fn new(broker: Option<String>, interval: Duration) -> Self {
+        Self {
+            broker,
+            interval,
+            line: Line::default(),
+            cuts: Mutex::default(),
+            status: Mutex::default(),
+        }
+    }
+
+    /// Returns the address that it asks.
+    pub(super) fn broker(&self) -> Option<&str> {
+        self.broker.as_deref()
+    }
+
+    /// Returns the status.
+    pub(super) fn status(&self) -> SettingsStatus {
+        lock(&self.status).clone()
+    }
+
+    /// Ends [`SettingsFollower::run`]. The caller unparks its thread.
+    pub(super) fn close(&self) {
+        self.line.close();
+    }
+
+    /// Cuts the log while no settings are written. Progress may go back with the next answer: it was that of the log before the cut.
+    pub(super) fn during_cut<T>(&self, cut: impl FnOnce() -> T) -> T {
+        let mut cuts = lock(&self.cuts);
+        cuts.made += 1;
+        cut()
+    }
+
+    /// Asks until it is closed. `held` returns the store, and the end of the log that the slave holds, once both are known.
+    pub(super) fn run(&self, held: impl Fn() -> Option<(Arc<MessageStore>, i64)>) {
+        let Some(broker) = &self.broker else { return };
+        let mut waiting: Option<Answered> = None;
+        while !self.line.is_closed() {
+            let deadline = Instant::now() + self.interval;
+            match self.ask(broker) {
+                // A slave that is far behind would never reach the newest end, so the oldest answer goes first.
+                Ok(Some(answered)) => {
+                    let older = waiting
+                        .take()
+                        .filter(|older| older.log_end <= answered.log_end && older.cuts == answered.cuts);
+                    waiting = self.take(older.unwrap_or(answered), deadline, &held);
+                }
+                Ok(None) => return,
+                Err(error) => lock(&self.status).error = Some(Error::io("take the settings of the master at", broker, error)),
+            }
+            self.line.forget();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let is_cut = {
+                let cuts = lock(&self.cuts);
+                cuts.made > cuts.taken
+            };
+            self.line.pause(if is_cut { left.min(PAUSE_AFTER_CUT) } else { left });
+        }
+    }
+
+    /// Asks once; `None` once it is closed.
+    fn ask(&self, broker: &str) -> io::Result<Option<Answered>> {
+        let cuts = lock(&self.cuts).made;
+        let Some(stream) = self.line.connect(broker, PATIENCE)? else {
+            return Ok(None);
+        };
+        let stream = stream.of_process()?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let answered = ask_all(stream).map(|(settings, log_end)| Answered { settings, log_end, cuts });
+        if self.line.is_closed() {
+            return Ok(None);
+        }
+        answered.map(Some)
+    }
+
+    /// Merges the answer once the slave holds enough of the log. Returns it if that is not so before the deadline.
+    fn take(
+        &self,
+        answered: Answered,
+        deadline: Instant,
+        held: &impl Fn() -> Option<(Arc<MessageStore>, i64)>,
+    ) -> Option<Answered> {
+        loop {
+            let mut cuts = lock(&self.cuts);
+            if answered.cuts != cuts.made {
+                return None;
+            }
+            if let Some((store, end)) = held()
+                && end >= answered.log_end
+            {
+                let merged = answered.settings.merge(&store, cuts.made > cuts.taken);
+                if merged.is_ok() {
+                    cuts.taken = cuts.made;
+                }
+                self.show(&store, merged);
+                return None;
+            }
+            drop(cuts);
+            if self.line.is_closed() || Instant::now() >= deadline {
+                return Some(answered);
+            }
+            self.line.pause(SLICE);
+        }
+    }
+
+    fn show(&self, store: &MessageStore, merged: Result<()>) {
+        let mut status = lock(&self.status);
+        match merged {
+            Ok(()) => (status.taken_at, status.error) = (Some(store.now_ms()), None),
+            Err(error) => status.error = Some(error),
+        }
+    }
+}
+
+/// Returns the settings of a master, and the end of its log after them; 0 if it does not say.
+fn ask_all(stream: &TcpStream) -> io::Result<(ReceivedSettings, i64)> {
+    let (mut settings, mut log_end) = (ReceivedSettings::default(), None);
+    for (opaque, file) in (1..).zip(ReplicatedFile::ALL) {
+        let answer = exchange(stream, &RemotingCommand::request(code_of(file), opaque))?;
+        if answer.code != SUCCESS {
+            let why = answer.remark.unwrap_or_default();
+            return Err(io::Error::other(format!(
+                "request {} failed with {}: {why}",
+                code_of(file),
+                answer.code
+            )));
+        }
+        let malformed = |malformed: crate::format::Malformed| {
+            let what = format!(
+                "the answer to request {}, at {}: {}",
+                code_of(file),
+                malformed.at,
+                malformed.reason
+            );
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        };
+        settings.add(file, &answer.body).map_err(malformed)?;
+        let stated = answer.ext_fields.get(LOG_END).and_then(|end| end.parse::<i64>().ok());
+        log_end = log_end.max(stated);
+    }
+    Ok((settings, log_end.map_or_else(|| ask_log_end(stream), Ok)?))
+}
+
+/// Asks a broker of `RocketMQ` where its log ends.
+fn ask_log_end(stream: &TcpStream) -> io::Result<i64> {
+    let answer = exchange(stream, &RemotingCommand::request(RUNTIME_INFO, 0))?;
+    let fields = decode_settings(&answer.body).ok().filter(|_| answer.code == SUCCESS);
+    let end = fields.and_then(|fields| fields.get("table")?.get("commitLogMaxOffset")?.as_str()?.parse().ok());
+    Ok(end.unwrap_or(0))
+}
+
+/// Sends a request, and returns its answer.
+fn exchange(mut stream: &TcpStream, request: &RemotingCommand) -> io::Result<RemotingCommand> {
+    stream.write_all(&request.encode()?)?;
+    match RemotingCommand::read(&mut stream, MAX_FRAME)? {
+        Some(answer) if answer.is_answer() && answer.opaque == request.opaque => Ok(answer),
+        Some(_) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the answer is to another request: this is no broker",
+        )),
+        None => Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the broker has closed the connection: is this its listening port?",
+        )),
+    }
+}
