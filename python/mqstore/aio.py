@@ -44,7 +44,7 @@ import inspect
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial, wraps
 from time import monotonic
 from typing import (
@@ -681,6 +681,11 @@ class Replica:
         return self.replica.path
 
     @property
+    def broker(self) -> str | None:
+        """The address that it asks for topics, groups and progress, as `mqstore.Replica.broker`."""
+        return self.replica.broker
+
+    @property
     def state(self) -> Literal["connecting", "comparing", "following", "failed", "closed"]:
         """The state, as `mqstore.Replica.state`."""
         return self.replica.state
@@ -704,6 +709,16 @@ class Replica:
     def error(self) -> Exception | None:
         """The reason why it does not follow, as `mqstore.Replica.error`."""
         return self.replica.error
+
+    @property
+    def settings_taken_at(self) -> datetime | None:
+        """The time of the last answer that was taken, as `mqstore.Replica.settings_taken_at`."""
+        return self.replica.settings_taken_at
+
+    @property
+    def settings_error(self) -> Exception | None:
+        """The reason why the last answer was not taken, as `mqstore.Replica.settings_error`."""
+        return self.replica.settings_error
 
     @property
     def closed(self) -> bool:

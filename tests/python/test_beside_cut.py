@@ -172,4 +172,4 @@ def test_cuts_says_what_was_cut_where_and_when(tmp_path: Path, cut: Callable[[],
         names = {name for name in dir(mqstore.Replica) if not name.startswith("_") and not callable(getattr(replica, name))}
         assert names >= {"cuts", "error", "lag", "master", "offset", "path", "state", "closed"}
         for name in names:
-            assert getattr(twin, name) == getattr(replica, name), name
+            assert repr(getattr(twin, name)) == repr(getattr(replica, name)), name

@@ -57,7 +57,7 @@ enum Operation {
 
 impl Drawn for Operation {
     fn draw(random: &mut Random, count: usize) -> Vec<Self> {
-        let sizes = |random: &mut Random| (0..1 + random.below(3)).map(|_| random.pick(&[10, 200, 900, 2500])).collect();
+        let sizes = |random: &mut Random| (0..=random.below(3)).map(|_| random.pick(&[10, 200, 900, 2500])).collect();
         let mut draw = || match random.below(24) {
             0..8 => Self::Append(sizes(random)),
             8..11 => Self::AppendOnly(sizes(random)),
@@ -159,7 +159,7 @@ impl<'a> Pair<'a> {
         match operation {
             Operation::Append(sizes) => self.append(sizes, None)?,
             Operation::AppendOnly(sizes) => self.append(sizes, Some(false))?,
-            Operation::KillSlave => self.restart_slave(|env| env.kill())?,
+            Operation::KillSlave => self.restart_slave(SimulatedEnv::kill)?,
             Operation::CutSlave if self.is_sync => {
                 let seed = self.random.next();
                 self.restart_slave(|env| cut(env, seed))?;
