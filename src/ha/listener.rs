@@ -175,7 +175,7 @@ impl<S: Service> Shared<S> {
         let mut connections = lock(&self.connections);
         connections.retain(|connection| !connection.thread.is_finished());
         if connections.len() >= MAX_CONNECTIONS {
-            self.service.refuse(peer, format!("{MAX_CONNECTIONS} slaves are connected"));
+            self.service.refuse(peer, format!("{MAX_CONNECTIONS} connections are open"));
             return;
         }
         let (service, served) = (self.service.clone(), stream.clone());

@@ -208,9 +208,9 @@ impl Slave {
     /// # Errors
     /// [`Error::Invalid`] for an address without a port. Those of [`MessageStore::open`].
     pub fn start(env: &Arc<dyn Env>, path: &Path, options: SlaveOptions) -> Result<Self> {
-        expect_address("master", &options.master)?;
+        expect_address("master", &options.master, "where it listens for slaves")?;
         if let Some(broker) = &options.broker {
-            expect_address("broker", broker)?;
+            expect_address("broker", broker, "the listen port of the master")?;
         }
         let store = ReplicaStore::open(env, path, options.config.clone())?;
         let shared = Arc::new(Shared {
@@ -362,12 +362,12 @@ impl Drop for Slave {
     }
 }
 
-fn expect_address(name: &str, address: &str) -> Result<()> {
+fn expect_address(name: &str, address: &str, meaning: &str) -> Result<()> {
     let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
     match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
         Some(port) if port > 0 => Ok(()),
         _ => Err(Error::Invalid {
-            what: format!("the {name} is {address:?}: expected HOST:PORT, where it listens for slaves"),
+            what: format!("the {name} is {address:?}: expected HOST:PORT, {meaning}"),
         }),
     }
 }

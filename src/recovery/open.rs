@@ -5,6 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::{Sizes, StoreConfig};
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
 use crate::recovery::plan::{RecoveryPlan, RecoveryReport, plan};
 use crate::recovery::recovery_note::RecoveryNote;
-use crate::recovery::replica_note::uncut_env;
+use crate::recovery::replica_note::{expect_uncut, uncut_env};
 use crate::recovery::store_files::StoreFiles;
 use crate::recovery::store_state::{Exit, Intent, Opener, StoreState};
 use crate::recovery::unrecovered::{Recovered, Unrecovered};
@@ -32,7 +33,7 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
     let mut looks = 1;
     loop {
         let state = WriterState::read(env.as_ref(), path)?;
-        let looked = look(&uncut_env(env, path, state.replica.cuts), path, config, state);
+        let looked = look_uncut(env, path, config, state);
         if looks == LOOKS || is_consistent(env.as_ref(), path, &state, &looked)? {
             return Ok(looked?.0);
         }
@@ -61,6 +62,15 @@ fn is_consistent(env: &dyn Env, path: &Path, before: &WriterState, looked: &Resu
     }
     // A reader of a closed store shows what no writer has made durable yet.
     Ok(looked.is_err() || !before.clean || is_closed(env, path)?)
+}
+
+/// Opens the files once, and expects that no slave has cut the log during that. Later each name is checked by itself.
+fn look_uncut(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterState) -> Result<(Recovered, u64)> {
+    let (cuts, is_open) = (state.replica.cuts, Arc::<AtomicBool>::default());
+    let looked = look(&uncut_env(env, path, cuts, &is_open), path, config, state)?;
+    is_open.store(true, Ordering::Release);
+    expect_uncut(env.as_ref(), path, cuts)?;
+    Ok(looked)
 }
 
 /// Opens the files once. Returns also the number of removals on which the plan is based.

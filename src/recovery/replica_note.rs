@@ -11,6 +11,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Map, Value};
 
@@ -55,6 +56,11 @@ impl Cuts {
     /// Returns true if a cut is under way, or was interrupted.
     pub fn is_unfinished(self) -> bool {
         self.generation % 2 == 1
+    }
+
+    /// Returns true if there was one cut since `before`, which has ended and has kept the log up to `end`.
+    pub fn have_kept(self, before: Self, end: i64) -> bool {
+        !self.is_unfinished() && self.generation == before.generation + 2 && self.at >= end
     }
 
     /// Returns true if the log was cut, or a cut has begun, since `before`.
@@ -136,10 +142,16 @@ pub(crate) fn expect_uncut(env: &dyn Env, root: &Path, opened: Cuts) -> Result<(
     Ok(())
 }
 
-/// Returns the environment of a reader: no name leads it to a file of another log than that of the store when there were these cuts.
-pub(super) fn uncut_env(env: &Arc<dyn Env>, root: &Path, opened: Cuts) -> Arc<dyn Env> {
-    let (named, root) = (env.clone(), root.to_owned());
-    let expect_unreplaced = move || expect_uncut(named.as_ref(), &root, opened).map_err(io::Error::other);
+/// Returns the environment of a reader: no name leads it to a file of another log than that of the store when there were these cuts. Names
+/// are checked from the time at which `is_open` is set: an open looks up thousands of them, and is checked at its end.
+pub(super) fn uncut_env(env: &Arc<dyn Env>, root: &Path, opened: Cuts, is_open: &Arc<AtomicBool>) -> Arc<dyn Env> {
+    let (named, root, is_open) = (env.clone(), root.to_owned(), is_open.clone());
+    let expect_unreplaced = move || {
+        if !is_open.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        expect_uncut(named.as_ref(), &root, opened).map_err(io::Error::other)
+    };
     Arc::new(CheckedEnv::unreplaced(env.clone(), expect_unreplaced))
 }
 

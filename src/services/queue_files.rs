@@ -69,7 +69,7 @@ impl QueueFiles {
         self.is_served.load(Ordering::Relaxed)
     }
 
-    /// Requests the next file of each of these queues, of which none is requested yet.
+    /// Requests the next file of each of these queues. No earlier request of them is still to be answered.
     pub(super) fn ask(&self, mut queues: Vec<Arc<ConsumeQueue>>) {
         lock(&self.requests).wanted.append(&mut queues);
         self.asked.advance(self.asked.get() + 1);
@@ -89,7 +89,12 @@ impl QueueFiles {
         let mut requests = lock(&self.requests);
         requests.wanted.drain(..count);
         requests.answered.append(&mut queues);
-        requests.failure = requests.failure.take().or(created.err());
+        // A shortage is tried again, and must not hide what a sync has reported once.
+        if let Err(error) = created
+            && requests.failure.as_ref().is_none_or(Error::is_shortage)
+        {
+            requests.failure = Some(error);
+        }
         !requests.wanted.is_empty()
     }
 

@@ -392,8 +392,7 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn truncate_dirty(&self, rewrite_from: Option<i64>, is_redone: bool) -> Result<()> {
-        // Opened before any write: an error that is reported to another process first is then reported here, too.
-        self.file_system().map_err(|error| Error::io("open", &self.root, error))?;
+        self.open_file_system()?;
         let mut unsynced = UnsyncedTruncation::default();
         for (_, _, queue) in self.file_queues() {
             unsynced.add(queue.truncate_dirty(rewrite_from.is_none(), is_redone)?);
@@ -419,6 +418,7 @@ impl ConsumeQueueStore {
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
     pub(crate) fn cut(&self) -> Result<()> {
+        self.open_file_system()?;
         let queues: Vec<_> = self.file_queues().into_iter().map(|(_, _, queue)| queue).collect();
         let mut unsynced = UnsyncedTruncation::default();
         for queue in &queues {
@@ -474,6 +474,12 @@ impl ConsumeQueueStore {
     fn sync_all(&self, step: Step) -> Result<()> {
         let synced = self.file_system().and_then(|file_system| file_system.sync(step));
         synced.map_err(|error| Error::io("sync", &self.root, error))
+    }
+
+    /// Opens the file system before any write: an error that is reported to another process first is then reported here, too.
+    fn open_file_system(&self) -> Result<()> {
+        let opened = self.file_system().map(drop);
+        opened.map_err(|error| Error::io("open", &self.root, error))
     }
 
     /// Returns the file system, which a writer keeps open.
