@@ -26,6 +26,8 @@ const STEP_QUEUES: usize = 1000;
 const WRITE_OUT_ENTRIES: usize = 512 * 1024;
 /// The time for which an entry waits in memory until it is written back.
 const WRITE_OUT_AFTER: Duration = Duration::from_millis(10);
+/// The interval at which the dispatcher looks for queues whose files were created: a queue with many entries needs one file after the other.
+const TAKE_BACK_AFTER: Duration = Duration::from_millis(2);
 /// The wait for each queue with waiting entries, if that is longer in total. Writing a queue back takes a fifth of that, for one entry or
 /// for thousands. So with many queues each collects several entries.
 const WRITE_OUT_AFTER_EACH: Duration = Duration::from_micros(20);
@@ -319,11 +321,9 @@ impl Dispatcher {
     /// Takes the queues back whose files were created, and those whose files could not be created.
     fn take_back(&mut self, now: Instant) -> Result<()> {
         let taken = self.files.take_back();
-        for queue in taken.queues {
-            self.waiting.push(queue);
-            self.schedule.queue_waits(now);
-        }
-        self.schedule.take_back_at = taken.is_partial.then(|| now + WRITE_OUT_AFTER);
+        // Their entries have waited for the file, and are not delayed again.
+        self.due.extend(taken.queues);
+        self.schedule.take_back_at = taken.is_partial.then(|| now + TAKE_BACK_AFTER);
         taken.outcome
     }
 
@@ -381,7 +381,7 @@ impl Dispatcher {
             Ok(without_file) if without_file.is_empty() => {}
             Ok(without_file) => {
                 self.files.ask(without_file);
-                self.schedule.take_back_at.get_or_insert(now + WRITE_OUT_AFTER);
+                self.schedule.take_back_at.get_or_insert(now + TAKE_BACK_AFTER);
             }
             Err(error) => {
                 self.still_due(queues);

@@ -34,7 +34,7 @@ def replicate(
 ) -> None:
     """Receives the log of a master into STORE.
 
-    It runs until SIGINT or SIGTERM, and prints a line when its state has changed, and when it has cut its log.
+    It runs until SIGINT or SIGTERM, and prints each change of state and each cut.
 
     HOST:PORT is where the master listens for slaves: haListenPort of a broker. An absent STORE gets the last segment of the
     master; segments have to be of the master's size (--option geometry=broker).

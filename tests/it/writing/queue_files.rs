@@ -16,6 +16,7 @@ use crate::counting_env::CountingEnv;
 const FILE: &str = "consumequeue/t/0/00000000000000000000";
 /// The time for which an entry waits in memory, and after which the dispatcher asks for a file that is being created.
 const WRITE_OUT: Duration = Duration::from_millis(10);
+const TAKE_BACK: Duration = Duration::from_millis(2);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// A store without threads that leaves queue files to their service, and its clock.
@@ -75,9 +76,9 @@ fn entries_wait_in_memory_until_their_queue_file_is_there() {
     put(&steps.store, "t", b"0");
     steps.dispatch_after(Duration::ZERO, Some(WRITE_OUT));
     // The file is requested, and not created.
-    steps.dispatch_after(WRITE_OUT, Some(WRITE_OUT));
+    steps.dispatch_after(WRITE_OUT, Some(TAKE_BACK));
     put(&steps.store, "t", b"1");
-    steps.dispatch_after(WRITE_OUT, Some(WRITE_OUT));
+    steps.dispatch_after(TAKE_BACK, Some(TAKE_BACK));
     assert!(!place.at("consumequeue/t").exists());
     assert_eq!(bodies(steps.store.reader(), "t", 0), [b"0", b"1"]);
     steps.create();
@@ -98,7 +99,7 @@ fn messages_are_dispatched_while_a_queue_file_is_synced() {
     let mut steps = Steps::new(&place);
     put(&steps.store, "t", b"0");
     steps.dispatch_after(Duration::ZERO, Some(WRITE_OUT));
-    steps.dispatch_after(WRITE_OUT, Some(WRITE_OUT));
+    steps.dispatch_after(WRITE_OUT, Some(TAKE_BACK));
     let (slot, seen) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::default()));
     let _ = slot.set(Arc::downgrade(&steps.store));
     let (during, dispatched, now) = (slot.clone(), seen.clone(), steps.now);
@@ -115,9 +116,8 @@ fn messages_are_dispatched_while_a_queue_file_is_synced() {
     steps.create();
     assert!(seen.load(Ordering::SeqCst));
     assert_eq!(written(&place), 1);
-    // The dispatcher takes the queue back, and writes the later entry.
-    steps.dispatch_after(WRITE_OUT, Some(WRITE_OUT));
-    steps.dispatch_after(WRITE_OUT, None);
+    // The dispatcher takes the queue back, and writes the later entry at once.
+    steps.dispatch_after(TAKE_BACK, None);
     assert_eq!(written(&place), 2);
     steps.store.close().unwrap();
     assert_eq!(bodies(&place.reader(), "t", 0), [b"0", b"1"]);
@@ -131,12 +131,12 @@ fn a_full_disk_under_a_new_queue_file_is_waited_out() {
         steps.fail(errno);
         put(&steps.store, "t", b"0");
         steps.dispatch_after(Duration::ZERO, Some(WRITE_OUT));
-        steps.dispatch_after(WRITE_OUT, Some(WRITE_OUT));
+        steps.dispatch_after(WRITE_OUT, Some(TAKE_BACK));
         for _ in 0..3 {
             steps.create();
-            steps.dispatch_after(WRITE_OUT, Some(RETRY));
+            steps.dispatch_after(TAKE_BACK, Some(RETRY));
             // The queue waits again, and its file is requested again.
-            steps.dispatch_after(RETRY, Some(WRITE_OUT));
+            steps.dispatch_after(RETRY, Some(TAKE_BACK));
         }
         steps.env.heal();
         steps.create();
@@ -154,9 +154,9 @@ fn a_failure_to_create_a_queue_file_poisons_the_store() {
     steps.fail(5);
     put(&steps.store, "t", b"0");
     steps.dispatch_after(Duration::ZERO, Some(WRITE_OUT));
-    steps.dispatch_after(WRITE_OUT, Some(WRITE_OUT));
+    steps.dispatch_after(WRITE_OUT, Some(TAKE_BACK));
     steps.create();
-    steps.now += WRITE_OUT;
+    steps.now += TAKE_BACK;
     let error = steps.store.step(Service::Dispatch, steps.now).unwrap_err();
     assert!(error.to_string().contains("mqstore-new-"), "{error}");
     steps.store.close().unwrap_err();
@@ -171,7 +171,7 @@ fn a_close_creates_the_queue_files_that_were_requested() {
         let mut steps = Steps::new(&place);
         put(&steps.store, "t", b"0");
         steps.dispatch_after(Duration::ZERO, Some(WRITE_OUT));
-        steps.dispatch_after(WRITE_OUT, Some(WRITE_OUT));
+        steps.dispatch_after(WRITE_OUT, Some(TAKE_BACK));
         if let Some(errno) = errno {
             steps.fail(errno);
             steps.create();
