@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::settings_file::{Fields, SettingsFile};
+use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
 use super::topic_config::TopicConfigs;
-use super::transaction_mark::{OWN_FIELD, TransactionMark};
+use super::transaction_mark::TransactionMark;
 use crate::error::Result;
 use crate::format::{CONSUMER_OFFSET_FILE, LMQ_CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
 use crate::store::MessageStore;

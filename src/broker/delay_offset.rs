@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use serde_json::Value;
 
 use super::progress_persister::{PersistedProgress, ProgressChanges, SNAPSHOT_AFTER};
-use super::settings_file::SettingsFile;
+use super::settings_file::{OWN_FIELD, SettingsFile};
 use crate::error::Result;
 use crate::format::{DELAY_OFFSET_FILE, DelayOffset, SCHEDULE_TOPIC};
 use crate::read::{DelayBacklog, delay_backlog};
@@ -21,8 +21,6 @@ use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 
 const OFFSET_TABLE: &str = "offsetTable";
-/// The field of this crate in the file.
-pub(super) const OWN_FIELD: &str = "mqstore";
 /// The end of the log in a snapshot.
 pub(super) const LOG_END: &str = "logEnd";
 

@@ -3,14 +3,14 @@
 //! A master answers what is on disk: progress there passes no message, and no retry or copy that settles a message, that a power failure can take.
 //! A slave takes it once it holds the master's log up to the end that the master had then, so that the same is true there. It removes
 //! nothing, and replaces no progress by older progress, except for the first answer after a cut of its log: what settled a message may
-//! have been in the part that was cut.
+//! have been in the part that was cut, and the file says so ([`SettingsFile::persist_cut`]).
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::delay_offset::{LOG_END, OWN_FIELD};
-use super::settings_file::{Fields, SettingsFile};
+use super::delay_offset::LOG_END;
+use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
 use crate::error::{Error, Result};
 use crate::format::{
     BrokerFile, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, Malformed, SCHEDULE_TOPIC, SUBSCRIPTION_GROUP_FILE,
@@ -111,15 +111,15 @@ impl ReceivedSettings {
     /// # Errors
     /// The damage of a file: it stays as it is. [`Error::Poisoned`]; [`Error::DiskFull`], [`Error::Io`]: the old file remains. Those of
     /// reading the queues.
-    pub fn merge(&self, store: &MessageStore, is_cut: bool) -> Result<()> {
+    pub fn merge(&self, store: &MessageStore) -> Result<()> {
         // The ends of the queues: what is dispatched later is taken with the next answer.
         store.catch_up(MessageStore::PATIENCE)?;
         let mut merged = Ok(());
         for (file, received) in &self.files {
             let one = match file {
                 ReplicatedFile::Topics | ReplicatedFile::Groups => merge_entries(store, *file, received),
-                ReplicatedFile::ConsumerOffsets => merge_consumer_offsets(store, received, is_cut),
-                ReplicatedFile::DelayOffsets => merge_delay_offsets(store, received, is_cut),
+                ReplicatedFile::ConsumerOffsets => merge_consumer_offsets(store, received),
+                ReplicatedFile::DelayOffsets => merge_delay_offsets(store, received),
             };
             // A damaged file does not keep the others from being taken.
             merged = merged.and(one);
@@ -149,9 +149,9 @@ fn merge_entries(store: &MessageStore, kind: ReplicatedFile, received: &Fields) 
     persist_changed(store, &mut file, &before)
 }
 
-fn merge_consumer_offsets(store: &MessageStore, received: &Fields, is_cut: bool) -> Result<()> {
+fn merge_consumer_offsets(store: &MessageStore, received: &Fields) -> Result<()> {
     let mut file = ReplicatedFile::ConsumerOffsets.load(store);
-    let before = file.fields()?.clone();
+    let (before, goes_back) = (file.fields()?.clone(), file.is_of_cut_log());
     let topics = store.highest_queue_ids();
     for (name, queue_id, offset) in offsets_of(received) {
         let Some(topic) = topic_of(&name, |topic| topics.contains_key(topic)) else {
@@ -160,7 +160,7 @@ fn merge_consumer_offsets(store: &MessageStore, received: &Fields, is_cut: bool)
         let end = store.reader().queue_bounds(&topic, queue_id)?.end;
         let table = file.table(OFFSET_TABLE)?.entry(name).or_insert_with(|| json!({}));
         if let Some(queues) = table.as_object_mut() {
-            raise(queues, queue_id, offset.min(end), is_cut);
+            raise(queues, queue_id, offset.min(end), goes_back);
         }
     }
     drop_own_field(&mut file)?;
@@ -168,28 +168,25 @@ fn merge_consumer_offsets(store: &MessageStore, received: &Fields, is_cut: bool)
 }
 
 /// Takes the progress of all levels, or of none: together with the end of the log it is one snapshot.
-fn merge_delay_offsets(store: &MessageStore, received: &Fields, is_cut: bool) -> Result<()> {
+fn merge_delay_offsets(store: &MessageStore, received: &Fields) -> Result<()> {
     let mut file = ReplicatedFile::DelayOffsets.load(store);
-    let before = file.fields()?.clone();
+    let (before, goes_back) = (file.fields()?.clone(), file.is_of_cut_log());
     let table = file.table(OFFSET_TABLE)?;
     let mut merged = table.clone();
     for (level, offset) in levels_of(received) {
         let end = store.reader().queue_bounds(SCHEDULE_TOPIC, level - 1)?.end;
         let (taken, key) = (offset.min(end), level.to_string());
         let known = table.get(&key).and_then(Value::as_i64);
-        if !is_cut && known.is_some_and(|known| known > taken) {
+        if !goes_back && known.is_some_and(|known| known > taken) {
             return Ok(());
         }
         merged.insert(key, Value::from(taken));
     }
     *table = merged;
-    let log_end = received.get(OWN_FIELD).and_then(|own| own.get(LOG_END)?.as_i64());
-    match log_end {
-        Some(log_end) => {
-            let log_end = log_end.min(store.appended_offset());
-            file.table(OWN_FIELD)?.insert(LOG_END.to_owned(), Value::from(log_end));
-        }
-        None => drop_own_field(&mut file)?,
+    drop_own_field(&mut file)?;
+    if let Some(log_end) = received.get(OWN_FIELD).and_then(|own| own.get(LOG_END)?.as_i64()) {
+        let log_end = log_end.min(store.appended_offset());
+        file.table(OWN_FIELD)?.insert(LOG_END.to_owned(), Value::from(log_end));
     }
     persist_changed(store, &mut file, &before)
 }

@@ -18,6 +18,11 @@ use crate::store::MessageStore;
 /// The fields of a settings file.
 pub(super) type Fields = Map<String, Value>;
 
+/// The field of this crate. Brokers ignore it, and drop it when they write the file.
+pub(super) const OWN_FIELD: &str = "mqstore";
+/// Set in that field while the progress in the file is that of a log that a slave has cut since.
+const IS_CUT: &str = "isOfCutLog";
+
 /// A settings file of a broker. Its owner locks it.
 #[derive(Debug)]
 pub(super) struct SettingsFile {
@@ -125,6 +130,9 @@ impl SettingsFile {
     /// # Errors
     /// The damage of the file: it stays as it is. [`Error::DiskFull`], [`Error::Io`]: the old file remains.
     pub(super) fn persist(&mut self) -> Result<()> {
+        if self.is_of_cut_log() {
+            self.table(OWN_FIELD)?.remove(IS_CUT);
+        }
         let text = text_of(self.fields()?);
         if let Some(previous) = &self.previous {
             self.replace(&self.previous_path(), previous)?;
@@ -133,11 +141,19 @@ impl SettingsFile {
         self.replace(&self.path, text.as_bytes())
     }
 
-    /// Replaces the file and its previous version durably, before the log is cut: neither says more than the log then has.
+    /// Returns true if the last write of the file was [`persist_cut`](Self::persist_cut).
+    pub(super) fn is_of_cut_log(&self) -> bool {
+        let own = self.fields.as_ref().ok().and_then(|fields| fields.get(OWN_FIELD));
+        own.is_some_and(|own| own.get(IS_CUT).is_some())
+    }
+
+    /// Replaces the file and its previous version durably, before the log is cut: neither says more than the log then has. What settled a
+    /// message before the progress may be in the part that is cut, so the file says that it is of a cut log until its next write.
     ///
     /// # Errors
     /// Those of [`persist`](Self::persist).
     pub(super) fn persist_cut(&mut self) -> Result<()> {
+        self.table(OWN_FIELD)?.insert(IS_CUT.to_owned(), Value::Bool(true));
         let text = text_of(self.fields()?);
         for path in [self.previous_path(), self.path.clone()] {
             self.replace(&path, text.as_bytes())?;

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::settings_file::Fields;
+use super::settings_file::{Fields, OWN_FIELD};
 
-/// The field of this crate in a settings file.
-pub(super) const OWN_FIELD: &str = "mqstore";
 const SETTLED_END: &str = "transactionsSettledEnd";
 const CHECKS: &str = "transactionChecks";
 

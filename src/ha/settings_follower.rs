@@ -20,8 +20,6 @@ use crate::sync::{Mutex, lock};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The time between two looks whether the slave holds enough of the log.
 const SLICE: Duration = Duration::from_millis(20);
-/// The longest pause after a cut, when progress may be of the log before it.
-const PAUSE_AFTER_CUT: Duration = Duration::from_secs(1);
 
 /// The settings of a slave.
 #[derive(Debug, Clone, Default)]
@@ -39,16 +37,9 @@ pub(super) struct SettingsFollower {
     broker: Option<String>,
     interval: Duration,
     line: Line,
-    cuts: Mutex<Cuts>,
+    /// The number of cuts of the log. The lock is held while the log is cut, and while settings files are written.
+    cuts: Mutex<u64>,
     status: Mutex<SettingsStatus>,
-}
-
-/// The cuts of the log. The lock is held while the log is cut, and while settings files are written.
-#[derive(Debug, Default)]
-struct Cuts {
-    made: u64,
-    /// The number of cuts before the last answer that was taken.
-    taken: u64,
 }
 
 /// The answers of a master.
@@ -88,10 +79,10 @@ impl SettingsFollower {
         self.line.close();
     }
 
-    /// Cuts the log while no settings are written. Progress may go back with the next answer: it was that of the log before the cut.
+    /// Cuts the log while no settings are written. What was answered before is about another log.
     pub(super) fn during_cut<T>(&self, cut: impl FnOnce() -> T) -> T {
         let mut cuts = lock(&self.cuts);
-        cuts.made += 1;
+        *cuts += 1;
         cut()
     }
 
@@ -113,18 +104,13 @@ impl SettingsFollower {
                 Err(error) => lock(&self.status).error = Some(Error::io("take the settings of the master at", broker, error)),
             }
             self.line.forget();
-            let left = deadline.saturating_duration_since(Instant::now());
-            let is_cut = {
-                let cuts = lock(&self.cuts);
-                cuts.made > cuts.taken
-            };
-            self.line.pause(if is_cut { left.min(PAUSE_AFTER_CUT) } else { left });
+            self.line.pause(deadline.saturating_duration_since(Instant::now()));
         }
     }
 
     /// Asks once; `None` once it is closed.
     fn ask(&self, broker: &str) -> io::Result<Option<Answered>> {
-        let cuts = lock(&self.cuts).made;
+        let cuts = *lock(&self.cuts);
         let Some(stream) = self.line.connect(broker, PATIENCE)? else {
             return Ok(None);
         };
@@ -147,18 +133,14 @@ impl SettingsFollower {
         held: &impl Fn() -> Option<(Arc<MessageStore>, i64)>,
     ) -> Option<Answered> {
         loop {
-            let mut cuts = lock(&self.cuts);
-            if answered.cuts != cuts.made {
+            let cuts = lock(&self.cuts);
+            if answered.cuts != *cuts {
                 return None;
             }
             if let Some((store, end)) = held()
                 && end >= answered.log_end
             {
-                let merged = answered.settings.merge(&store, cuts.made > cuts.taken);
-                if merged.is_ok() {
-                    cuts.taken = cuts.made;
-                }
-                self.show(&store, merged);
+                self.show(&store, answered.settings.merge(&store));
                 return None;
             }
             drop(cuts);

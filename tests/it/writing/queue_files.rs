@@ -10,7 +10,7 @@ use mqstore::services::{Next, Service};
 use mqstore::store::MessageStore;
 
 use super::services::stepped;
-use super::{Place, bodies, put};
+use super::{Place, bodies, message, put};
 use crate::counting_env::CountingEnv;
 
 const FILE: &str = "consumequeue/t/0/00000000000000000000";
@@ -162,6 +162,28 @@ fn a_failure_to_create_a_queue_file_poisons_the_store() {
     steps.store.close().unwrap_err();
     drop(steps);
     assert_eq!(bodies(&place.reader(), "t", 0), [b"0"]);
+}
+
+#[test]
+fn a_shortage_hides_no_other_failure_to_create_a_queue_file() {
+    let place = Place::new();
+    let mut steps = Steps::new(&place);
+    // More queues than the dispatcher requests at once.
+    for queue_id in 0..1001 {
+        steps.store.append(message("t", queue_id, b"x")).unwrap();
+    }
+    while steps.dispatch() == Next::Again {}
+    // The entries of many queues wait longer.
+    steps.now += Duration::from_secs(1);
+    for errno in [28, 5] {
+        steps.fail(errno);
+        steps.dispatch();
+        steps.create();
+    }
+    steps.now += TAKE_BACK;
+    let error = steps.store.step(Service::Dispatch, steps.now).unwrap_err();
+    assert!(error.to_string().contains("os error 5"), "{error}");
+    steps.store.close().unwrap_err();
 }
 
 #[test]
