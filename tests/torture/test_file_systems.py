@@ -131,7 +131,8 @@ def is_overwritten_in_place(path: Path) -> bool:
 def fill_up(writers: Nursery, place: Path, store: Path, ballast: Path, harm: Callable[[], object], **more: object) -> Journal:
     """A store with one message, whose writer continues while the disk is full, until it gets an error or has appended that many.
 
-    Each message is flushed, so that the page in which it ends is written to the disk, and then again.
+    Each message is flushed, so that the page in which it ends is written to the disk, and then again. A full btrfs takes a second
+    or two for a sync, so its writer has five minutes.
     """
     options: dict[str, Any] = SMALL | {"mapped_file_size_commit_log": 32 << 20, "max_index_num": 6000}
     with mqstore.open(store, "x", **options) as writer:
@@ -140,7 +141,7 @@ def fill_up(writers: Nursery, place: Path, store: Path, ballast: Path, harm: Cal
     journal = place / "journal"
     journal.unlink(missing_ok=True)
     job = {"program": "fill", "path": str(store), "journal": str(journal), "ballast": str(ballast), "options": options}
-    writers.start(job | {"flushes": True, "patience": 1, "first": 1} | more)
+    writers.start(job | {"flushes": True, "patience": 1, "first": 1, "timeout": 300} | more)
     wait_until(lambda: Journal.read(journal).opened > 0)
     harm()
     disks.fill(ballast)
@@ -159,7 +160,7 @@ def test_a_full_btrfs_loses_nothing_and_heals(writers: Nursery, place: Path, lay
     for seed in rounds(0.01):
         with ground(kind, place) as root, laid(kind, root, image) as beside:
             store = beside.parent / "new"
-            said = fill_up(writers, place, store, root / "ballast", lambda: None, size=1000 + seed % 7, most=40, more=20)
+            said = fill_up(writers, place, store, root / "ballast", lambda: None, size=1000 + seed % 7, most=20, more=20)
             verdict = check_read_only(store, [0, *said.intended], [])
             verdict.errors += said.unexpected
             if not (said.closed and said.reads):
