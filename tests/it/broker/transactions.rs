@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use mqstore::broker::{CheckRules, NeededBy, OpenHalves, TransactionChecker, TransactionEnd, Transactions};
+use mqstore::broker::{CheckRules, NeededBy, OpenHalves, Start, TransactionChecker, TransactionEnd, Transactions};
 use mqstore::error::{Error, TransactionOutcome};
 use mqstore::format::{COMMIT, GIVEN_UP_TOPIC, HALF_TOPIC, Message, MessageType, OP_TOPIC, property};
 use mqstore::read::StoredMessage;
@@ -14,7 +14,7 @@ use mqstore::store::TrimTo;
 use serde_json::{Value, json};
 
 use super::delay::{SEGMENT, Stepped, config};
-use super::{Settings, directory};
+use super::{Settings, ack, directory, subscription};
 use crate::simulated_env::{Failure, Fault, SimulatedEnv};
 use crate::writing::with;
 
@@ -307,34 +307,38 @@ fn a_half_message_follows_the_settings_of_the_topic_that_it_names() {
     open.commit(half).unwrap();
 }
 
+/// Commits a half message whose copy fills the segment of the log, while the next one cannot be made. Returns the half message.
+fn commit_on_a_disk_without_space_for_an_op_message(open: &Stepped) -> i64 {
+    let half = open.half(&"x".repeat(2000));
+    let filler = Message {
+        topic: "plain".into(),
+        ..Message::default()
+    };
+    let copy = SEGMENT as i64 - 2200;
+    let rest = copy - open.store.appended_offset() - filler.encoded_len() as i64;
+    let body = vec![b'x'; usize::try_from(rest).unwrap()];
+    open.store
+        .append(Message {
+            body: body.into(),
+            ..filler
+        })
+        .unwrap();
+    open.env.set_fault(Some(Fault {
+        failure: Failure::Full,
+        number: 0,
+        stays: true,
+    }));
+    open.commit(half).unwrap();
+    assert_eq!((open.bodies("orders").len(), open.bodies(OP_TOPIC).len()), (1, 0));
+    open.env.set_fault(None);
+    half
+}
+
 #[test]
 fn a_commit_whose_op_message_failed_is_settled_once() {
     for dies in [false, true] {
         let open = Stepped::new();
-        let half = open.half(&"x".repeat(2000));
-        let filler = Message {
-            topic: "plain".into(),
-            ..Message::default()
-        };
-        let size = |message: &Message<'_>| message.encoded_len() as i64;
-        let copy = SEGMENT as i64 - 2200;
-        let rest = copy - open.store.appended_offset() - size(&filler);
-        let body = vec![b'x'; usize::try_from(rest).unwrap()];
-        open.store
-            .append(Message {
-                body: body.into(),
-                ..filler
-            })
-            .unwrap();
-        // The copy fits into the segment. Its op message needs the next one.
-        open.env.set_fault(Some(Fault {
-            failure: Failure::Full,
-            number: 0,
-            stays: true,
-        }));
-        open.commit(half).unwrap();
-        assert_eq!((open.bodies("orders").len(), open.bodies(OP_TOPIC).len()), (1, 0));
-        open.env.set_fault(None);
+        let half = commit_on_a_disk_without_space_for_an_op_message(&open);
         let open = if dies { open.killed() } else { open.reopened(config()) };
         let outcome = refused_as(half, open.commit(half));
         assert!(
@@ -346,6 +350,31 @@ fn a_commit_whose_op_message_failed_is_settled_once() {
             (1, vec!["0".to_owned()])
         );
     }
+}
+
+#[test]
+fn no_progress_passes_a_commit_whose_op_message_failed() {
+    let open = Stepped::new();
+    let half = commit_on_a_disk_without_space_for_an_op_message(&open);
+    // A group persists its progress, and the transactions beside it.
+    open.dispatch();
+    let consumer = open
+        .broker
+        .consumer(Some("billing"), subscription(&["plain"]), &Start::Earliest);
+    let consumer = consumer.unwrap();
+    let filler = consumer.poll(1, Some(Instant::now())).unwrap();
+    assert_eq!(ack(&consumer, &filler), 1);
+    consumer.commit().unwrap();
+    let kept = progress_file(&open.env).unwrap();
+    assert_eq!(kept["offsetTable"]["plain@billing"], json!({"0": 1}));
+    assert_eq!(kept["offsetTable"][HALF_PROGRESS]["0"].as_i64().unwrap_or(0), 0);
+    let open = open.killed();
+    let outcome = refused_as(half, open.commit(half));
+    assert!(matches!(outcome, TransactionOutcome::Committed(_)), "{outcome:?}");
+    assert_eq!(
+        (open.bodies("orders").len(), open.bodies(OP_TOPIC)),
+        (1, vec!["0".to_owned()])
+    );
 }
 
 #[test]
@@ -460,6 +489,34 @@ fn a_mark_from_before_the_session_of_a_broker_is_not_used() {
         (open.bodies("orders"), open.bodies(OP_TOPIC)),
         (vec!["b".to_owned()], vec!["2".to_owned(), "1".to_owned()])
     );
+}
+
+#[test]
+fn a_mark_beyond_the_log_that_a_broker_had_is_not_used() {
+    let open = Stepped::new();
+    let halves = ["a", "b"].map(|body| open.half(body));
+    open.store.flush().unwrap();
+    let restored = open.env.copy();
+    open.roll_back(open.half(&"c".repeat(1000))).unwrap();
+    open.dispatch();
+    let open = open.reopened(config());
+    // A backup of the log is put beside newer settings, and a broker that commits is killed before it lists the commit.
+    let (_, settings) = open
+        .env
+        .files(Path::new("/data/store/config"))
+        .into_iter()
+        .find(|(path, _)| path == Path::new(CONSUMER_OFFSET))
+        .unwrap();
+    restored.put(Path::new(CONSUMER_OFFSET), &settings);
+    let open = Stepped::open(restored, config()).unwrap();
+    commit_of_a_broker(&open, halves[1]);
+    let marked = progress_file(&open.env).unwrap()["mqstore"]["transactionsSettledEnd"].as_i64();
+    assert!(marked.unwrap() > open.store.appended_offset());
+    open.store.flush().unwrap();
+    let open = open.killed_after_a_broker();
+    assert_eq!(open.open_bodies(), ["a"]);
+    let outcome = refused_as(halves[1], open.commit(halves[1]));
+    assert!(matches!(outcome, TransactionOutcome::Committed(_)), "{outcome:?}");
 }
 
 #[test]
