@@ -49,8 +49,9 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust, Python and Spark tests, in l
 	@echo "== Rust tests"
 	@cargo test
 	@echo "left out: $(SLOW_RUST); make slowtest runs it"
-	@echo "== Python tests, and beside them those of crashes and Spark"
-	@$(call side_by_side,$(PY) -m pytest -m "not slow" tests/python tests/mutants,$(PY) -m pytest -m "not slow" tests/torture tests/spark)
+	@echo "== Python tests, and beside them those of the command line, crashes and Spark"
+	@$(call side_by_side,$(PY) -m pytest -m "not slow" tests/python --ignore tests/python/cli,\
+	  $(PY) -m pytest -m "not slow" tests/python/cli tests/mutants tests/torture tests/spark)
 
 slowtest: java $(VENV)/dev.stamp $(NATIVE) ## the tests that `make test` leaves out
 	@echo "== Slow Rust tests"
