@@ -31,6 +31,13 @@ pub(super) struct DelayEntry {
     unit: CqUnit,
 }
 
+impl DelayEntry {
+    /// Returns the physical offset of its message.
+    pub(super) fn physical_offset(self) -> i64 {
+        self.unit.physical_offset
+    }
+}
+
 impl DelayQueue {
     /// Begins a pass over the messages at these queue offsets.
     ///
@@ -72,7 +79,7 @@ impl DelayQueue {
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub(super) fn next_physical_offset(&mut self) -> Result<Option<i64>> {
-        Ok(self.next(false)?.map(|entry| entry.unit.physical_offset))
+        Ok(self.next(false)?.map(DelayEntry::physical_offset))
     }
 
     /// Returns the time at which a message is due, by a clock that shows `now_ms`. A time that lies much further ahead than the delay of
