@@ -138,7 +138,7 @@ impl DeliveredCopies {
         let mut queue = DelayQueue::open(&self.store, level, 0..end)?;
         while !left.is_empty()
             && let Some(entry) = queue.next(true)?
-            && queue.due(entry, i64::MAX)? >= since
+            && queue.due(entry)?.is_none_or(|due| due >= since)
         {
             strike_one(&mut queue, entry, left)?;
         }
