@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::arrivals::Arrivals;
 use super::copies::real_place;
 use super::delay_offset::{DelayOffsets, bounds, load_file, stored_log_end};
 use super::delay_queue::DelayQueue;
@@ -23,7 +24,7 @@ use crate::store::{Incoming, MessageStore};
 pub(super) struct DelayService {
     store: Arc<MessageStore>,
     offsets: Arc<DelayOffsets>,
-    max_level: i32,
+    arrivals: BTreeMap<i32, Arrivals>,
     /// The search for what was delivered before the open. `None` once it is done.
     search: Option<DeliveredCopies>,
     /// The queue offsets of messages that were delivered before the open, by level.
@@ -40,6 +41,13 @@ struct Batch {
     settled: Settled,
     /// The time at which the next message is due, if that is later.
     due: Option<i64>,
+}
+
+/// The time of a step, by the wall clock and by the one that nobody sets.
+#[derive(Debug, Clone, Copy)]
+struct Now {
+    wall_ms: i64,
+    at: Instant,
 }
 
 /// A progress with the number of messages before it that could not be delivered.
@@ -84,10 +92,14 @@ impl DelayService {
         if search.is_none() {
             offsets.settle();
         }
+        let (levels, mut arrivals) = (store.config().delay_levels()?, BTreeMap::new());
+        for level in 1..=levels.max_level() {
+            arrivals.insert(level, Arrivals::new(levels.delay_ms(level), bounds(store, level)?.end));
+        }
         Ok(Self {
             store: store.clone(),
             offsets: offsets.clone(),
-            max_level: store.config().delay_levels()?.max_level(),
+            arrivals,
             search,
             struck: BTreeMap::new(),
         })
@@ -95,8 +107,8 @@ impl DelayService {
 
     /// Delivers the due messages of a level, up to the most of a step. Returns the time at which the next one is due; `None` if the level
     /// is to be looked at again at once.
-    fn deliver_level(&mut self, level: i32, now_ms: i64, noted: &mut LastCopy) -> Result<Option<i64>> {
-        let batch = self.collect(level, now_ms)?;
+    fn deliver_level(&mut self, level: i32, now: Now, noted: &mut LastCopy) -> Result<Option<i64>> {
+        let batch = self.collect(level, now)?;
         let copies: Vec<_> = batch.messages.iter().map(|(_, message)| copy_of(&message.view())).collect();
         let copies: Vec<_> = copies.into_iter().flatten().map(Incoming::Copied).collect();
         let mut done = Vec::with_capacity(copies.len());
@@ -116,26 +128,29 @@ impl DelayService {
         if let Some(struck) = self.struck.get_mut(&level) {
             *struck = struck.split_off(&settled.next);
         }
+        if let Some(arrivals) = self.arrivals.get_mut(&level) {
+            arrivals.forget_before(settled.next);
+        }
         appended.map(|()| batch.due)
     }
 
     /// Reads the due messages of a level, up to the most of a step. A failure ends the batch, and is returned if that is empty.
-    fn collect(&self, level: i32, now_ms: i64) -> Result<Batch> {
+    fn collect(&self, level: i32, now: Now) -> Result<Batch> {
         let from = self.offsets.next(level);
         let mut queue = DelayQueue::open(&self.store, level, from..i64::MAX)?;
         let mut batch = Batch {
             settled: Settled::at(from),
             ..Batch::default()
         };
-        let filled = self.fill(&mut batch, &mut queue, level, now_ms);
+        let filled = self.fill(&mut batch, &mut queue, level, now);
         if batch.settled.next == from {
             filled?;
         }
         Ok(batch)
     }
 
-    fn fill(&self, batch: &mut Batch, queue: &mut DelayQueue, level: i32, now_ms: i64) -> Result<()> {
-        let struck = self.struck.get(&level);
+    fn fill(&self, batch: &mut Batch, queue: &mut DelayQueue, level: i32, now: Now) -> Result<()> {
+        let (struck, arrivals) = (self.struck.get(&level), self.arrivals.get(&level));
         while batch.messages.len() < STEP_MESSAGES && batch.bytes < STEP_BYTES {
             let entry = queue.next(false)?;
             batch.settled.passed_over += queue.take_damaged();
@@ -144,8 +159,11 @@ impl DelayService {
                 break;
             };
             let is_struck = struck.is_some_and(|struck| struck.contains(&entry.offset));
-            let due = queue.due(entry, now_ms)?;
-            if due > now_ms && !is_struck {
+            let due = queue.due(entry)?.zip(arrivals);
+            let due = due.map_or(now.wall_ms, |(due, arrivals)| {
+                arrivals.due(entry.offset, due, now.wall_ms, now.at)
+            });
+            if due > now.wall_ms && !is_struck {
                 batch.due = Some(due);
                 break;
             }
@@ -163,6 +181,19 @@ impl DelayService {
         Ok(())
     }
 
+    fn note_arrivals(&mut self, now: Instant) -> Result<()> {
+        for (level, arrivals) in &mut self.arrivals {
+            arrivals.note(bounds(&self.store, *level)?.end, now);
+        }
+        Ok(())
+    }
+
+    /// Returns the levels with messages that the progress has not passed.
+    fn waiting_levels(&self) -> Vec<i32> {
+        let waits = |(level, arrivals): &(&i32, &Arrivals)| self.offsets.next(**level) < arrivals.seen();
+        self.arrivals.iter().filter(waits).map(|(level, _)| *level).collect()
+    }
+
     /// Returns true if the copy of a message can be appended.
     fn is_deliverable(&self, view: &MessageView<'_>) -> bool {
         copy_of(view).is_some_and(|copy| self.store.appender(None).check_all(&mut [Incoming::Copied(copy)]).is_ok())
@@ -171,6 +202,7 @@ impl DelayService {
 
 impl Delivery for DelayService {
     fn work(&mut self, now: Instant, copies: &mut LastCopy) -> Result<Next> {
+        self.note_arrivals(now)?;
         if let Some(search) = &mut self.search {
             if search.advance()? {
                 self.struck = self.search.take().map_or_else(BTreeMap::new, DeliveredCopies::into_struck);
@@ -179,11 +211,12 @@ impl Delivery for DelayService {
         }
         let now_ms = self.store.reader().env().now_ms();
         let (mut is_behind, mut next_due, mut failed) = (false, None, None);
-        for level in 1..=self.max_level {
-            if self.offsets.next(level) >= bounds(&self.store, level)?.end {
-                continue;
-            }
-            match self.deliver_level(level, now_ms, copies) {
+        for level in self.waiting_levels() {
+            let now = Now {
+                wall_ms: now_ms,
+                at: now,
+            };
+            match self.deliver_level(level, now, copies) {
                 Ok(None) => is_behind = true,
                 Ok(Some(due)) => next_due = next_due.into_iter().chain([due]).min(),
                 Err(error) => failed = Some(error),

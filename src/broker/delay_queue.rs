@@ -10,10 +10,6 @@ use crate::log::StoredMessage;
 use crate::read::{OnDamage, QueueScan};
 use crate::store::MessageStore;
 
-/// The lead of a store time over the clock up to which the message waits. Store times do not fall, so each step of the clock back leaves
-/// them ahead of it for a while.
-const LEAD_MS: i64 = 10_000;
-
 /// A pass over a stretch of the queue of a level, from either end. It counts damaged entries, and continues after them.
 #[derive(Debug)]
 pub(super) struct DelayQueue {
@@ -29,6 +25,13 @@ pub(super) struct DelayQueue {
 pub(super) struct DelayEntry {
     pub(super) offset: i64,
     unit: CqUnit,
+}
+
+impl DelayEntry {
+    /// Returns the physical offset of its message.
+    pub(super) fn physical_offset(self) -> i64 {
+        self.unit.physical_offset
+    }
 }
 
 impl DelayQueue {
@@ -72,24 +75,21 @@ impl DelayQueue {
     /// # Errors
     /// [`crate::error::Error::Io`].
     pub(super) fn next_physical_offset(&mut self) -> Result<Option<i64>> {
-        Ok(self.next(false)?.map(|entry| entry.unit.physical_offset))
+        Ok(self.next(false)?.map(DelayEntry::physical_offset))
     }
 
-    /// Returns the time at which a message is due, by a clock that shows `now_ms`. A time that lies much further ahead than the delay of
-    /// the level is now, as for a broker: the clock was set back, or the level had a longer delay.
+    /// Returns the time at which a message is due: its store time plus the delay of its level. `None` if the entry does not have it, and
+    /// the message is lost.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
-    pub(super) fn due(&mut self, entry: DelayEntry, now_ms: i64) -> Result<i64> {
+    pub(super) fn due(&mut self, entry: DelayEntry) -> Result<Option<i64>> {
         // Other entries have the hash of a tag, or the address of an extension unit.
-        let due = if entry.unit.tags_code > i64::from(i32::MAX) {
-            entry.unit.tags_code
-        } else {
-            let message = self.message(entry)?;
-            message.map_or(now_ms, |message| message.view().store_time().saturating_add(self.delay_ms))
-        };
-        let latest = now_ms.saturating_add(self.delay_ms).saturating_add(LEAD_MS);
-        Ok(if due > latest { now_ms } else { due })
+        if entry.unit.tags_code > i64::from(i32::MAX) {
+            return Ok(Some(entry.unit.tags_code));
+        }
+        let message = self.message(entry)?;
+        Ok(message.map(|message| message.view().store_time().saturating_add(self.delay_ms)))
     }
 
     /// Reads the message of an entry; `None` if it is lost, damaged, or has expired.

@@ -22,6 +22,8 @@ struct LevelCopies {
     /// A copy of one of them lies after this physical offset.
     after: i64,
     found: HashMap<CopyKey, u64>,
+    /// The physical offset of the last copy. It lies after every message that has a copy.
+    last: i64,
 }
 
 /// The search for copies, in steps. Delivery starts after it.
@@ -54,6 +56,7 @@ impl DeliveredCopies {
                     waiting,
                     after: snapshot.unwrap_or(first),
                     found: HashMap::new(),
+                    last: 0,
                 };
                 levels.insert(level, copies);
             }
@@ -100,12 +103,14 @@ impl DeliveredCopies {
         for (at, (level, key)) in self.search.read(reader, copied)? {
             if let Some(copies) = self.levels.get_mut(&level).filter(|copies| at >= copies.after) {
                 *copies.found.entry(key).or_default() += 1;
+                copies.last = at;
             }
         }
         Ok(())
     }
 
-    /// Returns the queue offsets of the waiting messages of a level that have a copy.
+    /// Returns the queue offsets of the waiting messages of a level that have a copy. The clock does not decide: it may have been set back
+    /// since they were delivered, or may have been behind then.
     fn strike(&self, level: i32, copies: &LevelCopies) -> Result<BTreeSet<i64>> {
         let mut left = Left::all(&copies.found);
         if !self.is_exact {
@@ -113,10 +118,9 @@ impl DeliveredCopies {
         }
         let mut struck = BTreeSet::new();
         let mut queue = DelayQueue::open(&self.store, level, copies.waiting.clone())?;
-        let now_ms = self.store.reader().env().now_ms();
         while !left.is_empty()
             && let Some(entry) = queue.next(false)?
-            && queue.due(entry, now_ms)? <= now_ms
+            && entry.physical_offset() < copies.last
         {
             if strike_one(&mut queue, entry, &mut left)? {
                 struck.insert(entry.offset);
@@ -134,7 +138,7 @@ impl DeliveredCopies {
         let mut queue = DelayQueue::open(&self.store, level, 0..end)?;
         while !left.is_empty()
             && let Some(entry) = queue.next(true)?
-            && queue.due(entry, i64::MAX)? >= since
+            && queue.due(entry)?.is_none_or(|due| due >= since)
         {
             strike_one(&mut queue, entry, left)?;
         }

@@ -22,6 +22,8 @@ mod copies;
 mod delivered;
 /// The two services of a delivery: one delivers, one persists the progress.
 mod delivery;
+/// The times at which delayed messages came.
+mod arrivals;
 /// The delivery of delayed messages.
 mod delay;
 /// The queue of timer messages.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::consumer_groups::ConsumerGroups;
 use super::timer_backlog::TimerBacklog;
-use super::timer_offset::{TimerOffsets, load_timer_check};
-use super::timer_queue::first_due_after;
+use super::timer_offset::{TimerOffsets, TimerState, load_timer_check};
+use super::timer_queue::first_left_by_broker;
 use super::transaction::Transactions;
 use super::transaction_record::TRANSACTION_GROUP;
 use crate::error::{Error, Result};
@@ -18,9 +18,6 @@ use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
 use crate::log::BrokerSettings;
 use crate::read::{GroupOffset, MessageReader};
 use crate::store::{MessageStore, TrimTo, Trimmed};
-
-/// The most by which a broker is taken to be late with the delivery of timer messages.
-const BROKER_LAG_MS: i64 = 60_000;
 
 /// The reason why a message is still needed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -265,16 +262,13 @@ fn progress_of_all(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>) -> Res
     Ok(all)
 }
 
-/// Returns the queue offset of the first timer message that may not have been delivered. A broker has delivered those that were due some time
-/// before the last message that the open has found; without any progress nothing was delivered.
+/// Returns the queue offset of the first timer message that may not have been delivered. Without progress nothing was delivered, nor if
+/// the progress is not that of this log. A broker has delivered those that its file says, whatever was appended since.
 fn first_timer(reader: &Arc<MessageReader>) -> Result<i64> {
-    Ok(match load_timer_check(reader)? {
-        None => 0,
-        Some(check) => match check.progress {
-            Some(progress) => progress.first,
-            None => first_due_after(reader, reader.recovery().last_store_time - BROKER_LAG_MS)?,
-        },
-    })
+    match load_timer_check(reader)? {
+        Some(check) if check.progress.is_none() => first_left_by_broker(reader, check),
+        check => Ok(TimerState::begin(reader, check.unwrap_or_default())?.next()),
+    }
 }
 
 /// Returns the content of a settings file; nothing if the file is missing.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::Errors;
 use crate::error::Result;
-use crate::format::{Check, MessageView, TIMER_TOPIC, TimerRecord};
+use crate::format::{Check, MessageView, TIMER_TOPIC, TimerCheck, TimerRecord};
 use crate::log::RecordCursor;
 use crate::read::{MessageReader, OnDamage, QueueScan};
 
@@ -64,15 +64,16 @@ impl TimerQueue {
     }
 }
 
-/// Returns the queue offset of the first timer message or recall that is due after a time, in ms; the end of the queue without one.
-/// Those that were stored again count, and those that are lost do not.
+/// Returns the queue offset of the first timer message or recall that a broker with this `timercheck` may not have delivered; the end of
+/// the queue without one. Those that were stored again count, and those that are lost do not. What was appended since is due later than
+/// the time in the file, or lies from the queue offset on, if the clock was set back.
 ///
 /// # Errors
 /// Those of reading the queue.
-pub(super) fn first_due_after(reader: &Arc<MessageReader>, time: i64) -> Result<i64> {
+pub(super) fn first_left_by_broker(reader: &Arc<MessageReader>, check: TimerCheck) -> Result<i64> {
     let mut queue = TimerQueue::open(reader, 0)?;
     while let Some((offset, record)) = queue.next(TimerRecord::of)? {
-        if record.is_some_and(|record| record.due > time) {
+        if record.is_some_and(|record| record.due > check.read_until || offset >= check.queue_offset) {
             return Ok(offset);
         }
     }

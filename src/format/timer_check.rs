@@ -36,6 +36,10 @@ const MAGIC: i32 = i32::from_be_bytes(*b"mqt1");
 /// The file as a broker and this crate read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimerCheck {
+    /// The time in ms up to which a broker has delivered the messages of its timer wheel. [`TimerCheck::encode`] writes that of `progress`.
+    pub read_until: i64,
+    /// The queue offset of the first message that a broker has not put on its wheel. [`TimerCheck::encode`] writes that of `progress`.
+    pub queue_offset: i64,
     /// The position of a broker in its timer log, which only a broker has.
     pub timer_log: i64,
     /// The version of the content, as in the other settings files: state, time in ms, counter.
@@ -99,6 +103,8 @@ impl TimerCheck {
         let at = |at| i64_at(&whole, at);
         let is_own = i32_at(&whole, MAGIC_AT) == MAGIC && i32_at(&whole, CHECKSUM_AT) == checksum(&whole);
         Self {
+            read_until: at(READ_UNTIL_AT),
+            queue_offset: at(QUEUE_AT).min(at(MASTER_QUEUE_AT)),
             timer_log: at(TIMER_LOG_AT),
             version: [at(STATE_VERSION_AT), at(TIMESTAMP_AT), at(COUNTER_AT)],
             progress: is_own.then(|| TimerProgress {

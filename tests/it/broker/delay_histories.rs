@@ -15,7 +15,7 @@ use crate::simulated_env::{Random, SimulatedEnv};
 
 /// Histories of each write mode.
 const HISTORIES: u64 = 150;
-/// Longer than the longest delay of a history.
+/// Longer than the longest delay of a history, and the most by which the clock is behind.
 const LONG: i64 = 20_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,10 @@ enum Own {
 
 /// The log has all that a judge needs.
 #[derive(Debug, Clone)]
-struct Delays;
+struct Delays {
+    /// The latest time that the clock has shown. A key with a second before it may belong to a recall that has passed.
+    latest: i64,
+}
 
 impl Model for Delays {
     type Own = Own;
@@ -51,14 +54,16 @@ impl Model for Delays {
 
     fn begin(open: &Stepped) -> Self {
         open.store.append(delayed(2, "first")).unwrap();
-        Self
+        Self { latest: open.env.now() }
     }
 
     fn carry_out(&mut self, open: &mut Stepped, own: Own, random: &mut Random) {
+        self.latest = self.latest.max(open.env.now());
+        let behind = self.latest - open.env.now();
         match own {
             Own::Append => append(open, random),
-            Own::AppendTimers => append_timers(open, random),
-            Own::Recall => append_recall(open, random),
+            Own::AppendTimers => append_timers(open, random, behind),
+            Own::Recall => append_recall(open, random, behind),
             Own::Deliver => {
                 open.deliver();
                 open.deliver_timers();
@@ -135,7 +140,7 @@ fn append(open: &Stepped, random: &mut Random) {
     open.store.appender(durable).append_all(drafts, &mut Vec::new()).unwrap();
 }
 
-fn append_timers(open: &Stepped, random: &mut Random) {
+fn append_timers(open: &Stepped, random: &mut Random, behind: i64) {
     let drafts = (0..=random.below(6))
         .map(|_| {
             let ms = 1 + 500 * random.below(8) as i64 + random.below(2) as i64;
@@ -143,7 +148,7 @@ fn append_timers(open: &Stepped, random: &mut Random) {
             Incoming::Sent(if body == "z" {
                 after(open, ms, body)
             } else {
-                keyed(open, ms, body, body)
+                keyed(open, behind + ms, body, body)
             })
         })
         .collect::<Vec<_>>();
@@ -152,8 +157,8 @@ fn append_timers(open: &Stepped, random: &mut Random) {
 }
 
 /// Recalls the timer messages of a key and a second, if there are any.
-fn append_recall(open: &Stepped, random: &mut Random) {
-    let ms = 1 + 500 * random.below(8) as i64;
+fn append_recall(open: &Stepped, random: &mut Random, behind: i64) {
+    let ms = behind + 1 + 500 * random.below(8) as i64;
     let key = format!("orders+{}", random.pick(&["x", "y"]));
     let durable = if random.one_in(4) { None } else { Some(false) };
     open.store.appender(durable).append(recall(open, ms, &key)).unwrap();

@@ -12,6 +12,8 @@ use crate::simulated_env::{Random, SimulatedEnv};
 const OPERATIONS: usize = 40;
 /// One of this many changing calls is preceded by a power cut, or a kill, on a copy of the machine.
 const IMAGE_ONE_IN: u64 = 25;
+/// The most by which the clock is behind, in ms: less than the lead of a store time for which a delayed message waits.
+const MOST_BEHIND: u64 = 9000;
 
 /// The end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,7 @@ enum End {
 enum Shared {
     Plain,
     Pass,
+    Clock,
     Dispatch,
     Commit,
     Flush,
@@ -33,10 +36,11 @@ enum Shared {
 }
 
 /// The calls that each model has, each as often as it is drawn.
-const SHARED: [Shared; 9] = [
+const SHARED: [Shared; 10] = [
     Shared::Plain,
     Shared::Pass,
     Shared::Pass,
+    Shared::Clock,
     Shared::Dispatch,
     Shared::Commit,
     Shared::Flush,
@@ -92,6 +96,7 @@ pub(super) fn carry_out<M: Model>(seed: u64, config: &StoreConfig, without: Opti
     let mut random = Random::new(seed);
     let mut open = Stepped::open(machine(), config.clone()).unwrap();
     let mut model = M::begin(&open);
+    let mut behind = 0;
     open.store.flush().unwrap();
     model.note_flushed();
     open.env.leave_out(without);
@@ -103,6 +108,7 @@ pub(super) fn carry_out<M: Model>(seed: u64, config: &StoreConfig, without: Opti
             Operation::Own(own) => model.carry_out(&mut open, own, &mut random),
             Operation::Shared(Shared::Plain) => append_plain(&open, &mut random),
             Operation::Shared(Shared::Pass) => open.pass(random.below(M::LONGEST_PASS) as i64),
+            Operation::Shared(Shared::Clock) => set_behind(&open.env, &mut behind, &mut random),
             Operation::Shared(Shared::Dispatch) => open.dispatch(),
             Operation::Shared(Shared::Commit) if !model.is_full() => open.store.commit().unwrap(),
             Operation::Shared(Shared::Flush) if !model.is_full() => {
@@ -112,7 +118,7 @@ pub(super) fn carry_out<M: Model>(seed: u64, config: &StoreConfig, without: Opti
             Operation::Shared(Shared::Commit | Shared::Flush) => {}
             Operation::Shared(Shared::End(how)) => {
                 model.before_end(&open);
-                open = end(open, how, &mut random, config, &mut model)?;
+                open = end(open, how, &mut random, config, &mut model, &mut behind)?;
                 open.env.leave_out(without);
             }
         }
@@ -152,8 +158,25 @@ pub(super) fn is_noticed<M: Model>(histories: u64, settings: &StoreConfig, witho
     (0..histories).any(|seed| carry_out::<M>(seed, settings, Some(without)).is_err())
 }
 
-/// Ends the process, and opens the store again.
-fn end<M: Model>(open: Stepped, how: End, random: &mut Random, config: &StoreConfig, model: &mut M) -> Result<Stepped, String> {
+/// Sets the clock back by a time that is drawn, or corrects it.
+fn set_behind(env: &SimulatedEnv, behind: &mut i64, random: &mut Random) {
+    let drawn = if random.one_in(3) {
+        0
+    } else {
+        random.below(MOST_BEHIND) as i64
+    };
+    env.set_now(env.now() + std::mem::replace(behind, drawn) - drawn);
+}
+
+/// Ends the process, and opens the store again. The clock may be set in between.
+fn end<M: Model>(
+    open: Stepped,
+    how: End,
+    random: &mut Random,
+    config: &StoreConfig,
+    model: &mut M,
+    behind: &mut i64,
+) -> Result<Stepped, String> {
     let crashed = match how {
         End::Close => {
             let open = open.reopened(config.clone());
@@ -167,6 +190,9 @@ fn end<M: Model>(open: Stepped, how: End, random: &mut Random, config: &StoreCon
             crashed
         }
     };
+    if random.one_in(2) {
+        set_behind(&crashed, behind, random);
+    }
     model.clone().examine(crashed.copy(), config.clone())?;
     let open = Stepped::open(crashed, config.clone()).map_err(|error| error.to_string())?;
     model.check(&open, true)?;

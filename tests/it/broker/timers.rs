@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mqstore::broker::{BrokerService, DelayStats, Hold, NeededBy, TimerBacklog, TimerFate};
+use mqstore::broker::{BrokerService, DelayStats, Hold, NeededBy, TimerBacklog, TimerFate, TrimReport};
 use mqstore::config::{FlushDiskType, StoreConfig};
 use mqstore::error::Error;
 use mqstore::format::{Message, Properties, TIMER_TOPIC, TimerCheck, TimerProgress, property};
@@ -481,23 +481,86 @@ fn a_message_that_a_broker_has_stored_again_is_delivered_once() {
     assert_eq!(delivered(&open), ["a", "b"]);
 }
 
+/// Appends plain messages until the log has more than four segments.
+fn fill_segments(open: &Stepped) {
+    while open.store.appended_offset() < 4 * SEGMENT as i64 {
+        open.store.append(plain(400)).unwrap();
+    }
+}
+
+fn plain(len: usize) -> Message<'static> {
+    Message {
+        topic: "plain".into(),
+        body: vec![b'p'; len].into(),
+        ..Message::default()
+    }
+}
+
+/// Removes three segments by force, as far as it may.
+fn trim(open: &Stepped) -> TrimReport {
+    open.broker.trim(TrimTo::Offset(3 * SEGMENT as i64), true, false).unwrap()
+}
+
+/// Opens the store of a machine, with this `timercheck`, without services, and trims it. Returns the number of removed segments.
+fn trimmed_with(env: &SimulatedEnv, timer_check: &[u8]) -> usize {
+    let env = env.copy();
+    env.put(Path::new(TIMER_CHECK), timer_check);
+    let off = StoreConfig {
+        services: Some(false),
+        ..config()
+    };
+    trim(&Stepped::open(env, off).unwrap()).trimmed.segments.len()
+}
+
+#[test]
+fn a_trim_believes_no_progress_of_timers_that_is_not_of_its_log() {
+    let mut open = Stepped::new();
+    append(&open, 1000, "a");
+    fill_segments(&open);
+    open.pass(1000);
+    deliver(&open);
+    open.close();
+    let check = check_file(&open.env).unwrap();
+    let of_log = check.progress.unwrap();
+    let with = |log_end: i64| {
+        let progress = Some(TimerProgress { log_end, ..of_log });
+        trimmed_with(&open.env, &TimerCheck { progress, ..check }.encode())
+    };
+    assert_eq!((of_log.first, with(of_log.log_end), with(of_log.log_end + 1)), (1, 3, 0));
+}
+
+#[test]
+fn a_trim_keeps_the_timers_that_a_broker_has_not_delivered() {
+    let mut open = Stepped::new();
+    let begun = open.env.now();
+    for (ms, body) in [(1000, "a"), (120_000, "late")] {
+        append(&open, ms, body);
+    }
+    fill_segments(&open);
+    // A writer without services appends long after the broker has stopped.
+    open.pass(3_600_000);
+    open.store.append(plain(1)).unwrap();
+    open.close();
+    let after = |ms: i64, queue_offset: i64| {
+        let mut bytes = [0; 4096];
+        for (at, value) in [(0, begun + ms), (16, queue_offset), (24, queue_offset)] {
+            bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+        }
+        trimmed_with(&open.env, &bytes)
+    };
+    assert_eq!([after(2000, 2), after(119_999, 2), after(120_000, 1)], [0; 3]);
+    assert_eq!(after(120_000, 2), 3);
+}
+
 #[test]
 fn a_trim_keeps_a_timer_message_also_by_force() {
     let mut open = Stepped::new();
     append(&open, 50_000, "late");
     append(&open, 1000, "a");
-    while open.store.appended_offset() < 4 * SEGMENT as i64 {
-        let filler = Message {
-            topic: "plain".into(),
-            body: vec![b'p'; 400].into(),
-            ..Message::default()
-        };
-        open.store.append(filler).unwrap();
-    }
+    fill_segments(&open);
     open.pass(1000);
     deliver(&open);
     persist(&mut open);
-    let trim = |open: &Stepped| open.broker.trim(TrimTo::Offset(3 * SEGMENT as i64), true, false).unwrap();
     let report = trim(&open);
     let expected = Hold {
         by: NeededBy::Timers,

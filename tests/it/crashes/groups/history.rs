@@ -183,6 +183,8 @@ pub(in super::super) enum Operation {
     PersistDelays(u64),
     /// Time passes, in ms.
     Wait(u64),
+    /// The wall clock is set so that it is this many ms behind.
+    Clock(i64),
     /// A clean close, and everything is opened again.
     Reopen,
     Kill,
@@ -231,7 +233,7 @@ fn fault(random: &mut Random) -> Fault {
 fn operation(random: &mut Random) -> Operation {
     let member = random.index(12);
     let number = random.next() >> 40;
-    match random.below(84) {
+    match random.below(87) {
         0..11 => Operation::Produce {
             topic: random.pick(&TOPICS),
             queue_id: random.below(QUEUES) as i32,
@@ -290,9 +292,11 @@ fn operation(random: &mut Random) -> Operation {
             how: random.pick(&[TransactionEnd::Commit, TransactionEnd::Commit, TransactionEnd::Rollback]),
             durable: random.pick(&[None, Some(false), Some(true)]),
         },
-        _ => Operation::Check {
+        81..84 => Operation::Check {
             ms: random.pick(&[0, 6000, 61_000]),
             answers: number,
         },
+        // Less than the lead of a store time for which a delayed message waits.
+        _ => Operation::Clock(random.pick(&[0, 1000, 4000, 9000])),
     }
 }

@@ -28,8 +28,8 @@ use crate::simulated_env::{CrashReport, Failure, Random, SimulatedEnv};
 
 /// The clock of consumers is so far ahead of the machine's that no reading of that one decides anything.
 const AHEAD: Duration = Duration::from_secs(3600);
-/// Longer than the delay of each level that a history uses, in ms.
-const LONGEST_DELAY: u64 = 31_000;
+/// Longer than the delay of each level that a history uses, and the most by which its clock is behind, in ms.
+const LONGEST_DELAY: u64 = 40_000;
 
 /// A store that is open, with a broker's work on it.
 struct Open {
@@ -57,6 +57,8 @@ struct Run<'a> {
     /// The check of open transactions that runs.
     checker: Option<TransactionChecker>,
     now: Instant,
+    /// The time in ms by which the wall clock is behind.
+    behind: i64,
     /// Numbers of the next message and consumer.
     next: (u64, u64),
     /// The physical offset up to which the log was durable before the current operation.
@@ -89,6 +91,7 @@ impl Drawn for Operation {
             judge: Judge::default(),
             checker: None,
             now: Instant::now() + AHEAD,
+            behind: 0,
             next: (0, 0),
             flushed: 0,
             failure: None,
@@ -167,6 +170,11 @@ impl Run<'_> {
             }
             Operation::Wait(ms) => {
                 self.pass(*ms);
+                Ok(())
+            }
+            Operation::Clock(behind) => {
+                let before = std::mem::replace(&mut self.behind, *behind);
+                self.env.set_now(self.env.now() + before - behind);
                 Ok(())
             }
             Operation::Reopen => self.reopen(),
