@@ -22,7 +22,8 @@ use super::timer_offset::load_timer_check;
 use super::transaction_record::TRANSACTION_GROUP;
 use crate::error::{Error, Result};
 use crate::format::{
-    CONFIG_DIR, MessageId, MessageView, SCHEDULE_TOPIC, TIMER_CHECK_FILE, TOPIC_GROUP_SEPARATOR, TimerCheck, TimerProgress, property,
+    CONFIG_DIR, MessageId, MessageView, SCHEDULE_TOPIC, TIMER_CHECK_FILE, TOPIC_GROUP_SEPARATOR, TimerCheck, TimerProgress,
+    property,
 };
 use crate::storage::{Step, replace_file};
 use crate::store::MessageStore;
@@ -178,7 +179,9 @@ fn lower_to_origins(store: &MessageStore, file: &mut SettingsFile, log_end: i64,
             let name = sent_back.topic.as_ref().map(|topic| name_of(&sent_back.group, topic));
             let is_of_group = |other: &str| match &name {
                 Some(name) => name == other,
-                None => other.rsplit_once(TOPIC_GROUP_SEPARATOR).is_some_and(|(_, group)| group == sent_back.group),
+                None => other
+                    .rsplit_once(TOPIC_GROUP_SEPARATOR)
+                    .is_some_and(|(_, group)| group == sent_back.group),
             };
             for (name, queue_id, offset) in offsets_of(file.fields()?) {
                 match settled {

@@ -118,7 +118,11 @@ impl SettingsFollower {
         let stream = stream.of_process()?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let answered = ask_all(&mut TimedStream::new(stream, self.timing.settings_answer)).map(|(settings, log_end)| Answered { settings, log_end, cuts });
+        let answered = ask_all(&mut TimedStream::new(stream, self.timing.settings_answer)).map(|(settings, log_end)| Answered {
+            settings,
+            log_end,
+            cuts,
+        });
         if self.line.is_closed() {
             return Ok(None);
         }
@@ -186,10 +190,13 @@ fn ask_all(stream: &mut TimedStream<'_>) -> io::Result<(ReceivedSettings, i64)> 
         let stated = answer.ext_fields.get(LOG_END).and_then(|end| end.parse::<i64>().ok());
         log_end = log_end.max(stated);
     }
-    Ok((settings, match log_end {
-        Some(end) => end,
-        None => ask_log_end(stream)?,
-    }))
+    Ok((
+        settings,
+        match log_end {
+            Some(end) => end,
+            None => ask_log_end(stream)?,
+        },
+    ))
 }
 
 /// Asks a broker of `RocketMQ` where its log ends. Without the answer nobody knows when its progress may be taken.

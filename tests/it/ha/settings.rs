@@ -361,7 +361,12 @@ fn an_answer_that_drips_is_an_error_and_the_next_one_is_awaited() {
         RemotingCommand::read(&mut &stream, 1 << 20).unwrap();
         let lasted = drip(&stream, &frame(1000, 0, 900, &[b' '; 996]));
         assert!(lasted < LONG / 4, "{lasted:?}");
-        wait_until(|| slave.settings().error.is_some_and(|error| error.to_string().contains("in time")));
+        wait_until(|| {
+            slave
+                .settings()
+                .error
+                .is_some_and(|error| error.to_string().contains("in time"))
+        });
     }
     slave.close().unwrap();
     master.close();

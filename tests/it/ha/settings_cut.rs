@@ -29,9 +29,14 @@ fn cut_without_settings(pair: &Pair, played: &PlayedBroker) -> Node {
 /// A slave has the first 3 messages of its master, and what `goes_on` appends there. `goes_on` gets the end of these messages, and the slave
 /// is then the slave of a master that has them and another one, as in [`cut_without_settings`].
 fn cut_after(pair: &Pair, played: &PlayedBroker, goes_on: impl FnOnce(&Node, i64)) -> Node {
+    cut_between(pair, played, |old| old.append(3), goes_on)
+}
+
+/// Same as [`cut_after`], with what `begins` appends in place of the first 3 messages.
+fn cut_between(pair: &Pair, played: &PlayedBroker, begins: impl FnOnce(&Node), goes_on: impl FnOnce(&Node, i64)) -> Node {
     let old = Node::open(pair, "master");
     let slave = slave_of(pair, &old, played);
-    old.append(3);
+    begins(&old);
     let common = old.store.appended_offset();
     slave.wait(common - 1, Some(Instant::now() + LONG)).unwrap();
     copy_dir(&pair.at("master"), &pair.at("new"));
@@ -94,7 +99,10 @@ fn a_cut_takes_a_group_back_to_a_message_whose_retry_goes() {
     let pair = Pair::new();
     let played = PlayedBroker::start();
     let new = cut_after(&pair, &played, |old, _| {
-        let consumer = old.broker.consumer(Some("billing"), subscription(), &Start::Earliest).unwrap();
+        let consumer = old
+            .broker
+            .consumer(Some("billing"), subscription(), &Start::Earliest)
+            .unwrap();
         let given = consumer.poll(10, Some(Instant::now() + LONG)).unwrap();
         assert_eq!(given.len(), 3);
         consumer.ack([0, 2].map(|offset| ("orders", 0, offset))).unwrap();
@@ -107,7 +115,10 @@ fn a_cut_takes_a_group_back_to_a_message_whose_retry_goes() {
     });
     let cut = settings(&pair, "slave", "consumerOffset.json");
     assert_eq!(cut["offsetTable"]["orders@billing"]["0"], 1);
-    assert!(cut["mqstore"]["ofCutLog"].is_null() && cut["mqstore"]["settledEnd"].is_i64(), "{cut}");
+    assert!(
+        cut["mqstore"]["ofCutLog"].is_null() && cut["mqstore"]["settledEnd"].is_i64(),
+        "{cut}"
+    );
     new.close();
 }
 
@@ -201,49 +212,88 @@ fn cut_deliveries(log_end: impl Fn(i64) -> i64) -> (Value, TimerProgress) {
 #[test]
 fn a_cut_of_delivered_copies_restarts_delays_and_timers() {
     let (delays, timers) = cut_deliveries(|common| common + 1);
-    assert_eq!((delays["mqstore"]["logEnd"].as_i64(), timers), (None, TimerProgress::default()));
+    assert_eq!(
+        (delays["mqstore"]["logEnd"].as_i64(), timers),
+        (None, TimerProgress::default())
+    );
     let (delays, timers) = cut_deliveries(|common| common);
     assert_eq!(delays["mqstore"]["logEnd"].as_i64(), Some(timers.log_end));
     assert_eq!((timers.first, timers.queue_end), (5, 9));
 }
 
+/// The bodies of the messages of "orders".
+fn bodies(store: &MessageStore) -> Vec<Vec<u8>> {
+    store.catch_up(LONG).unwrap();
+    let end = store.reader().queue_bounds("orders", 0).unwrap().end;
+    let body = |offset| {
+        let found = store.reader().position("orders", 0, offset).unwrap().unwrap();
+        let message = store.reader().message_at(found.physical_offset).unwrap();
+        message.view().body().to_vec()
+    };
+    (0..end).map(body).collect()
+}
+
 #[test]
-fn a_cut_takes_delay_progress_to_the_start_of_its_queue() {
+fn a_promoted_writer_delivers_once_what_a_cut_has_removed() {
     let pair = Pair::new();
     let played = PlayedBroker::start();
-    let delayed = || Message {
-        topic: "SCHEDULE_TOPIC_XXXX".into(),
-        ..message(b"delayed")
+    let append = |node: &Node, level: &str, body: &'static [u8]| {
+        let properties = encode_properties([("DELAY", level)], true).unwrap();
+        let delayed = Message {
+            properties: properties.into(),
+            ..message(body)
+        };
+        node.store.append(delayed).unwrap();
     };
-    let old = Node::open(&pair, "master");
-    let slave = slave_of(&pair, &old, &played);
-    for _ in 0..2 {
-        old.store.append(delayed()).unwrap();
+    // The common part has the copy of one message, and no copy of another, which is due 5 s later.
+    let begins = |old: &Node| {
+        append(old, "1", b"first");
+        assert!(old.broker.serve_delayed().unwrap());
+        wait_until(|| bodies(&old.store).len() == 1);
+        append(old, "2", b"second");
+    };
+    let new = cut_between(&pair, &played, begins, |old, _| {
+        wait_until(|| bodies(&old.store).len() == 2);
+        old.store.flush().unwrap();
+        played.set_text(DELAY_OFFSETS, "{\"offsetTable\":{1:1,2:1}}");
+        wait_until(|| settings(&pair, "slave", "delayOffset.json")["offsetTable"] == json!({ "1": 1, "2": 1 }));
+    });
+    for file in ["delayOffset.json", "delayOffset.json.bak"] {
+        assert_eq!(settings(&pair, "slave", file)["offsetTable"], json!({ "1": 0, "2": 0 }));
     }
-    slave
-        .wait(old.store.appended_offset() - 1, Some(Instant::now() + LONG))
-        .unwrap();
-    copy_dir(&pair.at("master"), &pair.at("new"));
-    old.append(1);
-    played.set_text(DELAY_OFFSETS, "{\"offsetTable\":{1:2}}");
-    wait_until(|| settings(&pair, "slave", "delayOffset.json")["offsetTable"]["1"] == 2);
-    slave
-        .wait(old.store.appended_offset() - 1, Some(Instant::now() + LONG))
-        .unwrap();
-    slave.close().unwrap();
-    old.close();
-    let new = Node::open(&pair, "new");
-    new.store.append(message(b"another one")).unwrap();
-    let silent = SlaveOptions {
-        broker: None,
-        ..new.options()
+    new.close();
+    let config = StoreConfig {
+        services: Some(true),
+        ..StoreConfig::default()
     };
-    let slave = pair.slave(silent);
-    slave
-        .wait(new.store.appended_offset() - 1, Some(Instant::now() + LONG))
-        .unwrap();
-    slave.close().unwrap();
-    assert_eq!(settings(&pair, "slave", "delayOffset.json")["offsetTable"]["1"], 0);
-    assert_eq!(settings(&pair, "slave", "delayOffset.json.bak")["offsetTable"]["1"], 0);
+    let promoted = Arc::new(MessageStore::open(&env(), &pair.at("slave"), config, OpenMode::Existing).unwrap());
+    let broker = BrokerController::new(&promoted);
+    broker.start().unwrap();
+    wait_until(|| broker.delay_stats().unwrap().unwrap().waiting == 0);
+    assert_eq!(bodies(&promoted), [&b"first"[..], b"another one", b"second"]);
+    broker.close().unwrap();
+    promoted.close().unwrap();
+}
+
+#[test]
+fn a_cut_of_what_ends_transactions_restarts_their_progress() {
+    const PROGRESS: &str = "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS";
+    let pair = Pair::new();
+    let played = PlayedBroker::start();
+    let begins = |old: &Node| {
+        let half = Message {
+            topic: "RMQ_SYS_TRANS_HALF_TOPIC".into(),
+            ..message(b"half")
+        };
+        old.store.append(half).unwrap();
+    };
+    let new = cut_between(&pair, &played, begins, |old, common| {
+        old.append(1);
+        played.set_log_end(common + 1);
+        played.set(CONSUMER_OFFSETS, &json!({ "offsetTable": { PROGRESS: { "0": 1 } } }));
+        wait_until(|| settings(&pair, "slave", "consumerOffset.json")["offsetTable"][PROGRESS]["0"] == 1);
+    });
+    let cut = settings(&pair, "slave", "consumerOffset.json");
+    assert_eq!(cut["offsetTable"][PROGRESS]["0"], 0);
     new.close();
 }
