@@ -272,7 +272,10 @@ def test_writer_warns_of_progress_past_a_cut_until_its_reset(tmp_path: Path) -> 
     offsets = tmp_path / "store" / "config" / "consumerOffset.json"
     known = json.loads(offsets.read_text())
     offsets.write_text(json.dumps(known | {"mqstore": {"ofCutLog": ["orders@billing"]}}))
-    with pytest.warns(RuntimeWarning, match=r"progress of orders@billing .*reset"), mqstore.open(tmp_path / "store", "r+") as store:
+    with (
+        pytest.warns(RuntimeWarning, match=r"progress of orders@billing .*reset"),
+        mqstore.open(tmp_path / "store", "r+") as store,
+    ):
         store.broker.reset("billing", "orders", to="earliest")
     with warnings.catch_warnings(action="error"), mqstore.open(tmp_path / "store", "r+"):
         pass
