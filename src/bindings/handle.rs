@@ -18,7 +18,7 @@ use crate::broker::{BrokerController, CleanWarnings};
 use crate::config::{Errors, Geometry, StoreConfig};
 use crate::error::{Error, Result};
 use crate::format::DelayOffset;
-use crate::ha::{Master, SettingsServer};
+use crate::ha::{Master, RequestTimes, SettingsServer};
 use crate::interrupt::interruptible;
 use crate::read::{MessageReader, Refreshed};
 use crate::storage::{Env, Generation, RealEnv};
@@ -123,7 +123,7 @@ impl Ports {
     fn open(store: &Arc<MessageStore>, broker: &Arc<BrokerController>) -> Result<Self> {
         Ok(Self {
             master: Master::start(store)?,
-            settings: SettingsServer::start(store, broker)?,
+            settings: SettingsServer::start(store, broker, RequestTimes::default())?,
         })
     }
 }

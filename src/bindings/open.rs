@@ -137,6 +137,7 @@ fn open_with<'py>(
         Bound::new(py, Store { handle })
     } else {
         warn_of_unlocked_pool(py, &handle)?;
+        warn_of_cut_progress(py, &handle)?;
         Ok(Writer::of(py, handle, None)?.into_super())
     }
 }
@@ -161,6 +162,21 @@ fn warn_of_unlocked_pool(py: Python<'_>, handle: &Handle) -> PyResult<()> {
         "the transient store pool of {} is not locked in memory ({refusal}), and appends are slow where it is swapped out: raise \
          RLIMIT_MEMLOCK (ulimit -l) or make transient_store_pool_buffer_size smaller",
         handle.path().display()
+    );
+    warn(py, &text)
+}
+
+/// A group that has passed a message of which only a lost retry was left would never get it, and nobody would know.
+fn warn_of_cut_progress(py: Python<'_>, handle: &Handle) -> PyResult<()> {
+    let names = Vec::from_iter(handle.broker()?.progress_of_cut_log());
+    if names.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "{} was a slave whose log was cut, and the messages of retries that were in the cut part were not found: the progress of {} (topic \
+         and group) may pass them. store.broker.reset(group, topic, ...) sets it back, and ends this warning",
+        handle.path().display(),
+        names.join(", ")
     );
     warn(py, &text)
 }

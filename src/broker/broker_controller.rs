@@ -2,7 +2,7 @@
 //!
 //! A [`BrokerService`] implements [`Stepped`]. It gets a thread at its first use, or is run step by step in tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -363,6 +363,12 @@ impl BrokerController {
     /// Those of [`BrokerController::consumer_offsets`], and of reading.
     pub fn group_backlog(&self) -> Result<BrokerSettings<Vec<GroupState>>> {
         self.groups.backlog()
+    }
+
+    /// Returns the progress that may pass messages whose retries were cut while the store was a slave's, as topic and group
+    /// ("orders@billing"): [`BrokerController::reset`] sets it back.
+    pub fn progress_of_cut_log(&self) -> BTreeSet<String> {
+        self.groups.progress().of_cut_log()
     }
 
     /// Moves a group to an offset in each queue of a topic, durably, and returns the queue offsets. Its consumers continue there, and

@@ -172,6 +172,7 @@ impl ConsumerGroups {
         if offsets.is_empty() {
             return Err(Error::not_found(format!("the store has no queue of topic {topic:?}")));
         }
+        self.offsets.forget_cut(group, topic)?;
         self.persist()?;
         Ok(offsets)
     }

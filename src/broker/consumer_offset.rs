@@ -4,7 +4,7 @@
 //! without an entry: the log is flushed between each snapshot of the progress and the write of the file. Callers that commit at the same
 //! time share a write (leader/follower group commit).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -167,6 +167,26 @@ impl ConsumerOffsets {
         }
     }
 
+    /// Returns the progress that may pass messages which only records have settled that were cut while the store was a slave's: topic and
+    /// group as the file names them.
+    pub(super) fn of_cut_log(&self) -> BTreeSet<String> {
+        lock(&self.file).of_cut_log()
+    }
+
+    /// Notes that the progress of a group in a topic was set by its user: the next persist writes it as any other.
+    ///
+    /// # Errors
+    /// The damage of the file.
+    pub(super) fn forget_cut(&self, group: &str, topic: &str) -> Result<()> {
+        let mut file = lock(&self.file);
+        let mut names = file.of_cut_log();
+        if names.remove(&name_of(group, topic)) {
+            file.set_of_cut_log(names)?;
+            self.note_change();
+        }
+        Ok(())
+    }
+
     /// Removes the progress of a group in all topics, durably. Returns false if it has none.
     ///
     /// # Errors
@@ -183,9 +203,13 @@ impl ConsumerOffsets {
         table.retain(|name, _| !is_of_group(name));
         let is_stored = table.len() < before.len();
         if is_stored {
+            let of_cut_log = file.of_cut_log();
+            let others = of_cut_log.iter().filter(|name| !is_of_group(name)).cloned();
+            file.set_of_cut_log(others.collect())?;
             // The rest of the table may have progress that a failed persist has not written.
             if let Err(error) = file.persist_after_log(&self.store) {
                 *file.table(OFFSET_TABLE)? = before;
+                file.set_of_cut_log(of_cut_log)?;
                 return Err(error);
             }
         }
@@ -258,7 +282,7 @@ impl ConsumerOffsets {
 }
 
 /// Returns the name of a group's progress in a topic.
-fn name_of(group: &str, topic: &str) -> String {
+pub(super) fn name_of(group: &str, topic: &str) -> String {
     format!("{topic}{TOPIC_GROUP_SEPARATOR}{group}")
 }
 

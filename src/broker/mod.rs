@@ -70,6 +70,8 @@ mod consumer_group;
 mod consumer;
 /// The settings that a slave takes from its master.
 mod replicated_settings;
+/// The progress of a slave before its log is cut.
+mod cut_settings;
 /// The groups that have consumers, and the service that persists their progress.
 mod consumer_groups;
 /// Retention: the messages that are still needed, and the removal of the others.
@@ -87,10 +89,11 @@ pub use broker_controller::{BrokerController, BrokerService};
 pub use clean::{CleanStats, CleanWarnings};
 pub use consumer::Consumer;
 pub use consumer_group::{QueuePosition, Start, Subscription};
+pub use cut_settings::cut_settings;
 pub use delay_offset::DelayStats;
 pub use next_removal::{NextRemoval, next_removal};
 pub use open_transactions::open_transactions;
-pub use replicated_settings::{ReceivedSettings, ReplicatedFile, cut_settings};
+pub use replicated_settings::{ReceivedSettings, ReplicatedFile};
 pub use retention::{Hold, NeededBy, TrimReport};
 pub use retry::Resent;
 pub use timer::HandOver;

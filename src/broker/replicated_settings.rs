@@ -2,16 +2,16 @@
 //!
 //! A master answers what is on disk: progress there passes no message, and no retry or copy that settles a message, that a power failure can take.
 //! A slave takes it once it holds the master's log up to the end that the master had then, so that the same is true there. It removes
-//! nothing, and replaces no progress by older progress, except for the first answer after a cut of its log: what settled a message may
-//! have been in the part that was cut, and the file says so ([`SettingsFile::persist_cut`]).
+//! nothing, and replaces no progress by older progress, except for progress that may pass what a cut of its log has removed: this begins
+//! again at the start of the queue, or where the next answer says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::delay_offset::LOG_END;
 use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{
     BrokerFile, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, Malformed, SCHEDULE_TOPIC, SUBSCRIPTION_GROUP_FILE,
     TOPICS_FILE, decode_consumer_offsets, decode_delay_offsets, decode_settings, subscription_groups_of, topic_configs_of,
@@ -20,7 +20,7 @@ use crate::log::load_broker_settings;
 use crate::store::MessageStore;
 
 const DATA_VERSION: &str = "dataVersion";
-const OFFSET_TABLE: &str = "offsetTable";
+pub(super) const OFFSET_TABLE: &str = "offsetTable";
 
 /// A settings file that a slave takes from its master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,7 +82,7 @@ impl ReplicatedFile {
         Ok(Value::Object(fields).to_string().into_bytes())
     }
 
-    fn load(self, store: &MessageStore) -> SettingsFile {
+    pub(super) fn load(self, store: &MessageStore) -> SettingsFile {
         let reader = store.reader();
         let check = |fields: &Fields| self.decode(Value::Object(fields.clone()).to_string().as_bytes()).map(drop);
         SettingsFile::load_checked(reader.env(), reader.path(), self.file(), check)
@@ -105,20 +105,20 @@ impl ReceivedSettings {
         Ok(())
     }
 
-    /// Merges them into the files of a store that holds the log of the master up to the end that it had when it answered. Progress ends
-    /// with the queue, and never goes back unless the log was cut since the last answer. A file is written only if it changes.
+    /// Merges them into the files of a store that holds the log of the master up to `log_end`, where it ended when it had answered.
+    /// Progress ends with the queue, and never goes back unless a cut has removed what settled it. A file is written only if it changes.
     ///
     /// # Errors
     /// The damage of a file: it stays as it is. [`Error::Poisoned`]; [`Error::DiskFull`], [`Error::Io`]: the old file remains. Those of
     /// reading the queues.
-    pub fn merge(&self, store: &MessageStore) -> Result<()> {
+    pub fn merge(&self, store: &MessageStore, log_end: i64) -> Result<()> {
         // The ends of the queues: what is dispatched later is taken with the next answer.
         store.catch_up(MessageStore::PATIENCE)?;
         let mut merged = Ok(());
         for (file, received) in &self.files {
             let one = match file {
                 ReplicatedFile::Topics | ReplicatedFile::Groups => merge_entries(store, *file, received),
-                ReplicatedFile::ConsumerOffsets => merge_consumer_offsets(store, received),
+                ReplicatedFile::ConsumerOffsets => merge_consumer_offsets(store, received, log_end),
                 ReplicatedFile::DelayOffsets => merge_delay_offsets(store, received),
             };
             // A damaged file does not keep the others from being taken.
@@ -133,7 +133,7 @@ fn persist_changed(store: &MessageStore, file: &mut SettingsFile, before: &Field
     if file.fields()? == before {
         return Ok(());
     }
-    file.persist_after_log(store)
+    file.persist_received(store)
 }
 
 fn merge_entries(store: &MessageStore, kind: ReplicatedFile, received: &Fields) -> Result<()> {
@@ -149,10 +149,11 @@ fn merge_entries(store: &MessageStore, kind: ReplicatedFile, received: &Fields) 
     persist_changed(store, &mut file, &before)
 }
 
-fn merge_consumer_offsets(store: &MessageStore, received: &Fields) -> Result<()> {
+fn merge_consumer_offsets(store: &MessageStore, received: &Fields, log_end: i64) -> Result<()> {
     let mut file = ReplicatedFile::ConsumerOffsets.load(store);
-    let (before, goes_back) = (file.fields()?.clone(), file.is_of_cut_log());
+    let (before, settled_end) = (file.fields()?.clone(), file.settled_end());
     let topics = store.highest_queue_ids();
+    restart_cut_progress(store, &mut file)?;
     for (name, queue_id, offset) in offsets_of(received) {
         let Some(topic) = topic_of(&name, |topic| topics.contains_key(topic)) else {
             continue;
@@ -160,24 +161,55 @@ fn merge_consumer_offsets(store: &MessageStore, received: &Fields) -> Result<()>
         let end = store.reader().queue_bounds(&topic, queue_id)?.end;
         let table = file.table(OFFSET_TABLE)?.entry(name).or_insert_with(|| json!({}));
         if let Some(queues) = table.as_object_mut() {
-            raise(queues, queue_id, offset.min(end), goes_back);
+            raise(queues, queue_id, offset.min(end));
         }
     }
     drop_own_field(&mut file)?;
+    let settled_end = if file.fields()?.get(OFFSET_TABLE) == before.get(OFFSET_TABLE) {
+        settled_end
+    } else if offsets_of(&before).is_empty() {
+        Some(log_end)
+    } else {
+        settled_end.map(|end| end.max(log_end))
+    };
+    if let Some(end) = settled_end {
+        file.set_settled_end(end)?;
+    }
     persist_changed(store, &mut file, &before)
+}
+
+/// Moves the progress that may pass what a cut has removed to the starts of the queues. What the master answers is raised from there.
+fn restart_cut_progress(store: &MessageStore, file: &mut SettingsFile) -> Result<()> {
+    let cut = file.of_cut_log();
+    let topics = store.highest_queue_ids();
+    for (name, queue_id, _) in offsets_of(file.fields()?) {
+        let topic = topic_of(&name, |topic| topics.contains_key(topic)).filter(|_| cut.contains(&name));
+        let Some(topic) = topic else { continue };
+        let start = store.reader().queue_bounds(&topic, queue_id)?.start;
+        set_offset(file, &name, queue_id, start)?;
+    }
+    file.set_of_cut_log(BTreeSet::new())
+}
+
+/// Sets the progress of this name in a queue.
+pub(super) fn set_offset(file: &mut SettingsFile, name: &str, queue_id: i32, offset: i64) -> Result<()> {
+    if let Some(queues) = file.table(OFFSET_TABLE)?.get_mut(name).and_then(Value::as_object_mut) {
+        queues.insert(queue_id.to_string(), Value::from(offset));
+    }
+    Ok(())
 }
 
 /// Takes the progress of all levels, or of none: together with the end of the log it is one snapshot.
 fn merge_delay_offsets(store: &MessageStore, received: &Fields) -> Result<()> {
     let mut file = ReplicatedFile::DelayOffsets.load(store);
-    let (before, goes_back) = (file.fields()?.clone(), file.is_of_cut_log());
+    let before = file.fields()?.clone();
     let table = file.table(OFFSET_TABLE)?;
     let mut merged = table.clone();
     for (level, offset) in levels_of(received) {
         let end = store.reader().queue_bounds(SCHEDULE_TOPIC, level - 1)?.end;
         let (taken, key) = (offset.min(end), level.to_string());
         let known = table.get(&key).and_then(Value::as_i64);
-        if !goes_back && known.is_some_and(|known| known > taken) {
+        if known.is_some_and(|known| known > taken) {
             return Ok(());
         }
         merged.insert(key, Value::from(taken));
@@ -191,67 +223,22 @@ fn merge_delay_offsets(store: &MessageStore, received: &Fields) -> Result<()> {
     persist_changed(store, &mut file, &before)
 }
 
-/// Sets the progress in a queue; older progress only if it is allowed to go back.
-fn raise(queues: &mut Fields, queue_id: i32, offset: i64, goes_back: bool) {
+/// Sets the progress in a queue, unless it is older.
+fn raise(queues: &mut Fields, queue_id: i32, offset: i64) {
     let key = queue_id.to_string();
     let known = queues.get(&key).and_then(Value::as_i64).unwrap_or(i64::MIN);
-    if goes_back || offset > known {
+    if offset > known {
         queues.insert(key, Value::from(offset));
     }
 }
 
-/// Lowers the progress of groups and of delayed messages to the ends of the queues of a log that ends at `log_end`, durably, in both
-/// versions of each file. Called before the log is cut there.
-///
-/// # Errors
-/// [`Error::DiskFull`], [`Error::Io`]: the old file remains. Those of reading the queues.
-pub fn cut_settings(store: &MessageStore, log_end: i64) -> Result<()> {
-    for kind in [ReplicatedFile::ConsumerOffsets, ReplicatedFile::DelayOffsets] {
-        let mut file = kind.load(store);
-        match cut_file(store, kind, &mut file, log_end) {
-            // No writer uses a damaged file, nor overwrites it.
-            Err(Error::Corrupt { .. } | Error::Unsupported { .. }) if file.fields().is_err() => {}
-            cut => cut?,
-        }
-    }
-    Ok(())
-}
-
-fn cut_file(store: &MessageStore, kind: ReplicatedFile, file: &mut SettingsFile, log_end: i64) -> Result<()> {
-    if file.fields()?.is_empty() {
-        return Ok(());
-    }
-    let reader = store.reader();
-    if kind == ReplicatedFile::DelayOffsets {
-        for (level, offset) in levels_of(file.fields()?) {
-            let end = reader.queue_end_at(SCHEDULE_TOPIC, level - 1, log_end)?;
-            file.table(OFFSET_TABLE)?
-                .insert(level.to_string(), Value::from(offset.min(end)));
-        }
-    } else {
-        let topics = store.highest_queue_ids();
-        for (name, queue_id, offset) in offsets_of(file.fields()?) {
-            let Some(topic) = topic_of(&name, |topic| topics.contains_key(topic)) else {
-                continue;
-            };
-            let end = reader.queue_end_at(&topic, queue_id, log_end)?;
-            if let Some(queues) = file.table(OFFSET_TABLE)?.get_mut(&name).and_then(Value::as_object_mut) {
-                queues.insert(queue_id.to_string(), Value::from(offset.min(end)));
-            }
-        }
-    }
-    // The ends of the log in it are those of the log before the cut.
-    drop_own_field(file)?;
-    file.persist_cut()
-}
-
 /// Removes what only the writer of this log can know. A file without it counts as one of a broker.
-fn drop_own_field(file: &mut SettingsFile) -> Result<()> {
+pub(super) fn drop_own_field(file: &mut SettingsFile) -> Result<()> {
     file.remove(OWN_FIELD)
 }
 
-/// The progress in the fields of `consumerOffset.json`: topic and group, queue, offset.
-fn offsets_of(fields: &Fields) -> Vec<(String, i32, i64)> {
+/// Returns the progress in the fields of `consumerOffset.json`: topic and group, queue, offset.
+pub(super) fn offsets_of(fields: &Fields) -> Vec<(String, i32, i64)> {
     let table = fields.get(OFFSET_TABLE).and_then(Value::as_object).into_iter().flatten();
     let queues = table.filter_map(|(name, queues)| Some((name, queues.as_object()?)));
     let offsets =
@@ -259,8 +246,8 @@ fn offsets_of(fields: &Fields) -> Vec<(String, i32, i64)> {
     offsets.collect()
 }
 
-/// The progress in the fields of `delayOffset.json`, of the levels that have a queue.
-fn levels_of(fields: &Fields) -> Vec<(i32, i64)> {
+/// Returns the progress in the fields of `delayOffset.json`, of the levels that have a queue.
+pub(super) fn levels_of(fields: &Fields) -> Vec<(i32, i64)> {
     let table = fields.get(OFFSET_TABLE).and_then(Value::as_object).into_iter();
     table.flat_map(numbers_of).filter(|(level, _)| *level > 0).collect()
 }
@@ -273,7 +260,7 @@ fn numbers_of(table: &Fields) -> impl Iterator<Item = (i32, i64)> {
 }
 
 /// Returns the topic in a name of topic and group; `None` for a name that is not one.
-fn topic_of(topic_group: &str, is_topic: impl Fn(&str) -> bool) -> Option<String> {
+pub(super) fn topic_of(topic_group: &str, is_topic: impl Fn(&str) -> bool) -> Option<String> {
     let names = ConsumerOffset {
         topic_group: topic_group.to_owned(),
         queue_id: 0,

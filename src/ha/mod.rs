@@ -3,6 +3,10 @@
 
 /// The messages of the protocol.
 mod wire;
+/// The times of a slave.
+mod timing;
+/// Reads from a socket up to a deadline.
+mod timed_stream;
 /// The frames of requests for settings.
 mod remoting;
 /// Sockets and threads.
@@ -28,6 +32,7 @@ pub use master::Master;
 pub use remoting::RemotingCommand;
 pub use replica_store::SlaveCut;
 pub use settings_follower::SettingsStatus;
-pub use settings_server::SettingsServer;
-pub use slave::{Slave, SlaveOptions, SlaveState, SlaveStatus, Timing};
+pub use settings_server::{RequestTimes, SettingsServer};
+pub use slave::{Slave, SlaveOptions, SlaveState, SlaveStatus};
+pub use timing::Timing;
 pub use wire::{SlaveReport, TransferHeader};

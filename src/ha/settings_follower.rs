@@ -4,19 +4,20 @@
 //! the progress is there. An answer from before a cut of the log is dropped: it is about another log.
 
 use std::io::{self, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::line::Line;
 use super::remoting::{LOG_END, MAX_FRAME, RUNTIME_INFO, RemotingCommand, SUCCESS, code_of};
+use super::timed_stream::TimedStream;
+use super::timing::Timing;
 use crate::broker::{ReceivedSettings, ReplicatedFile};
 use crate::error::{Error, Result};
 use crate::format::decode_settings;
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 
-/// The longest wait for a connection, and for the next bytes of an answer: that of a slave of `RocketMQ`.
+/// The longest wait for a connection: that of a slave of `RocketMQ`.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The time between two looks whether the slave holds enough of the log.
 const SLICE: Duration = Duration::from_millis(20);
@@ -35,7 +36,7 @@ pub struct SettingsStatus {
 pub(super) struct SettingsFollower {
     /// "HOST:PORT"; `None` asks nothing.
     broker: Option<String>,
-    interval: Duration,
+    timing: Timing,
     line: Line,
     /// The number of cuts of the log. The lock is held while the log is cut, and while settings files are written.
     cuts: Mutex<u64>,
@@ -53,11 +54,11 @@ struct Answered {
 }
 
 impl SettingsFollower {
-    /// Asks `broker`, each `interval`, once [`SettingsFollower::run`] is called.
-    pub(super) fn new(broker: Option<String>, interval: Duration) -> Self {
+    /// Asks `broker`, each `timing.settings`, once [`SettingsFollower::run`] is called.
+    pub(super) fn new(broker: Option<String>, timing: Timing) -> Self {
         Self {
             broker,
-            interval,
+            timing,
             line: Line::default(),
             cuts: Mutex::default(),
             status: Mutex::default(),
@@ -86,19 +87,19 @@ impl SettingsFollower {
         cut()
     }
 
-    /// Asks until it is closed. `held` returns the store, and the end of the log that the slave holds, once both are known.
-    pub(super) fn run(&self, held: impl Fn() -> Option<(Arc<MessageStore>, i64)>) {
+    /// Asks until it is closed. `compared` returns the store, and the end of the log that both have, once both are known.
+    pub(super) fn run(&self, compared: impl Fn() -> Option<(Arc<MessageStore>, i64)>) {
         let Some(broker) = &self.broker else { return };
         let mut waiting: Option<Answered> = None;
         while !self.line.is_closed() {
-            let deadline = Instant::now() + self.interval;
+            let deadline = Instant::now() + self.timing.settings;
             match self.ask(broker) {
                 // A slave that is far behind would never reach the newest end, so the oldest answer goes first.
                 Ok(Some(answered)) => {
                     let older = waiting
                         .take()
                         .filter(|older| older.log_end <= answered.log_end && older.cuts == answered.cuts);
-                    waiting = self.take(older.unwrap_or(answered), deadline, &held);
+                    waiting = self.take(older.unwrap_or(answered), deadline, &compared);
                 }
                 Ok(None) => return,
                 Err(error) => lock(&self.status).error = Some(Error::io("take the settings of the master at", broker, error)),
@@ -116,9 +117,12 @@ impl SettingsFollower {
         };
         let stream = stream.of_process()?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let answered = ask_all(stream).map(|(settings, log_end)| Answered { settings, log_end, cuts });
+        let answered = ask_all(&mut TimedStream::new(stream, self.timing.settings_answer)).map(|(settings, log_end)| Answered {
+            settings,
+            log_end,
+            cuts,
+        });
         if self.line.is_closed() {
             return Ok(None);
         }
@@ -130,17 +134,17 @@ impl SettingsFollower {
         &self,
         answered: Answered,
         deadline: Instant,
-        held: &impl Fn() -> Option<(Arc<MessageStore>, i64)>,
+        compared: &impl Fn() -> Option<(Arc<MessageStore>, i64)>,
     ) -> Option<Answered> {
         loop {
             let cuts = lock(&self.cuts);
             if answered.cuts != *cuts {
                 return None;
             }
-            if let Some((store, end)) = held()
+            if let Some((store, end)) = compared()
                 && end >= answered.log_end
             {
-                self.show(&store, answered.settings.merge(&store));
+                self.show(&store, answered.settings.merge(&store, answered.log_end));
                 return None;
             }
             drop(cuts);
@@ -160,8 +164,8 @@ impl SettingsFollower {
     }
 }
 
-/// Returns the settings of a master, and the end of its log after them; 0 if it does not say.
-fn ask_all(stream: &TcpStream) -> io::Result<(ReceivedSettings, i64)> {
+/// Returns the settings of a master, and the end of its log after them.
+fn ask_all(stream: &mut TimedStream<'_>) -> io::Result<(ReceivedSettings, i64)> {
     let (mut settings, mut log_end) = (ReceivedSettings::default(), None);
     for (opaque, file) in (1..).zip(ReplicatedFile::ALL) {
         let answer = exchange(stream, &RemotingCommand::request(code_of(file), opaque))?;
@@ -186,21 +190,33 @@ fn ask_all(stream: &TcpStream) -> io::Result<(ReceivedSettings, i64)> {
         let stated = answer.ext_fields.get(LOG_END).and_then(|end| end.parse::<i64>().ok());
         log_end = log_end.max(stated);
     }
-    Ok((settings, log_end.map_or_else(|| ask_log_end(stream), Ok)?))
+    Ok((
+        settings,
+        match log_end {
+            Some(end) => end,
+            None => ask_log_end(stream)?,
+        },
+    ))
 }
 
-/// Asks a broker of `RocketMQ` where its log ends.
-fn ask_log_end(stream: &TcpStream) -> io::Result<i64> {
+/// Asks a broker of `RocketMQ` where its log ends. Without the answer nobody knows when its progress may be taken.
+fn ask_log_end(stream: &mut TimedStream<'_>) -> io::Result<i64> {
     let answer = exchange(stream, &RemotingCommand::request(RUNTIME_INFO, 0))?;
     let fields = decode_settings(&answer.body).ok().filter(|_| answer.code == SUCCESS);
     let end = fields.and_then(|fields| fields.get("table")?.get("commitLogMaxOffset")?.as_str()?.parse().ok());
-    Ok(end.unwrap_or(0))
+    end.ok_or_else(|| {
+        let what = format!(
+            "request {RUNTIME_INFO} was answered with {} and no commitLogMaxOffset, where the log of the master ends: its progress was not taken",
+            answer.code
+        );
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
 }
 
 /// Sends a request, and returns its answer.
-fn exchange(mut stream: &TcpStream, request: &RemotingCommand) -> io::Result<RemotingCommand> {
-    stream.write_all(&request.encode()?)?;
-    match RemotingCommand::read(&mut stream, MAX_FRAME)? {
+fn exchange(stream: &mut TimedStream<'_>, request: &RemotingCommand) -> io::Result<RemotingCommand> {
+    stream.socket().write_all(&request.encode()?)?;
+    match RemotingCommand::read(stream, MAX_FRAME)? {
         Some(answer) if answer.is_answer() && answer.opaque == request.opaque => Ok(answer),
         Some(_) => Err(io::Error::new(
             io::ErrorKind::InvalidData,

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::listener::{Listener, Service, address_of};
 use super::remoting::{LOG_END, NOT_SUPPORTED, RemotingCommand, SUCCESS, SYSTEM_ERROR, code_of};
+use super::timed_stream::TimedStream;
 use super::wire::SILENCE;
 use crate::broker::{BrokerController, ReplicatedFile};
 use crate::error::Result;
@@ -18,8 +19,6 @@ use crate::store::MessageStore;
 
 /// The most bytes of a request: those that are answered have no body.
 const MAX_REQUEST: usize = 64 * 1024;
-/// The time without a request after which a connection is closed. Clients of `RocketMQ` do so after 120 s.
-const IDLE: Duration = Duration::from_secs(150);
 /// The distance to the second port, at which slaves of `RocketMQ` ask for the topics (`MixAll.brokerVIPChannel`).
 const VIP_DISTANCE: u16 = 2;
 /// The free ports that are tried until the second one is free, too.
@@ -32,10 +31,29 @@ pub struct SettingsServer {
     listeners: Vec<Listener<Answerer>>,
 }
 
+/// The times after which the connection of a slave is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestTimes {
+    /// Without a request. Clients of `RocketMQ` close it after 120 s.
+    pub idle: Duration,
+    /// From the first byte of a request to its last, and without room for bytes of an answer.
+    pub frame: Duration,
+}
+
+impl Default for RequestTimes {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(150),
+            frame: SILENCE,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Answerer {
     store: Arc<MessageStore>,
     broker: Arc<BrokerController>,
+    times: RequestTimes,
 }
 
 impl SettingsServer {
@@ -44,13 +62,14 @@ impl SettingsServer {
     /// # Errors
     /// [`Error::Invalid`](crate::error::Error::Invalid) for a host that is no address; [`Error::Io`](crate::error::Error::Io) if a port
     /// is taken, or a thread cannot be started.
-    pub fn start(store: &Arc<MessageStore>, broker: &Arc<BrokerController>) -> Result<Option<Self>> {
+    pub fn start(store: &Arc<MessageStore>, broker: &Arc<BrokerController>, times: RequestTimes) -> Result<Option<Self>> {
         let Some(port) = store.config().listen_port.and_then(|port| u16::try_from(port).ok()) else {
             return Ok(None);
         };
         let answerer = Arc::new(Answerer {
             store: store.clone(),
             broker: broker.clone(),
+            times,
         });
         let start = |port| Listener::start(address_of(store.config(), port)?, answerer.clone());
         let mut attempts = 0;
@@ -102,10 +121,10 @@ impl Service for Answerer {
 
 impl Answerer {
     fn answer_all(&self, mut stream: &TcpStream) -> io::Result<()> {
+        let RequestTimes { idle, frame } = self.times;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(IDLE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
-        while let Some(request) = RemotingCommand::read(&mut stream, MAX_REQUEST)? {
+        stream.set_write_timeout(Some(frame))?;
+        while let Some(request) = RemotingCommand::read(&mut TimedStream::after_idle(stream, idle, frame), MAX_REQUEST)? {
             if request.is_answer() {
                 let what = "an answer that nobody has asked for: this is no slave";
                 return Err(io::Error::new(io::ErrorKind::InvalidData, what));

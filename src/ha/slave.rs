@@ -20,14 +20,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::connection::{MasterConnection, Sent};
 use super::line::Line;
 use super::replica_store::{ReplicaStore, SlaveCut};
 use super::settings_follower::{SettingsFollower, SettingsStatus};
 use super::socket::spawn;
-use super::wire::{HEARTBEAT, SILENCE};
+use super::timing::Timing;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::interrupt;
@@ -39,8 +39,6 @@ use crate::watermark::{Wait, Watermark};
 
 /// The distance from the end of the log at which the second record that is asked for begins.
 const FIRST_STEP_BACK: i64 = 4096;
-/// The time between two questions for settings: that of a slave of `RocketMQ` 4.9.x.
-const SETTINGS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The options of a slave.
 #[derive(Debug, Clone)]
@@ -57,30 +55,6 @@ pub struct SlaveOptions {
     pub config: StoreConfig,
     /// The times of the connection.
     pub timing: Timing,
-}
-
-/// The times of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// The pause before the next connection after a failure.
-    pub pause: Duration,
-    /// The longest time without a report.
-    pub heartbeat: Duration,
-    /// The time without a byte of the master after which it counts as dead.
-    pub silence: Duration,
-    /// The time between two questions for settings.
-    pub settings: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            pause: HEARTBEAT,
-            heartbeat: HEARTBEAT,
-            silence: SILENCE,
-            settings: SETTINGS_INTERVAL,
-        }
-    }
 }
 
 /// The state of a slave.
@@ -162,6 +136,8 @@ struct Shared {
 #[derive(Debug)]
 struct Shown {
     status: SlaveStatus,
+    /// The end of what this connection has compared with the log of the master, or received of it; `None` before, and without one.
+    compared: Option<i64>,
     /// The end of what it holds. A cut replaces the watermark.
     held: Arc<Watermark>,
     store: Option<Arc<MessageStore>>,
@@ -216,7 +192,7 @@ impl Slave {
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             line: Line::default(),
-            settings: SettingsFollower::new(options.broker.clone(), options.timing.settings),
+            settings: SettingsFollower::new(options.broker.clone(), options.timing),
             options,
             shown: Mutex::new(Shown {
                 status: SlaveStatus {
@@ -226,6 +202,7 @@ impl Slave {
                     error: None,
                     cuts: Vec::new(),
                 },
+                compared: None,
                 held: Arc::default(),
                 store: store.store().cloned(),
             }),
@@ -247,7 +224,7 @@ impl Slave {
         };
         if shared.settings.broker().is_some() {
             // If it cannot be started, the drop closes the slave.
-            let thread = spawn("ha-settings", move || shared.settings.run(|| shared.held()))?;
+            let thread = spawn("ha-settings", move || shared.settings.run(|| shared.compared()))?;
             if let Some(threads) = &mut *lock(&slave.threads) {
                 threads.settings = Some(thread);
             }
@@ -377,10 +354,10 @@ impl Shared {
         self.line.is_closed()
     }
 
-    /// Returns the store, and the end of the log of the master that it holds.
-    fn held(&self) -> Option<(Arc<MessageStore>, i64)> {
+    /// Returns the store, and the end of the log that it has as the master has it now. A master that comes back may have another log.
+    fn compared(&self) -> Option<(Arc<MessageStore>, i64)> {
         let shown = lock(&self.shown);
-        shown.store.clone().zip(shown.status.held)
+        shown.store.clone().zip(shown.compared)
     }
 
     fn lost(&self, error: io::Error) -> Ended {
@@ -416,6 +393,7 @@ impl Follower {
     fn run(&mut self) {
         while !self.shared.is_closing() {
             let ended = self.connect_and_follow();
+            lock(&self.shared.shown).compared = None;
             self.shared.line.forget();
             self.store.forget_tail();
             match self.recover(ended) {
@@ -621,7 +599,7 @@ impl Follower {
             store.flush()?;
         }
         let mut shown = lock(&self.shared.shown);
-        shown.status.held = Some(held);
+        (shown.status.held, shown.compared) = (Some(held), Some(held));
         if is_following {
             (shown.status.state, shown.status.error) = (SlaveState::Following, None);
         }

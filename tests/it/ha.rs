@@ -3,6 +3,7 @@
 mod beside_cut;
 mod played_master;
 mod settings;
+mod settings_cut;
 mod slave;
 
 use std::io::{Read, Write};

@@ -25,7 +25,7 @@ pub(crate) struct PlayedBroker {
 }
 
 impl PlayedBroker {
-    /// A broker without topics, groups and progress, which does not say where its log ends.
+    /// A broker without topics, groups and progress, and with an empty log.
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -34,6 +34,7 @@ impl PlayedBroker {
             (GROUPS, json!({ "subscriptionGroupTable": {} })),
             (CONSUMER_OFFSETS, json!({ "offsetTable": {} })),
             (DELAY_OFFSETS, json!({ "offsetTable": {} })),
+            (RUNTIME_INFO, log_end(0)),
         ];
         let empty = empty.map(|(code, body)| (code, body.to_string()));
         let answers = Arc::new(Mutex::new(BTreeMap::from(empty)));
@@ -69,13 +70,22 @@ impl PlayedBroker {
 
     /// Says from now on that its log ends there.
     pub(crate) fn set_log_end(&self, end: i64) {
-        self.set(RUNTIME_INFO, &json!({ "table": { "commitLogMaxOffset": end.to_string() } }));
+        self.set(RUNTIME_INFO, &log_end(end));
+    }
+
+    /// Does not know this request from now on.
+    pub(crate) fn refuse(&self, code: i32) {
+        self.answers.lock().unwrap().remove(&code);
     }
 
     /// The rounds of questions that were answered.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds.load(Ordering::SeqCst)
     }
+}
+
+fn log_end(end: i64) -> Value {
+    json!({ "table": { "commitLogMaxOffset": end.to_string() } })
 }
 
 fn serve(mut stream: &TcpStream, answers: &Mutex<BTreeMap<i32, String>>, rounds: &AtomicUsize) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pickle
 import shutil
@@ -10,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -261,3 +263,19 @@ def test_a_slave_asks_the_port_below_for_settings_by_default(master: mqstore.Wri
         mqstore.replicate(address_of(master), tmp_path / "third", broker="x", **SMALL)
     with pytest.raises(ValueError, match="listen_port has no meaning"):
         mqstore.replicate(address_of(master), tmp_path / "third", listen_port=0, **SMALL)
+
+
+def test_writer_warns_of_progress_past_a_cut_until_its_reset(tmp_path: Path) -> None:
+    with opened(tmp_path / "store") as store:
+        store.append("orders", b"new")
+        store.broker.reset("billing", "orders", to="latest")
+    offsets = tmp_path / "store" / "config" / "consumerOffset.json"
+    known = json.loads(offsets.read_text())
+    offsets.write_text(json.dumps(known | {"mqstore": {"ofCutLog": ["orders@billing"]}}))
+    with (
+        pytest.warns(RuntimeWarning, match=r"progress of orders@billing .*reset"),
+        mqstore.open(tmp_path / "store", "r+") as store,
+    ):
+        store.broker.reset("billing", "orders", to="earliest")
+    with warnings.catch_warnings(action="error"), mqstore.open(tmp_path / "store", "r+"):
+        pass

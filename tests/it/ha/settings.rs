@@ -10,25 +10,30 @@ use std::time::{Duration, Instant};
 use mqstore::broker::{BrokerController, Start, Subscription};
 use mqstore::config::StoreConfig;
 use mqstore::format::Message;
-use mqstore::ha::{Master, RemotingCommand, SettingsServer, Slave, SlaveOptions};
+use mqstore::ha::{Master, RemotingCommand, RequestTimes, SettingsServer, Slave, SlaveOptions, Timing};
 use mqstore::read::OnMissing;
 use mqstore::store::{MessageStore, OpenMode};
 use serde_json::{Value, json};
 
-use super::slave::{Pair, copy_dir, env, options};
+use super::slave::{Pair, TIMING, env, options};
 use super::{LONG, asynchronous, message, wait_until};
-use crate::played_broker::{CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, PlayedBroker, TOPICS};
+use crate::played_broker::{CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, PlayedBroker, RUNTIME_INFO, TOPICS};
+
+const TIMES: RequestTimes = RequestTimes {
+    idle: LONG,
+    frame: Duration::from_millis(300),
+};
 
 /// A master with its groups.
-struct Node {
-    store: Arc<MessageStore>,
-    broker: Arc<BrokerController>,
+pub(super) struct Node {
+    pub(super) store: Arc<MessageStore>,
+    pub(super) broker: Arc<BrokerController>,
     master: Master,
     settings: SettingsServer,
 }
 
 impl Node {
-    fn open(pair: &Pair, name: &str) -> Self {
+    pub(super) fn open(pair: &Pair, name: &str) -> Self {
         let config = StoreConfig {
             listen_port: Some(0),
             ..asynchronous()
@@ -37,13 +42,13 @@ impl Node {
         let broker = Arc::new(BrokerController::new(&store));
         Self {
             master: Master::start(&store).unwrap().unwrap(),
-            settings: SettingsServer::start(&store, &broker).unwrap().unwrap(),
+            settings: SettingsServer::start(&store, &broker, TIMES).unwrap().unwrap(),
             store,
             broker,
         }
     }
 
-    fn append(&self, messages: usize) {
+    pub(super) fn append(&self, messages: usize) {
         for n in 0..messages {
             self.store.append(message(&[n as u8; 700])).unwrap();
         }
@@ -63,7 +68,7 @@ impl Node {
         self.settings.address().unwrap()
     }
 
-    fn options(&self) -> SlaveOptions {
+    pub(super) fn options(&self) -> SlaveOptions {
         SlaveOptions {
             broker: Some(self.settings_address().to_string()),
             ..options(self.master.address().to_string())
@@ -74,7 +79,7 @@ impl Node {
         ask(self.settings_address(), code)
     }
 
-    fn close(self) {
+    pub(super) fn close(self) {
         self.settings.close();
         self.broker.close().unwrap();
         self.store.close().unwrap();
@@ -92,7 +97,7 @@ fn ask(address: SocketAddr, code: i32) -> RemotingCommand {
     answer
 }
 
-fn subscription() -> Subscription {
+pub(super) fn subscription() -> Subscription {
     Subscription {
         topics: vec!["orders".to_owned()],
         tags: "*".to_owned(),
@@ -104,19 +109,19 @@ fn subscription() -> Subscription {
 }
 
 /// A settings file of a store; `null` without one.
-fn settings(pair: &Pair, name: &str, file: &str) -> Value {
+pub(super) fn settings(pair: &Pair, name: &str, file: &str) -> Value {
     let path = pair.at(name).join("config").join(file);
     fs::read(path).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap())
 }
 
 /// The progress of "billing" on the slave.
-fn progress(pair: &Pair, topic: &str) -> Option<i64> {
+pub(super) fn progress(pair: &Pair, topic: &str) -> Option<i64> {
     let offsets = settings(pair, "slave", "consumerOffset.json");
     offsets["offsetTable"][format!("{topic}@billing")]["0"].as_i64()
 }
 
 /// A slave of this master's log that asks a played broker for settings.
-fn slave_of(pair: &Pair, master: &Node, played: &PlayedBroker) -> Slave {
+pub(super) fn slave_of(pair: &Pair, master: &Node, played: &PlayedBroker) -> Slave {
     let asked = SlaveOptions {
         broker: Some(played.address.to_string()),
         ..master.options()
@@ -126,11 +131,16 @@ fn slave_of(pair: &Pair, master: &Node, played: &PlayedBroker) -> Slave {
     slave
 }
 
-/// Waits until an answer that the broker gives from now on was taken.
-fn wait_for_answer(played: &PlayedBroker, slave: &Slave) {
+/// Waits until the broker has given answers from now on.
+fn wait_for_rounds(played: &PlayedBroker) {
     // The round that is under way may have the answers from before.
     let rounds = played.rounds();
     wait_until(|| played.rounds() >= rounds + 3);
+}
+
+/// Waits until an answer that the broker gives from now on was taken.
+pub(super) fn wait_for_answer(played: &PlayedBroker, slave: &Slave) {
+    wait_for_rounds(played);
     assert!(slave.settings().error.is_none(), "{:?}", slave.settings());
 }
 
@@ -260,59 +270,106 @@ fn progress_waits_for_the_log_that_settles_it() {
     slave.close().unwrap();
 }
 
-/// A slave takes progress of 7 of its master, and is then the slave of a master that has the first 3 messages of it and another one, which
-/// answers for no settings: it cuts its log, and is closed. Returns the new master.
-fn cut_without_settings(pair: &Pair, played: &PlayedBroker) -> Node {
-    let old = Node::open(pair, "master");
-    let slave = slave_of(pair, &old, played);
-    old.append(3);
-    let common = old.store.appended_offset();
-    slave.wait(common - 1, Some(Instant::now() + LONG)).unwrap();
-    copy_dir(&pair.at("master"), &pair.at("new"));
-    old.append(4);
-    played.set_progress("orders", 7);
-    wait_until(|| progress(pair, "orders") == Some(7));
-    slave.close().unwrap();
-    old.close();
-    let new = Node::open(pair, "new");
-    assert_eq!(new.store.appended_offset(), common);
-    new.store.append(message(b"another one")).unwrap();
-    let silent = SlaveOptions {
-        broker: None,
-        ..new.options()
-    };
-    let slave = pair.slave(silent);
-    slave
-        .wait(new.store.appended_offset() - 1, Some(Instant::now() + LONG))
-        .unwrap();
-    slave.close().unwrap();
-    new
-}
-
 #[test]
-fn progress_is_cut_with_the_log() {
-    let pair = Pair::new();
-    let new = cut_without_settings(&pair, &PlayedBroker::start());
-    assert_eq!(progress(&pair, "orders"), Some(3));
-    let bak = settings(&pair, "slave", "consumerOffset.json.bak");
-    assert_eq!(bak["offsetTable"]["orders@billing"]["0"], 3);
-    new.close();
-}
-
-#[test]
-fn the_first_progress_after_a_cut_may_be_older() {
+fn settings_wait_until_the_log_of_a_master_that_comes_back_is_compared() {
     let pair = Pair::new();
     let played = PlayedBroker::start();
-    let new = cut_without_settings(&pair, &played);
-    // There the group has settled one message: what settled the others was cut.
-    played.set_progress("orders", 1);
-    let slave = slave_of(&pair, &new, &played);
-    wait_until(|| progress(&pair, "orders") == Some(1));
-    played.set_progress("orders", 0);
-    wait_for_answer(&played, &slave);
-    assert_eq!(progress(&pair, "orders"), Some(1));
+    let master = pair.master("master", asynchronous());
+    let asked = SlaveOptions {
+        broker: Some(played.address.to_string()),
+        ..pair.options()
+    };
+    let slave = pair.slave_from_the_start(&master, asked);
+    master.append(0..3);
+    slave.wait(master.end() - 1, Some(Instant::now() + LONG)).unwrap();
+    master.close();
+    wait_until(|| slave.status().error.is_some());
+    played.set_progress("orders", 3);
+    wait_for_rounds(&played);
+    assert_eq!(progress(&pair, "orders"), None);
+    let master = pair.master("master", asynchronous());
+    wait_until(|| progress(&pair, "orders") == Some(3));
     slave.close().unwrap();
-    new.close();
+    master.close();
+}
+
+#[test]
+fn a_broker_that_does_not_say_where_its_log_ends_is_an_error() {
+    let pair = Pair::new();
+    let master = Node::open(&pair, "master");
+    let played = PlayedBroker::start();
+    played.refuse(RUNTIME_INFO);
+    played.set_progress("orders", 2);
+    let slave = slave_of(&pair, &master, &played);
+    master.append(2);
+    slave
+        .wait(master.store.appended_offset() - 1, Some(Instant::now() + LONG))
+        .unwrap();
+    wait_until(|| {
+        let error = slave.settings().error;
+        error.is_some_and(|error| error.to_string().contains("request 28 was answered with 3"))
+    });
+    wait_for_rounds(&played);
+    assert_eq!(progress(&pair, "orders"), None);
+    played.set_log_end(0);
+    wait_until(|| progress(&pair, "orders") == Some(2) && slave.settings().error.is_none());
+    slave.close().unwrap();
+}
+
+/// Writes a byte each 20 ms until the peer ends the connection, and returns after how long it did.
+fn drip(mut stream: &TcpStream, bytes: &[u8]) -> Duration {
+    let begun = Instant::now();
+    stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    for byte in bytes {
+        let is_over = matches!(stream.read(&mut [0; 1]), Ok(0)) || stream.write_all(&[*byte]).is_err();
+        if is_over {
+            break;
+        }
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn a_request_that_drips_ends_its_connection() {
+    let pair = Pair::new();
+    let master = Node::open(&pair, "master");
+    let stream = TcpStream::connect(master.settings_address()).unwrap();
+    // Longer than the time of a frame: that begins with the first byte.
+    thread::sleep(2 * TIMES.frame);
+    let lasted = drip(&stream, &frame(1000, 0, 900, &[b' '; 996]));
+    assert!((TIMES.frame..LONG / 4).contains(&lasted), "{lasted:?}");
+    assert_eq!(master.ask(201).code, 0);
+    master.close();
+}
+
+#[test]
+fn an_answer_that_drips_is_an_error_and_the_next_one_is_awaited() {
+    let pair = Pair::new();
+    let master = Node::open(&pair, "master");
+    let dripping = TcpListener::bind("127.0.0.1:0").unwrap();
+    let asked = SlaveOptions {
+        broker: Some(dripping.local_addr().unwrap().to_string()),
+        timing: Timing {
+            settings_answer: Duration::from_millis(200),
+            ..TIMING
+        },
+        ..master.options()
+    };
+    let slave = pair.slave(asked);
+    for _ in 0..2 {
+        let (stream, _) = dripping.accept().unwrap();
+        RemotingCommand::read(&mut &stream, 1 << 20).unwrap();
+        let lasted = drip(&stream, &frame(1000, 0, 900, &[b' '; 996]));
+        assert!(lasted < LONG / 4, "{lasted:?}");
+        wait_until(|| {
+            slave
+                .settings()
+                .error
+                .is_some_and(|error| error.to_string().contains("in time"))
+        });
+    }
+    slave.close().unwrap();
+    master.close();
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub(super) const TIMING: Timing = Timing {
     heartbeat: Duration::from_millis(100),
     silence: Duration::from_secs(20),
     settings: Duration::from_millis(20),
+    settings_answer: Duration::from_secs(1),
 };
 
 pub(super) fn env() -> Arc<dyn Env> {
