@@ -488,7 +488,11 @@ impl fmt::Display for Text<'_> {
             Error::TransactionEnded { half, outcome } => {
                 write!(f, "the transaction of the half message at physical offset {half} {outcome}")
             }
-            Error::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
+            Error::Exists { path } => write!(
+                f,
+                "{}: the directory is not empty: a store is created only in an empty directory",
+                path.display()
+            ),
             Error::Locked { path, waited } => write!(
                 f,
                 "{}: locked{}: another store, of this process or another, or a broker writes here; close it first (lsof on this file names \
@@ -512,7 +516,8 @@ impl fmt::Display for Text<'_> {
             ),
             Error::NotDurable { physical_offset, cause } => write!(
                 f,
-                "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {}",
+                "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {}; open the store \
+                 again and look for it before you append it again",
                 Text(cause)
             ),
             Error::Busy { held, limit } => write!(
@@ -530,7 +535,7 @@ impl fmt::Display for Text<'_> {
             ),
             Error::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Error::Interrupted { cause } => write!(f, "interrupted: {cause}"),
-            Error::Closed => f.write_str("the store is closed"),
+            Error::Closed => f.write_str("the store is closed: open it again"),
             Error::Io { action, path, source } => {
                 write!(f, "cannot {action} {}: {source}", path.display())
             }

@@ -95,7 +95,7 @@ class Writer(Store):
         deliver_at : datetime with a timezone, timedelta, or int of ms since 1970, optional
             The time from which on the topic has the message, rounded up to ms, or the delay from now on. It
             waits in a topic for all such messages until this writer (see the option `services`) or a broker
-            of 5.x delivers it, at most `timer_max_delay_sec` from now. A time that has passed is no delay.
+            of 5.x delivers it, at most `timer_max_delay_sec` from now. A time that has passed is not a delay.
             `AppendResult` has its offsets there.
         unique_key : str, optional
             The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.
@@ -262,7 +262,7 @@ class Writer(Store):
         WaitTimeoutError
             The rows are stored, and were not durable in time; `offsets` has all of them.
         ValueError
-            A column has another name or type; text is no UTF-8; a column, dict or `Message` contradicts
+            A column has another name or type; text is not UTF-8; a column, dict or `Message` contradicts
             `topic` or `queue_id`; rows with `one_segment` need more than a segment.
 
         Notes

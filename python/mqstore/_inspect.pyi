@@ -235,7 +235,7 @@ class BrokerState:
         TypeError
             The store is open for reading.
         ValueError
-            It is no handle, and no timer with a unique key.
+            It is neither a handle nor a timer with a unique key.
         IllegalMessageError
             The time of delivery has passed.
         StoreError

@@ -128,7 +128,7 @@ class Message:
     def json(self) -> Any:
         """The decoded body as JSON: what `json.loads` returns for it.
 
-        Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no JSON, and what
+        Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is not JSON, and what
         `decoded_body` raises.
         """
     @property

@@ -14,20 +14,20 @@ class Tabular:
     """
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> _PyArrowTable:
-        """A pyarrow.Table of everything.
+        """Returns all messages as a pyarrow.Table.
 
         `columns` names the columns wanted, in order, all by default. Raises `ImportError` without pyarrow, `ValueError` for
         a column that a message does not have, and what reading the messages raises.
         """
 
     def to_polars(self, columns: Sequence[str] | None = None) -> polars.DataFrame:
-        """A polars.DataFrame of everything.
+        """Returns all messages as a polars.DataFrame.
 
         `columns` as in `to_arrow`. Raises `ImportError` without polars, and what `to_arrow` raises.
         """
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> _PandasDataFrame:
-        """A pandas.DataFrame of everything.
+        """Returns all messages as a pandas.DataFrame.
 
         `columns` as in `to_arrow`. Raises `ImportError` without pandas or pyarrow, and what `to_arrow` raises.
         """
@@ -50,17 +50,17 @@ class RecordBatch:
     def column_names(self) -> list[str]:
         """The names of its columns, a list of str."""
     def to_arrow(self) -> _PyArrowRecordBatch:
-        """A pyarrow.RecordBatch with the same memory.
+        """Returns a pyarrow.RecordBatch with the same memory.
 
         Raises `ImportError` without pyarrow.
         """
     def to_polars(self) -> polars.DataFrame:
-        """A polars.DataFrame.
+        """Returns the rows as a polars.DataFrame.
 
         Raises `ImportError` without polars.
         """
     def to_pandas(self) -> _PandasDataFrame:
-        """A pandas.DataFrame.
+        """Returns the rows as a pandas.DataFrame.
 
         Raises `ImportError` without pandas or pyarrow.
         """
@@ -129,17 +129,17 @@ class Batches:
         them.
         """
     def to_arrow(self) -> _PyArrowTable:
-        """A pyarrow.Table of everything.
+        """Returns all messages as a pyarrow.Table.
 
         Raises `ImportError` without pyarrow, and what reading the messages raises.
         """
     def to_polars(self) -> polars.DataFrame:
-        """A polars.DataFrame of everything.
+        """Returns all messages as a polars.DataFrame.
 
         Raises `ImportError` without polars, and what reading the messages raises.
         """
     def to_pandas(self) -> _PandasDataFrame:
-        """A pandas.DataFrame of everything.
+        """Returns all messages as a pandas.DataFrame.
 
         Raises `ImportError` without pandas or pyarrow, and what reading the messages raises.
         """

@@ -39,7 +39,7 @@ class Topics(Mapping[str, Topic]):
         Raises
         ------
         TypeError
-            The name is no str.
+            The name is not a str.
         """
     @overload
     def get(self, key: str, default: Topic | _T, /) -> Topic | _T: ...

@@ -104,7 +104,7 @@ fn optional_whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyRe
     }
 }
 
-/// Yes or no.
+/// Converts True or False.
 fn truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
     let wrong = || Ok(format!("{name} is True or False, not {}", repr_of(value)?));
     value.extract().map_err(|error| explained(value.py(), error, wrong))
@@ -156,7 +156,7 @@ fn argument<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<&'a str> {
     text(value.as_borrowed(), what)
 }
 
-/// A text or several.
+/// Converts a str or an iterable of str.
 pub(super) fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
     if value.is_instance_of::<PyString>() {
         return Ok(vec![text(value.as_borrowed(), name)?.to_owned()]);

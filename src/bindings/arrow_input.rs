@@ -190,7 +190,7 @@ fn pointers<T>(start: *const *const T, count: i64, of: &str) -> Result<Vec<*cons
         Ok(0) => Ok(Vec::new()),
         // SAFETY: an array of the producer's that is not null holds as many pointers as it says.
         Ok(count) if !start.is_null() => Ok((0..count).map(|at| unsafe { start.add(at).read_unaligned() }).collect()),
-        _ => invalid(format!("the Arrow {of} says that it holds {count} pointers, and does not")),
+        _ => invalid(format!("the Arrow {of} declares {count} pointers, but their array is null")),
     }
 }
 

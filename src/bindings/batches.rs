@@ -179,21 +179,21 @@ impl Batches {
         covers.map(|covers| (covers.start, covers.end))
     }
 
-    /// A pyarrow.Table of everything.
+    /// Returns all messages as a pyarrow.Table.
     ///
     /// Raises `ImportError` without pyarrow, and what reading the messages raises.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_arrow(Bound::new(py, self.collect(py)?)?.as_any(), "table")
     }
 
-    /// A polars.DataFrame of everything.
+    /// Returns all messages as a polars.DataFrame.
     ///
     /// Raises `ImportError` without polars, and what reading the messages raises.
     fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_polars(Bound::new(py, self.collect(py)?)?.as_any())
     }
 
-    /// A pandas.DataFrame of everything.
+    /// Returns all messages as a pandas.DataFrame.
     ///
     /// Raises `ImportError` without pandas or pyarrow, and what reading the messages raises.
     fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -184,10 +184,9 @@ fn follow(
 
 #[pymethods]
 impl Store {
-    /// Take up what another process has changed since the store was opened or refreshed: new
-    /// messages, queues and topics, and what was removed. Only what came since is read. Gives by
-    /// how many bytes the log has grown: 0 if nothing came, and always for a store that is open for
-    /// writing, which is up to date anyway.
+    /// Takes up what another process has changed since the last open or refresh, reading only the new
+    /// part: new messages, queues and topics, and what was removed. Returns the growth of the log in
+    /// bytes: 0 if nothing came, and always for a writer.
     ///
     /// Topics and queues that came from the store show it; an iteration that has begun, a slice and
     /// batches keep the end that they began with. A message that its writer has not finished is

@@ -159,7 +159,7 @@ impl Store {
         Ok(Message::new(self.handle.detach(py, || reader.message(id, walk))?))
     }
 
-    /// The message whose record starts at this physical offset.
+    /// Returns the message whose record starts at this physical offset.
     ///
     /// Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
     fn message_at(

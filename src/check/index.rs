@@ -204,7 +204,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Looks at the items after those of the last message. Gives how many items were compared.
+    /// Compares the items after those of the last message. Returns the number of items that were compared.
     ///
     /// # Errors
     /// Those of reading the files.

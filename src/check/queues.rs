@@ -144,7 +144,7 @@ impl<'a> Queues<'a> {
         Some(Compared::new(topic.into(), queue_id, queue, self.at_once, is_missing))
     }
 
-    /// Looks at the entries after the last message of each queue. Gives how many entries were compared.
+    /// Compares the entries after the last message of each queue. Returns the number of entries that were compared.
     ///
     /// # Errors
     /// Those of reading an entry, and the record to which it leads.

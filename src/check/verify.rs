@@ -108,7 +108,7 @@ impl VerifyReport {
         self.findings.iter().all(|finding| finding.severity == Severity::Note)
     }
 
-    /// Leaves out what an earlier look has not found in the same file.
+    /// Keeps notes, and findings that the earlier attempt also had in the same file.
     fn keep_what_stays(&mut self, earlier: &Self) {
         let known: BTreeSet<_> = earlier.findings.iter().map(|finding| (finding.id, &finding.file)).collect();
         self.findings

@@ -55,7 +55,7 @@ impl TagFilter {
         self.wanted.is_empty()
     }
 
-    /// By the queue entry alone: `false` only if the message cannot match.
+    /// Returns false if the tags code of the entry rules the message out.
     pub(super) fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
         self.wanted.is_empty() || !has_hash(topic, unit) || self.wanted.iter().any(|(_, hash)| *hash == unit.tags_code as i32)
     }
@@ -65,7 +65,7 @@ impl TagFilter {
         self.is_any() || self.matches(view.tags().as_ref())
     }
 
-    /// By the name itself: two tags can share a hash.
+    /// Returns true if the message has a wanted tag. It compares names: two tags can share a hash.
     pub(super) fn matches(&self, tags: Option<&Cow<'_, str>>) -> bool {
         self.wanted.is_empty() || tags.is_some_and(|tags| self.wanted.iter().any(|(name, _)| name == tags.as_ref()))
     }
@@ -159,7 +159,7 @@ impl GetResult {
         self.missing = first..offset + 1;
     }
 
-    /// While nothing was found, the last miss decides.
+    /// Sets the status, unless a message was found.
     fn miss(&mut self, status: GetMessageStatus) {
         if self.messages.is_empty() {
             self.status = status;

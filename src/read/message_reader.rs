@@ -411,7 +411,7 @@ impl MessageReader {
         })
     }
 
-    /// The message whose record starts at this physical offset. Its body is checked against its CRC.
+    /// Returns the message whose record starts at this physical offset. Its body is checked against its CRC.
     ///
     /// # Errors
     /// [`Error::NotFound`] where no record starts, [`Error::Corrupt`] for a damaged one, [`Error::Io`].

@@ -130,8 +130,8 @@ impl MessageReader {
         self.log().may_continue(self.readable.get())
     }
 
-    /// Up to which physical offset a power failure takes nothing away, as the writer of the store says now; `None` if it was closed,
-    /// and if its writer says nothing.
+    /// Returns the physical offset below which the log survives a power failure, by the mark of its writer now; `None` if the store was
+    /// closed or has no mark of this log.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).

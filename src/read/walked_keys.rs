@@ -64,7 +64,7 @@ impl WalkedKeys {
     }
 }
 
-/// The keys that a walk meets, as long as there is room for them.
+/// The keys that a walk has met, within the memory budget.
 #[derive(Debug)]
 pub(super) struct Walk {
     /// One after the other.

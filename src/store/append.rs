@@ -387,7 +387,7 @@ impl Checked<'_, '_, '_> {
     }
 }
 
-/// Returns an encoded message, or the reason why it is illegal. It stays where it lies: it is too large to be moved without need.
+/// Returns an encoded message, or the reason why it is illegal. Borrowed, because moving it is expensive.
 #[inline]
 pub(super) fn expect_legal<'e, 'm>(
     encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>,

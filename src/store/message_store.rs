@@ -325,7 +325,7 @@ impl MessageStore {
         if is_hidden { self.flush().map(drop) } else { Ok(()) }
     }
 
-    /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
+    /// Makes everything appended durable, and returns the durable end of the log.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -488,7 +488,8 @@ impl MessageStore {
                 Some(cause) => return Err(Error::poisoned(cause, self.flushed_offset())),
             }
         }
-        // Where readers see what is flushed, that watermark had this close for a cause before a thread failed.
+        // With `SYNC_FLUSH` *readable* is *flushed*: `flush_rest` has poisoned it as closed, and the first cause stays. A failure
+        // after that, such as that of a segment that was being made, is only in the log.
         if let Some(cause) = self.log.failure() {
             return Err(Error::poisoned(cause, self.flushed_offset()));
         }
@@ -573,7 +574,7 @@ impl Flushed {
         if disk && self.wait(offset, Some(deadline))? <= offset {
             result.status = PutStatus::FlushDiskTimeout;
         }
-        // The append began that long before.
+        // `deadline` is one timeout after the append began.
         let begun = deadline.checked_sub(self.timeout).unwrap_or(deadline);
         result.status = result.status.with_slaves(self.replicas.wait(result.appended, begun)?);
         Ok(result)

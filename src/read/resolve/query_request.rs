@@ -147,8 +147,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Brings the keys with these numbers into the cache of the processor, which waits for the memory once for several of them.
-    /// They come in no order, and one after the other it would wait for each.
+    /// Prefetches the keys with these numbers, so that their cache misses overlap.
     pub(super) fn touch(self, numbers: impl Iterator<Item = usize>) {
         for number in numbers {
             let first = self.get(number).and_then(|(_, key)| key.as_bytes().first());

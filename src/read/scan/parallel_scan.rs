@@ -1,5 +1,5 @@
-//! A pass whose messages several threads read at once. One thread at a time finds the next locations, which are a section; it reads their
-//! messages while another thread finds the section after it. The sections are given in their order.
+//! Parallel scan: one thread at a time takes a section of locations, and reads its messages while another takes the next. Sections are
+//! returned in order.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub struct ScanSection<'a> {
     picker: &'a mut Picker,
     on_damage: OnDamage,
     route: Route,
-    /// For which there was no room.
+    /// The location that the last call had no space for.
     held_back: Option<RecordLocation>,
     /// The error after the locations of the route.
     failed: Option<Error>,

@@ -83,7 +83,7 @@ impl Picker {
         }
     }
 
-    /// Counts what is passed over from now on in a count of its own, which it gives.
+    /// Starts a separate skip counter and returns it.
     pub(super) fn count_apart(&mut self) -> OnDamage {
         self.on_damage = self.on_damage.apart();
         self.on_damage.clone()

@@ -1,4 +1,4 @@
-//! The way to the messages of a scan: by the queues of named topics where it pays, in one pass over the log otherwise.
+//! The access path of a scan: along the queues of named topics if that reads less, else along the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -62,7 +62,7 @@ pub(super) struct Merged {
 type Queueless = BTreeMap<Vec<u8>, Vec<(i32, i64, i64)>>;
 
 impl Route {
-    /// The way to what is asked for.
+    /// Builds the route of a request.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the log has to be read to find the way, unless damage is skipped; [`Error::Io`].
@@ -98,7 +98,7 @@ impl Route {
         let parts = match self {
             Self::Merged(merged) => return merged.next(reader, request, on_damage),
             Self::Parts(parts) => match parts.as_mut_slice() {
-                // What most passes are. Handing on what it gives would cost as much as finding it.
+                // Fast path: most scans have one log part, and dispatching per record would double the cost.
                 [RoutePart::Log(locations)] => return locations.next(reader, cursor, on_damage),
                 _ => parts,
             },

@@ -19,7 +19,7 @@ use crate::read::scan::route::{Route, RoutePart};
 use crate::read::scan::segment_times::SegmentTimes;
 use crate::read::scan::throttle::Throttle;
 
-/// A pass over messages, which gives each of them once.
+/// A scan, which returns each message once.
 #[derive(Debug)]
 pub struct Scan {
     pub(super) reader: Arc<MessageReader>,
@@ -29,7 +29,7 @@ pub struct Scan {
     picker: Picker,
     pub(super) absent: AbsentTopics,
     pub(super) lost: LostQueues,
-    /// For which there was no room.
+    /// The location that the last call had no space for.
     held_back: Option<RecordLocation>,
     /// The number of messages up to the limit.
     left: u64,
@@ -42,7 +42,7 @@ pub struct Scan {
     pub(super) whole: i64,
     /// The number of removals of segments that were noticed before the start.
     removals: u64,
-    /// The route was gone to its end.
+    /// Set once the route is exhausted.
     pub(super) is_ended: bool,
 }
 
