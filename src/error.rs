@@ -508,18 +508,7 @@ impl fmt::Display for Text<'_> {
                  and reopen it",
                 Text(cause)
             ),
-            Error::NotDurable { physical_offset, cause } if cause.is_shortage() => write!(
-                f,
-                "the message at physical offset {physical_offset} was appended and is not durable yet; do not append it again, it becomes \
-                 durable when this is over: {}",
-                Text(cause)
-            ),
-            Error::NotDurable { physical_offset, cause } => write!(
-                f,
-                "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {}; open the store \
-                 again and look for it before you append it again",
-                Text(cause)
-            ),
+            Error::NotDurable { physical_offset, cause } => write_not_durable(*physical_offset, cause, f),
             Error::Busy { held, limit } => write!(
                 f,
                 "the disk or the machine stalls: another append has been writing for {} ms, more than os_page_cache_busy_time_out_mills \
@@ -541,6 +530,20 @@ impl fmt::Display for Text<'_> {
             }
         }
     }
+}
+
+/// Writes the text of an error about a message that was appended.
+fn write_not_durable(physical_offset: i64, cause: &Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let outcome = if cause.is_shortage() {
+        " and is not durable yet; do not append it again, it becomes durable when this is over"
+    } else {
+        ", and whether it survives is not known; open the store again and look for it before you append it again"
+    };
+    write!(
+        f,
+        "the message at physical offset {physical_offset} was appended{outcome}: {}",
+        Text(cause)
+    )
 }
 
 /// Writes the text of an error of a consumer's position.

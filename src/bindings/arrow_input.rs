@@ -1,5 +1,5 @@
 //! Tables that come in through the structs of Arrow's C data interface, checked before they are used: a producer may hand over bytes
-//! that it never looked at itself (text that is no UTF-8, a dictionary's index past its words), and Arrow's arrays trust them.
+//! that it never checked itself (text that is not UTF-8, a dictionary's index past its words), and Arrow's arrays trust them.
 //!
 //! Checked are numbers and pointers for what they cannot be, then every value of every column that is not null. Left to the
 //! producer, because no consumer can see it: that a pointer leads to memory of the size that the lengths ask for, that nobody
@@ -194,7 +194,7 @@ fn pointers<T>(start: *const *const T, count: i64, of: &str) -> Result<Vec<*cons
     }
 }
 
-/// The rows of an array, each value of which was looked at. `before` rows came in other arrays.
+/// The rows of an array, each value of which was checked. `before` rows came in other arrays.
 fn checked(mut array: FFI_ArrowArray, fields: &Fields, before: usize) -> Result<StructArray> {
     if array.is_released() {
         return invalid("the Arrow array was read or released before: ask for a new one");

@@ -25,7 +25,7 @@ use crate::storage::Generation;
 /// Messages as Arrow record batches, read when they are asked for; it can be read any number of
 /// times, from the start each time.
 ///
-/// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for
+/// Iterating yields `RecordBatch` objects of about `max_bytes` at most (a larger message has one for
 /// itself). Hand it to pyarrow, polars or duckdb as it is, or call one of the `to_` methods. Raises
 /// `ClosedError` once the store is closed, and from a batch what reading its messages raises
 /// (through `__arrow_c_stream__` the consumer raises its own error with the same text). An iterator
@@ -111,7 +111,7 @@ impl Batches {
         Ok(done?)
     }
 
-    /// A pass that gives batches.
+    /// A pass that returns batches.
     fn batches(&self, py: Python<'_>) -> PyResult<BatchPass> {
         // While the GIL is held: Python changes the environment under it.
         let threads = reading_threads();

@@ -139,7 +139,7 @@ enum Reading {
         /// The error after the last batch.
         failed: Option<Error>,
     },
-    /// By several threads.
+    /// Read by several threads.
     AtOnce {
         sections: Box<ParallelScan<Item>>,
         /// See [`Messages::Stored`].

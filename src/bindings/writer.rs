@@ -307,7 +307,7 @@ impl Writer {
     /// `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`,
     /// `deliver_at` (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
     /// `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself: such columns
-    /// are passed over, and so are pandas' own labels. A column that is null in every row may have any
+    /// are skipped, and so are pandas' own labels. A column that is null in every row may have any
     /// type.
     ///
     /// A `Message`, a dict and a row of a table stay in their topic, also with DELAY or TIMER_DELIVER_MS

@@ -450,7 +450,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> LogCheck<'_, T> {
         self.context.add_damaged(stretch, finding.of(affected));
     }
 
-    /// Index items of the lost messages may lead here.
+    /// Adds the finding of a salvage record. Index items of the lost messages may lead to it.
     #[cold]
     fn add_lost(&mut self, view: &MessageView<'_>) {
         let (path, position) = self.context.log.path_of(view.physical_offset());

@@ -18,7 +18,7 @@ pub struct HitBounds {
 }
 
 impl Default for HitBounds {
-    /// All of them.
+    /// Returns the limits that keep all hits.
     fn default() -> Self {
         Self {
             physical: 0..i64::MAX,

@@ -37,7 +37,7 @@ pub enum QueryBy {
 }
 
 impl QueryBy {
-    /// The key under which the index holds what is wanted.
+    /// Returns the key under which the index holds what is wanted.
     fn index_key(&self) -> Cow<'_, str> {
         match self {
             Self::Key(key) => key.into(),
@@ -98,7 +98,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Topic and key; `None` for a query.
+    /// Returns topic and key; `None` for a query.
     fn get(self, number: usize) -> Option<(&'a str, &'a str)> {
         match self {
             Self::Keys(pairs) => pairs.get(number).copied(),
@@ -197,7 +197,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// The topics of the keys, each once.
+    /// Returns the topics of the keys, each once.
     pub(super) fn topics(self, numbers: &Numbers<'a>) -> Vec<&'a str> {
         let mut topics: Vec<&str> = match self {
             Self::Keys(_) => numbers.keys().map(|(topic, _)| *topic).collect(),

@@ -8,7 +8,10 @@ const REACH: usize = 120;
 
 /// Citations of the form `docs/FORMAT.md, section X` or `docs/FORMAT.md, "X"` whose X is not a heading of that page.
 pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
-    DOCUMENTS.into_iter().flat_map(|document| unresolved_in(tree, document)).collect()
+    DOCUMENTS
+        .into_iter()
+        .flat_map(|document| unresolved_in(tree, document))
+        .collect()
 }
 
 fn unresolved_in(tree: &Tree, page: &str) -> Vec<Finding> {
@@ -67,7 +70,10 @@ fn a_cited_section_that_is_not_in_the_document_is_reported() {
         ("docs/FORMAT.md", "# The bytes\n## Consume queue\n### Lookup by time\n"),
         ("docs/BROKER_RECORDS.md", "# Records\n## Timer messages\n"),
         ("src/log/one.rs", source),
-        ("src/broker/two.rs", "//! docs/BROKER_RECORDS.md, \"Timer messages\" and docs/BROKER_RECORDS.md, section Consume queue.\n"),
+        (
+            "src/broker/two.rs",
+            "//! docs/BROKER_RECORDS.md, \"Timer messages\" and docs/BROKER_RECORDS.md, section Consume queue.\n",
+        ),
         ("tests/it/one.rs", "// docs/FORMAT.md, section Nothing\n"),
     ]);
     assert_eq!(
