@@ -92,7 +92,7 @@ class Batches:
     """Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each
     time.
 
-    Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to
+    Iterating yields `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to
     pyarrow, polars or duckdb as it is, or call one of the `to_` methods. Raises `ClosedError` once the store is closed, and
     from a batch what reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the
     same text). An iterator that has raised `CorruptError` or `NotFoundError` gives the messages after that one when it is

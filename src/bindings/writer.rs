@@ -156,7 +156,7 @@ takes_message! {
     /// deliver_at : datetime with a timezone, timedelta, or int of ms since 1970, optional
     ///     The time from which on the topic has the message, rounded up to ms, or the delay from now on. It
     ///     waits in a topic for all such messages until this writer (see the option `services`) or a broker
-    ///     of 5.x delivers it, at most `timer_max_delay_sec` from now. A time that has passed is not a delay.
+    ///     of 5.x delivers it, at most `timer_max_delay_sec` from now. A past time is not a delay.
     ///     `AppendResult` has its offsets there.
     /// unique_key : str, optional
     ///     The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.

@@ -24,7 +24,7 @@ from mqstore.cli._times import shown_time, time_of
 #: The options that select messages, by the arguments of `Store.scan`.
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "topics": click.option(
-        "--topic", "topics", multiple=True, metavar="TOPIC", help="Only messages of this topic; may be repeated (default: all)."
+        "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated (default: all)."
     ),
     "tags": click.option("--tag", "tags", metavar="TAG", help="With this tag, or one of some: 'paid || refund'."),
     "properties": click.option(
@@ -94,7 +94,7 @@ body_as = click.option(
     type=click.Choice(["text", "json", "base64"]),
     default="text",
     metavar="FORM",
-    help="The form of the body in JSON: text (default), json or base64.",
+    help="The body in JSON: text (default), json or base64.",
 )
 
 
