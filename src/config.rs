@@ -376,7 +376,7 @@ options! {
     flush_commit_log_timed: bool = true, "flushCommitLogTimed", "";
     /// All pages of a new segment are written with zeros and locked in memory before it is used. Not with `ASYNC_FLUSH` and a pool.
     warm_mapped_file_enable: bool = false, "warmMapedFileEnable", "";
-    /// With `SYNC_FLUSH` those zeros are synced after this number of pages.
+    /// With `SYNC_FLUSH`, the zeros of `warm_mapped_file_enable` are synced after this number of pages.
     flush_least_pages_when_warm_mapped_file: u64 = 4096, "flushLeastPagesWhenWarmMapedFile", "pages of 4 KiB",
         "1 or more (pages of 4,096 bytes)"
         if |pages| *pages > 0;
@@ -384,7 +384,7 @@ options! {
     /// store, `commit` and every sync write them at once; a killed process loses the rest. With `SYNC_FLUSH` they wait in memory in
     /// any case, and this locks it.
     transient_store_pool_enable: bool = false, "transientStorePoolEnable", "";
-    /// The number of buffers of that memory.
+    /// The number of buffers of the transient store pool.
     transient_store_pool_size: usize = 5, "transientStorePoolSize", "buffers",
         "1 to 1024 (buffers)"
         if |buffers| (1..=MAX_POOL_SIZE).contains(buffers);
@@ -393,11 +393,11 @@ options! {
     transient_store_pool_buffer_size: usize = 4 << 20, "", "bytes",
         "a multiple of 4096, so that all buffers fit into the address space"
         if |bytes| *bytes != 0 && bytes.is_multiple_of(4096);
-    /// The interval at which that thread writes, unless much waits.
+    /// The interval at which the pool is written to the log, unless much waits.
     commit_interval_commit_log: u64 = 200, "commitIntervalCommitLog", "ms", "1 or more (ms)" if |interval| *interval > 0;
-    /// The pages that must wait for it to write.
+    /// The pages that must wait in the pool before an interval writes it.
     commit_commit_log_least_pages: u64 = 4, "commitCommitLogLeastPages", "pages of 4 KiB";
-    /// The time after which it needs no number of pages.
+    /// The time after which the pool is written however few pages wait.
     commit_commit_log_thorough_interval: u64 = 200, "commitCommitLogThoroughInterval", "ms";
     /// The longest wait of an append for the next segment of the log or for a buffer.
     wait_time_out: u64 = 5000, "", "ms";

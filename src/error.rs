@@ -232,7 +232,7 @@ impl fmt::Display for TransactionOutcome {
 }
 
 impl Error {
-    /// An operating-system error with what was tried and where.
+    /// Creates an operating-system error with what was tried and where.
     pub fn io(action: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         // An error of an environment with checks.
         if let Some(own) = source.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
@@ -245,7 +245,7 @@ impl Error {
         }
     }
 
-    /// Bytes that contradict the format, without a remedy.
+    /// Creates the error of bytes that contradict the format, without a remedy.
     pub fn corrupt(path: impl Into<PathBuf>, offset: u64, reason: impl Into<String>) -> Self {
         Self::Corrupt {
             path: path.into(),
@@ -255,7 +255,7 @@ impl Error {
         }
     }
 
-    /// A message, queue or offset that does not exist, without a remedy.
+    /// Creates the error of a message, queue or offset that does not exist, without a remedy.
     pub fn not_found(what: impl Into<String>) -> Self {
         Self::NotFound {
             what: what.into(),
@@ -324,8 +324,8 @@ impl Error {
         matches!(self, Self::Corrupt { .. } | Self::NotFound { .. })
     }
 
-    /// `RocketMQ`'s `PutMessageStatus` of a message whose append fails for this reason, where it has one. An append asks the system for
-    /// something only where it makes a segment, or waits for room in the transient store pool.
+    /// Returns `RocketMQ`'s `PutMessageStatus` of a message whose append fails for this reason, where it has one. An append asks the system
+    /// for something only where it makes a segment, or waits for room in the transient store pool.
     pub fn put_status(&self) -> Option<&'static str> {
         match self {
             Self::IllegalMessage { status, .. } => Some(status),
@@ -337,7 +337,7 @@ impl Error {
         }
     }
 
-    /// A message that `RocketMQ` calls illegal.
+    /// Creates the error of a message that `RocketMQ` calls illegal.
     pub fn illegal(what: String) -> Self {
         Self::IllegalMessage {
             what,
@@ -355,7 +355,7 @@ impl Error {
         }
     }
 
-    /// A message whose properties are too long.
+    /// Creates the error of a message whose properties are too long.
     pub fn properties_exceeded(what: String) -> Self {
         Self::IllegalMessage {
             what,
@@ -404,7 +404,7 @@ impl Error {
         }
     }
 
-    /// The error of one message among several, with its number.
+    /// Returns the error of one message among several, with its number.
     #[must_use]
     pub fn at_row(self, row: usize) -> Self {
         match self {
@@ -424,7 +424,7 @@ impl Error {
         matches!(self, Self::Io { action: "open", source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// An operating-system error, apart from a full disk.
+    /// Creates an operating-system error, apart from a full disk.
     pub fn full_or_io(action: &'static str, path: &std::path::Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path: path.to_owned() },
@@ -488,7 +488,11 @@ impl fmt::Display for Text<'_> {
             Error::TransactionEnded { half, outcome } => {
                 write!(f, "the transaction of the half message at physical offset {half} {outcome}")
             }
-            Error::Exists { path } => write!(f, "{}: a new store needs an empty directory", path.display()),
+            Error::Exists { path } => write!(
+                f,
+                "{}: the directory is not empty: a store is created only in an empty directory",
+                path.display()
+            ),
             Error::Locked { path, waited } => write!(
                 f,
                 "{}: locked{}: another store, of this process or another, or a broker writes here; close it first (lsof on this file names \
@@ -504,17 +508,7 @@ impl fmt::Display for Text<'_> {
                  and reopen it",
                 Text(cause)
             ),
-            Error::NotDurable { physical_offset, cause } if cause.is_shortage() => write!(
-                f,
-                "the message at physical offset {physical_offset} was appended and is not durable yet; do not append it again, it becomes \
-                 durable when this is over: {}",
-                Text(cause)
-            ),
-            Error::NotDurable { physical_offset, cause } => write!(
-                f,
-                "the message at physical offset {physical_offset} was appended, and whether it survives is not known: {}",
-                Text(cause)
-            ),
+            Error::NotDurable { physical_offset, cause } => write_not_durable(*physical_offset, cause, f),
             Error::Busy { held, limit } => write!(
                 f,
                 "the disk or the machine stalls: another append has been writing for {} ms, more than os_page_cache_busy_time_out_mills \
@@ -530,12 +524,26 @@ impl fmt::Display for Text<'_> {
             ),
             Error::Panicked { service, message } => write!(f, "the {service} panicked: {message}"),
             Error::Interrupted { cause } => write!(f, "interrupted: {cause}"),
-            Error::Closed => f.write_str("the store is closed"),
+            Error::Closed => f.write_str("the store is closed: open it again"),
             Error::Io { action, path, source } => {
                 write!(f, "cannot {action} {}: {source}", path.display())
             }
         }
     }
+}
+
+/// Writes the text of an error about a message that was appended.
+fn write_not_durable(physical_offset: i64, cause: &Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let outcome = if cause.is_shortage() {
+        " and is not durable yet; do not append it again, it becomes durable when this is over"
+    } else {
+        ", and whether it survives is not known; open the store again and look for it before you append it again"
+    };
+    write!(
+        f,
+        "the message at physical offset {physical_offset} was appended{outcome}: {}",
+        Text(cause)
+    )
 }
 
 /// Writes the text of an error of a consumer's position.

@@ -1,6 +1,6 @@
 //! `mqstore` opens, reads, queries and writes Apache RocketMQ-format message stores in-process, without a broker.
 //!
-//! The modules (rooms) are declared from the lowest to the highest: a module imports only from modules declared above it.
+//! The modules are declared from the lowest to the highest: a module imports only from modules declared above it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("mqstore builds on Linux: its locks, allocation and SIGBUS guard are not ported to other systems yet");

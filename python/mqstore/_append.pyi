@@ -95,7 +95,7 @@ class Writer(Store):
         deliver_at : datetime with a timezone, timedelta, or int of ms since 1970, optional
             The time from which on the topic has the message, rounded up to ms, or the delay from now on. It
             waits in a topic for all such messages until this writer (see the option `services`) or a broker
-            of 5.x delivers it, at most `timer_max_delay_sec` from now. A time that has passed is no delay.
+            of 5.x delivers it, at most `timer_max_delay_sec` from now. A past time is not a delay.
             `AppendResult` has its offsets there.
         unique_key : str, optional
             The property UNIQ_KEY; `mqstore.new_unique_key` makes one. None: the message has none.
@@ -262,7 +262,7 @@ class Writer(Store):
         WaitTimeoutError
             The rows are stored, and were not durable in time; `offsets` has all of them.
         ValueError
-            A column has another name or type; text is no UTF-8; a column, dict or `Message` contradicts
+            A column has another name or type; text is not UTF-8; a column, dict or `Message` contradicts
             `topic` or `queue_id`; rows with `one_segment` need more than a segment.
 
         Notes
@@ -272,7 +272,7 @@ class Writer(Store):
         `flag`, `sys_flag`, `reconsume_times`, `prepared_transaction_offset` (integers), `born_time`,
         `deliver_at` (timestamp with a timezone, or ms), `born_host`, `store_host` (utf8). A store assigns
         `queue_offset`, `physical_offset`, `store_size`, `store_time` and `message_id` itself: such columns
-        are passed over, and so are pandas' own labels. A column that is null in every row may have any
+        are skipped, and so are pandas' own labels. A column that is null in every row may have any
         type.
 
         A `Message`, a dict and a row of a table stay in their topic, also with DELAY or TIMER_DELIVER_MS among the
@@ -443,8 +443,8 @@ class Writer(Store):
         `refusal` says if it was too little to remove the rest.
         """
     def stats(self) -> StoreStats:
-        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments; what waits now, for
-        consumer groups and for its delivery; what was removed by itself, and what goes next.
+        """Returns the counters since the open: puts and bytes by topic, slow puts, syncs, segments; the backlog of groups and
+        deliveries; what retention has removed, and removes next.
         """
     def wait_durable(self, offset: AppendResult | int | None = None, timeout: float | timedelta | None = None) -> None:
         """Waits until a message is durable. The store syncs it at once.

@@ -178,26 +178,27 @@ class StoreConfig(Shown):
         All pages of a new segment are written with zeros and locked in memory before it is
         used. Not with `ASYNC_FLUSH` and a pool. RocketMQ: `warmMapedFileEnable`.
     flush_least_pages_when_warm_mapped_file : int, default 4096
-        With `SYNC_FLUSH` those zeros are synced after this number of pages. In pages of 4 KiB.
-        RocketMQ: `flushLeastPagesWhenWarmMapedFile`.
+        With `SYNC_FLUSH`, the zeros of `warm_mapped_file_enable` are synced after this number
+        of pages. In pages of 4 KiB. RocketMQ: `flushLeastPagesWhenWarmMapedFile`.
     transient_store_pool_enable : bool, default False
         Appended messages wait in locked memory until a thread of the store writes them to the
         log in large pieces. A read of this store, `commit` and every sync write them at once; a
         killed process loses the rest. With `SYNC_FLUSH` they wait in memory in any case, and
         this locks it. RocketMQ: `transientStorePoolEnable`.
     transient_store_pool_size : int, default 5
-        The number of buffers of that memory. In buffers. RocketMQ: `transientStorePoolSize`.
+        The number of buffers of the transient store pool. In buffers. RocketMQ:
+        `transientStorePoolSize`.
     transient_store_pool_buffer_size : int, default 4194304
         The size of each buffer (RocketMQ: that of a segment). `transient_store_pool_enable`
         locks it as far as `RLIMIT_MEMLOCK` permits. In bytes.
     commit_interval_commit_log : int | timedelta, default 200
-        The interval at which that thread writes, unless much waits. In ms. RocketMQ:
-        `commitIntervalCommitLog`.
+        The interval at which the pool is written to the log, unless much waits. In ms.
+        RocketMQ: `commitIntervalCommitLog`.
     commit_commit_log_least_pages : int, default 4
-        The pages that must wait for it to write. In pages of 4 KiB. RocketMQ:
-        `commitCommitLogLeastPages`.
+        The pages that must wait in the pool before an interval writes it. In pages of 4 KiB.
+        RocketMQ: `commitCommitLogLeastPages`.
     commit_commit_log_thorough_interval : int | timedelta, default 200
-        The time after which it needs no number of pages. In ms. RocketMQ:
+        The time after which the pool is written however few pages wait. In ms. RocketMQ:
         `commitCommitLogThoroughInterval`.
     wait_time_out : int | timedelta, default 5000
         The longest wait of an append for the next segment of the log or for a buffer. In ms.

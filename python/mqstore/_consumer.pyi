@@ -31,7 +31,7 @@ class Consumer(Iterator[Message]):
     def skipped(self) -> int:
         """Number of lost or damaged messages that the group has skipped, with errors="skip"."""
     def poll(self, max_messages: int = 32, timeout: float | timedelta | None = None) -> list[Message]:
-        """Returns messages as soon as one is there. It is woken by an append.
+        """Returns up to `max_messages` messages; waits up to `timeout` for the first one. An append ends the wait.
 
         Parameters
         ----------
@@ -129,8 +129,8 @@ class Consumer(Iterator[Message]):
         tags.
         """
     def pause(self, queues: Iterable[tuple[str, int]] | None = None) -> None:
-        """Stops new messages of these queues, pairs of (topic, queue id); by default of all that this consumer reads now. They
-        stay with this consumer.
+        """Pauses these queues, pairs of (topic, queue id), by default all that this consumer reads now: `poll` returns no new
+        message of them. They stay assigned to this consumer.
         """
     def resume(self, queues: Iterable[tuple[str, int]] | None = None) -> None:
         """Continues these queues, by default all that are paused."""

@@ -101,7 +101,7 @@ def _row(line: str, body_as: str) -> dict[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     """Refuses NaN and infinities, which Python accepts in JSON."""
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _body(body: Any, body_as: str) -> bytes:

@@ -206,7 +206,7 @@ class BrokerState:
         for the broker, too. The next writer delivers again, each once. After an error the delivery continues, and a later
         call hands over the rest. A second call returns 0.
 
-        Warns if timers were passed over: lost, damaged, or without a topic. Delayed messages and transactions need no
+        Warns if timers were skipped: lost, damaged, or without a topic. Delayed messages and transactions need no
         hand-over: a close persists their progress.
 
         Raises `ValueError` in a writer that delivers no timers (`services`), `TypeError` if the store is open for reading,
@@ -235,7 +235,7 @@ class BrokerState:
         TypeError
             The store is open for reading.
         ValueError
-            It is no handle, and no timer with a unique key.
+            It is neither a handle nor a timer with a unique key.
         IllegalMessageError
             The time of delivery has passed.
         StoreError

@@ -126,9 +126,9 @@ class Message:
     def body_view(self) -> memoryview:
         """The body as stored, as a read-only memoryview that copies nothing and keeps the file mapped while it lives."""
     def json(self) -> Any:
-        """The decoded body as JSON: what `json.loads` returns for it.
+        """Returns the decoded body parsed as JSON, as `json.loads` does.
 
-        Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no JSON, and what
+        Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is not JSON, and what
         `decoded_body` raises.
         """
     @property
@@ -153,8 +153,8 @@ class Message:
     def delay_level(self) -> int:
         """The level by which its producer delayed it (property DELAY): an int from 1; 0 for none."""
     def to_dict(self) -> dict[str, Any]:
-        """Every column of a message by its name, in the order of the schema: a dict of this object's attributes. A time
-        outside the years 1 to 9999 is an int of ms since 1970.
+        """Returns a dict of every column, in the order of the schema: the attributes of this object. A time outside the years
+        1 to 9999 is an int of ms since 1970.
         """
     @property
     def sys_flag(self) -> int:

@@ -56,7 +56,7 @@ def repair(
     -----
     Queues, index and checkpoint are rebuilt from the log, as by `rebuild`, where one of them is wrong;
     queues of a topic that was deleted then come back if the log still has its messages. Files that do
-    not belong into the store, and settings that are no JSON, are moved into a new directory
+    not belong into the store, and settings that are not JSON, are moved into a new directory
     `mqstore-backup-...` of the store, which `backup` names; move a file back to undo that. A record
     that is not whole is lost: a salvage record takes its place, as with `recovery="salvage"`, and every
     other message keeps its offsets. The segment as it was is copied into the backup first.

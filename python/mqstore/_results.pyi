@@ -104,12 +104,12 @@ class QueryResult(Tabular, Reversible[Message], Collection[Message]):
     @property
     def covers(self) -> tuple[int, int]:
         """The physical offsets (begin, end) that were looked at, end exclusive: down from the log's end, until the limit was
-        reached. Every message there that matches is in the answer, unless it was passed over.
+        reached. Every message there that matches is in the answer, unless it was skipped.
         """
     @property
     def skipped(self) -> int:
         """The number of offsets in the log that were skipped, because a message that could match was lost there, or, with
-        `errors="skip"`, is damaged there; with those of the messages that reads of the answer have passed over so far.
+        `errors="skip"`, is damaged there; with those of the messages that reads of the answer have skipped so far.
         """
     def batches(self, columns: Sequence[str] | None = None, max_bytes: int = 4194304) -> Batches:
         """Returns the messages of the answer as Arrow record batches, read when they are asked for.

@@ -14,20 +14,20 @@ class Tabular:
     """
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> _PyArrowTable:
-        """A pyarrow.Table of everything.
+        """Returns all messages as a pyarrow.Table.
 
         `columns` names the columns wanted, in order, all by default. Raises `ImportError` without pyarrow, `ValueError` for
         a column that a message does not have, and what reading the messages raises.
         """
 
     def to_polars(self, columns: Sequence[str] | None = None) -> polars.DataFrame:
-        """A polars.DataFrame of everything.
+        """Returns all messages as a polars.DataFrame.
 
         `columns` as in `to_arrow`. Raises `ImportError` without polars, and what `to_arrow` raises.
         """
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> _PandasDataFrame:
-        """A pandas.DataFrame of everything.
+        """Returns all messages as a pandas.DataFrame.
 
         `columns` as in `to_arrow`. Raises `ImportError` without pandas or pyarrow, and what `to_arrow` raises.
         """
@@ -50,17 +50,17 @@ class RecordBatch:
     def column_names(self) -> list[str]:
         """The names of its columns, a list of str."""
     def to_arrow(self) -> _PyArrowRecordBatch:
-        """A pyarrow.RecordBatch with the same memory.
+        """Returns a pyarrow.RecordBatch with the same memory.
 
         Raises `ImportError` without pyarrow.
         """
     def to_polars(self) -> polars.DataFrame:
-        """A polars.DataFrame.
+        """Returns the rows as a polars.DataFrame.
 
         Raises `ImportError` without polars.
         """
     def to_pandas(self) -> _PandasDataFrame:
-        """A pandas.DataFrame.
+        """Returns the rows as a pandas.DataFrame.
 
         Raises `ImportError` without pandas or pyarrow.
         """
@@ -92,7 +92,7 @@ class Batches:
     """Messages as Arrow record batches, read when they are asked for; it can be read any number of times, from the start each
     time.
 
-    Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to
+    Iterating yields `RecordBatch` objects of about `max_bytes` at most (a larger message has one for itself). Hand it to
     pyarrow, polars or duckdb as it is, or call one of the `to_` methods. Raises `ClosedError` once the store is closed, and
     from a batch what reading its messages raises (through `__arrow_c_stream__` the consumer raises its own error with the
     same text). An iterator that has raised `CorruptError` or `NotFoundError` gives the messages after that one when it is
@@ -129,17 +129,17 @@ class Batches:
         them.
         """
     def to_arrow(self) -> _PyArrowTable:
-        """A pyarrow.Table of everything.
+        """Returns all messages as a pyarrow.Table.
 
         Raises `ImportError` without pyarrow, and what reading the messages raises.
         """
     def to_polars(self) -> polars.DataFrame:
-        """A polars.DataFrame of everything.
+        """Returns all messages as a polars.DataFrame.
 
         Raises `ImportError` without polars, and what reading the messages raises.
         """
     def to_pandas(self) -> _PandasDataFrame:
-        """A pandas.DataFrame of everything.
+        """Returns all messages as a pandas.DataFrame.
 
         Raises `ImportError` without pandas or pyarrow, and what reading the messages raises.
         """

@@ -201,7 +201,7 @@ class Store:
             There is no such message in the index (with `walk`: in the log), or it is damaged.
         """
     def message_at(self, physical_offset: int) -> Message:
-        """The message whose record starts at this physical offset.
+        """Returns the message whose record starts at this physical offset.
 
         Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
         """
@@ -271,9 +271,9 @@ class Store:
         in memory.
         """
     def refresh(self) -> int:
-        """Take up what another process has changed since the store was opened or refreshed: new messages, queues and topics,
-        and what was removed. Only what came since is read. Gives by how many bytes the log has grown: 0 if nothing came,
-        and always for a store that is open for writing, which is up to date anyway.
+        """Takes up what another process has changed since the last open or refresh, reading only the new part: new messages,
+        queues and topics, and what was removed. Returns the growth of the log in bytes: 0 if nothing came, and always for a
+        writer.
 
         Topics and queues that came from the store show it; an iteration that has begun, a slice and batches keep the end
         that they began with. A message that its writer has not finished is left for a later refresh; so is a message that a
@@ -391,7 +391,7 @@ class Store:
         -------
         MessageIterator
             The iterator. Half and rolled-back messages are left out. What expires before it is read is
-            passed over. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
+            skipped. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
             `lost_queues` name it.
 
         Raises
@@ -405,7 +405,7 @@ class Store:
 
         Notes
         -----
-        A store that another process writes to is looked at every 0.5 ms while messages come, and ever more
+        A store that another process writes to is polled every 0.5 ms while messages come, and ever more
         rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
         """
     def scan(
@@ -510,7 +510,7 @@ class Store:
 
         No checksum covers the topic, the queue id and the transaction of a message, unless its record ends with one
         (`__CRC32#`). A message that contradicts its queue entry in these, or in `tags` that are asked for, counts as
-        damaged; one whose entry has a damaged tags code is passed over, as a broker does. Damage of times, keys and other
+        damaged; one whose entry has a damaged tags code is skipped, as a broker does. Damage of times, keys and other
         properties shows in the message alone: `Store.verify` reports it where other files repeat them.
         """
     def resolve_ids(self, batch: _Table, *, errors: _Errors | None = None) -> RecordBatch:

@@ -39,7 +39,7 @@ class Topics(Mapping[str, Topic]):
         Raises
         ------
         TypeError
-            The name is no str.
+            The name is not a str.
         """
     @overload
     def get(self, key: str, default: Topic | _T, /) -> Topic | _T: ...
@@ -166,7 +166,7 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
 
         Notes
         -----
-        Messages that expired or were lost are passed over, and with `open(errors="skip")` damaged ones,
+        Messages that expired or were lost are skipped, and with `open(errors="skip")` damaged ones,
         too. Where the writer's clock was set back, several messages of the time follow an earlier one:
         the answer is the first that the search sees, and a short stretch of such messages further back
         can be missed. `query` with `since` and `until` misses none.
@@ -277,7 +277,7 @@ class QueueSlice(Tabular, Reversible[Message], Collection[Message]):
     """Consecutive messages of a queue, read when they are asked for.
 
     An index counts from the slice's start, so `s[0]` is the message with queue offset `s.start`; it raises `NotFoundError`
-    where the log no longer holds the message, and iteration passes over it. `s[a:b]` is a smaller `QueueSlice`.
+    where the log no longer holds the message, and iteration skips it. `s[a:b]` is a smaller `QueueSlice`.
     """
     @property
     def start(self) -> int:

@@ -105,7 +105,7 @@ fn told(
     }
 }
 
-/// Appends one message as [`one`] does, and gives a future of the result: the caller waits for it, or nobody. In event loops that is the
+/// Appends one message as [`one`] does, and returns a future of the result: the caller waits for it, or nobody. In event loops that is the
 /// result itself where nothing is waited for.
 pub(super) fn nowait<'py>(
     py: Python<'py>,

@@ -66,7 +66,7 @@ pub(super) fn items_of_mapping<'py>(value: &Bound<'py, PyAny>) -> PyResult<Optio
     }
 }
 
-/// A whole number.
+/// Converts a whole number.
 ///
 /// # Errors
 /// `TypeError`, `ValueError` for a number that does not fit, and errors of the caller's `__index__`.
@@ -104,7 +104,7 @@ fn optional_whole<T: TryFrom<i64>>(value: &Bound<'_, PyAny>, name: &str) -> PyRe
     }
 }
 
-/// Yes or no.
+/// Converts True or False.
 fn truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<bool> {
     let wrong = || Ok(format!("{name} is True or False, not {}", repr_of(value)?));
     value.extract().map_err(|error| explained(value.py(), error, wrong))
@@ -119,7 +119,7 @@ fn optional_truth(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<bool>
     value.extract().map(Some).map_err(|error| explained(value.py(), error, wrong))
 }
 
-/// Names of columns; None for all.
+/// Converts names of columns; None for all.
 fn names(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<Vec<String>>> {
     if value.is_none() {
         return Ok(None);
@@ -133,7 +133,7 @@ fn names(value: &Bound<'_, PyAny>, what: &str) -> PyResult<Option<Vec<String>>> 
     value.extract().map(Some).map_err(|error| explained(value.py(), error, wrong))
 }
 
-/// Text that can be stored, where Python keeps it.
+/// Converts text that can be stored, where Python keeps it.
 ///
 /// # Errors
 /// `TypeError`; `IllegalMessageError` for half of a surrogate pair, which no UTF-8 has.
@@ -151,12 +151,12 @@ pub(super) fn text<'a>(value: Borrowed<'a, '_, PyAny>, what: &str) -> PyResult<&
     .into())
 }
 
-/// Text that is an argument of its own.
+/// Converts text that is an argument of its own.
 fn argument<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<&'a str> {
     text(value.as_borrowed(), what)
 }
 
-/// A text or several.
+/// Converts a str or an iterable of str.
 pub(super) fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String>> {
     if value.is_instance_of::<PyString>() {
         return Ok(vec![text(value.as_borrowed(), name)?.to_owned()]);
@@ -168,7 +168,7 @@ pub(super) fn texts(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<String
         .collect()
 }
 
-/// The type of a value, for a refusal.
+/// Returns the type of a value, for a refusal.
 pub(super) fn type_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(value.get_type().fully_qualified_name()?.to_string_lossy().into_owned())
 }
@@ -193,7 +193,7 @@ fn optional<'a>(value: &'a Bound<'_, PyAny>, what: &str) -> PyResult<Option<&'a 
     }
 }
 
-/// A path: str, bytes or what has `__fspath__`. The empty one names no directory.
+/// Converts a path: str, bytes or what has `__fspath__`. The empty one names no directory.
 ///
 /// # Errors
 /// `TypeError`; `NotAStoreError`, a `FileNotFoundError`.
@@ -224,7 +224,7 @@ pub(super) fn errors(value: &Bound<'_, PyAny>) -> PyResult<Option<Errors>> {
     word.map(Some).map_err(|error| named(value.py(), "errors", error))
 }
 
-/// The argument `on_missing`: the start in a queue that does not reach to the position asked for.
+/// Converts the argument `on_missing`: the start in a queue that does not reach to the position asked for.
 pub(super) fn on_missing(value: &Bound<'_, PyAny>) -> PyResult<Option<OnMissing>> {
     if value.is_none() {
         return Ok(None);
@@ -236,7 +236,7 @@ pub(super) fn on_missing(value: &Bound<'_, PyAny>) -> PyResult<Option<OnMissing>
 /// Values of `side`.
 pub(super) const SIDES: [(&str, Side); 2] = [("left", Side::Left), ("right", Side::Right)];
 
-/// One of two words.
+/// Converts one of two words.
 ///
 /// # Errors
 /// `TypeError`, `ValueError`, without the name of the argument.
@@ -368,7 +368,7 @@ arguments! {
     name<'a>: &'a str, argument as "the name of a topic";
 }
 
-/// One of two words.
+/// Converts one of two words.
 ///
 /// # Errors
 /// `ValueError` for another one.

@@ -1,5 +1,5 @@
 //! Tables that come in through the structs of Arrow's C data interface, checked before they are used: a producer may hand over bytes
-//! that it never looked at itself (text that is no UTF-8, a dictionary's index past its words), and Arrow's arrays trust them.
+//! that it never checked itself (text that is not UTF-8, a dictionary's index past its words), and Arrow's arrays trust them.
 //!
 //! Checked are numbers and pointers for what they cannot be, then every value of every column that is not null. Left to the
 //! producer, because no consumer can see it: that a pointer leads to memory of the size that the lengths ask for, that nobody
@@ -58,7 +58,7 @@ struct CArray {
 
 const _: () = assert!(size_of::<CSchema>() == size_of::<FFI_ArrowSchema>() && size_of::<CArray>() == size_of::<FFI_ArrowArray>());
 
-/// The table of a stream. Call it without the interpreter: a producer written in Python takes it itself.
+/// Reads the table of a stream. Call it without the interpreter: a producer written in Python takes it itself.
 ///
 /// # Errors
 /// `TypeError` for what is not a table; `ValueError`: what the producer said, or what is wrong with which column and row.
@@ -76,7 +76,7 @@ pub(super) fn table_of_stream(stream: FFI_ArrowArrayStream) -> PyResult<Table> {
     })
 }
 
-/// The table of one struct array.
+/// Reads the table of one struct array.
 ///
 /// # Errors
 /// As [`table_of_stream`].
@@ -88,7 +88,7 @@ pub(super) fn table_of_array(schema: &FFI_ArrowSchema, array: FFI_ArrowArray) ->
     })
 }
 
-/// Arrow panics at some of what no producer should send.
+/// Turns a panic into an error: Arrow panics at some of what no producer should send.
 fn without_panic<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     let panicked = "the Arrow data is malformed: its parts contradict each other";
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(PyValueError::new_err(panicked)))
@@ -144,7 +144,7 @@ impl Stream {
     }
 }
 
-/// The columns that a schema names.
+/// Returns the columns that a schema names.
 fn fields_of(schema: &FFI_ArrowSchema) -> PyResult<Fields> {
     // SAFETY: both are the C struct of this name, and the reference is as long-lived.
     expect_schema(unsafe { &*ptr::from_ref(schema).cast::<CSchema>() }, 0)?;
@@ -184,17 +184,17 @@ fn expect_schema(schema: &CSchema, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// The pointers of a C array of them.
+/// Reads the pointers of a C array of them.
 fn pointers<T>(start: *const *const T, count: i64, of: &str) -> Result<Vec<*const T>> {
     match usize::try_from(count) {
         Ok(0) => Ok(Vec::new()),
         // SAFETY: an array of the producer's that is not null holds as many pointers as it says.
         Ok(count) if !start.is_null() => Ok((0..count).map(|at| unsafe { start.add(at).read_unaligned() }).collect()),
-        _ => invalid(format!("the Arrow {of} says that it holds {count} pointers, and does not")),
+        _ => invalid(format!("the Arrow {of} declares {count} pointers, but their array is null")),
     }
 }
 
-/// The rows of an array, each value of which was looked at. `before` rows came in other arrays.
+/// Checks each value of an array, and returns its rows. `before` rows came in other arrays.
 fn checked(mut array: FFI_ArrowArray, fields: &Fields, before: usize) -> Result<StructArray> {
     if array.is_released() {
         return invalid("the Arrow array was read or released before: ask for a new one");
@@ -339,7 +339,7 @@ fn number<T: Copy>(buffer: *const c_void, at: usize) -> Option<T> {
     (!numbers.is_null() && numbers.is_aligned()).then(|| unsafe { *numbers.add(at) })
 }
 
-/// The first row of a column that fails, if a row does and not the column as a whole.
+/// Returns the first row of a column that fails, if a row does and not the column as a whole.
 fn bad_row(column: &ArrayData) -> Option<usize> {
     let fails = |rows: usize| column.slice(0, rows).validate_data().is_err();
     if fails(column.len()) {
@@ -360,7 +360,7 @@ fn bad_row(column: &ArrayData) -> Option<usize> {
     }
 }
 
-/// The row whose range of items holds one.
+/// Returns the row whose range of items holds one.
 fn row_with<T: PartialOrd>(offsets: &[T], item: &T) -> Option<usize> {
     offsets.partition_point(|start| start <= item).checked_sub(1)
 }

@@ -25,7 +25,7 @@ use crate::storage::Generation;
 /// Messages as Arrow record batches, read when they are asked for; it can be read any number of
 /// times, from the start each time.
 ///
-/// Iterating gives `RecordBatch` objects of about `max_bytes` at most (a larger message has one for
+/// Iterating yields `RecordBatch` objects of about `max_bytes` at most (a larger message has one for
 /// itself). Hand it to pyarrow, polars or duckdb as it is, or call one of the `to_` methods. Raises
 /// `ClosedError` once the store is closed, and from a batch what reading its messages raises
 /// (through `__arrow_c_stream__` the consumer raises its own error with the same text). An iterator
@@ -111,7 +111,7 @@ impl Batches {
         Ok(done?)
     }
 
-    /// A pass that gives batches.
+    /// A pass that returns batches.
     fn batches(&self, py: Python<'_>) -> PyResult<BatchPass> {
         // While the GIL is held: Python changes the environment under it.
         let threads = reading_threads();
@@ -179,21 +179,21 @@ impl Batches {
         covers.map(|covers| (covers.start, covers.end))
     }
 
-    /// A pyarrow.Table of everything.
+    /// Returns all messages as a pyarrow.Table.
     ///
     /// Raises `ImportError` without pyarrow, and what reading the messages raises.
     fn to_arrow<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_arrow(Bound::new(py, self.collect(py)?)?.as_any(), "table")
     }
 
-    /// A polars.DataFrame of everything.
+    /// Returns all messages as a polars.DataFrame.
     ///
     /// Raises `ImportError` without polars, and what reading the messages raises.
     fn to_polars<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         to_polars(Bound::new(py, self.collect(py)?)?.as_any())
     }
 
-    /// A pandas.DataFrame of everything.
+    /// Returns all messages as a pandas.DataFrame.
     ///
     /// Raises `ImportError` without pandas or pyarrow, and what reading the messages raises.
     fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -251,7 +251,8 @@ impl Store {
 
 #[pymethods]
 impl Consumer {
-    /// Returns messages as soon as one is there. It is woken by an append.
+    /// Returns up to `max_messages` messages; waits up to `timeout` for the first one. An append
+    /// ends the wait.
     ///
     /// Parameters
     /// ----------
@@ -422,8 +423,8 @@ impl Consumer {
             .sum())
     }
 
-    /// Stops new messages of these queues, pairs of (topic, queue id); by default of all that this
-    /// consumer reads now. They stay with this consumer.
+    /// Pauses these queues, pairs of (topic, queue id), by default all that this consumer reads now:
+    /// `poll` returns no new message of them. They stay assigned to this consumer.
     #[pyo3(signature = (queues=None))]
     fn pause(&self, py: Python<'_>, queues: Option<Vec<(String, i32)>>) -> PyResult<()> {
         self.expect_own()?;

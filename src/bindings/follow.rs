@@ -39,7 +39,7 @@ struct Following {
     /// The pass ends before the first message that was stored then or later, in ms.
     until: i64,
     is_over: bool,
-    /// Up to here everything was read.
+    /// The physical offset up to which everything was read.
     read_until: i64,
     poll: GrowthPoll,
 }
@@ -111,7 +111,7 @@ impl Following {
         warned.map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
     }
 
-    /// Waits until the log has grown past `end`, or, unless it `waits`, looks whether it has; `None` if that takes too long.
+    /// Waits until the log has grown past `end`, or, unless it `waits`, polls whether it has; `None` if that takes too long.
     fn wait(&mut self, end: i64, deadline: Option<Instant>, waits: bool) -> Result<Option<bool>> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -184,10 +184,9 @@ fn follow(
 
 #[pymethods]
 impl Store {
-    /// Take up what another process has changed since the store was opened or refreshed: new
-    /// messages, queues and topics, and what was removed. Only what came since is read. Gives by
-    /// how many bytes the log has grown: 0 if nothing came, and always for a store that is open for
-    /// writing, which is up to date anyway.
+    /// Takes up what another process has changed since the last open or refresh, reading only the new
+    /// part: new messages, queues and topics, and what was removed. Returns the growth of the log in
+    /// bytes: 0 if nothing came, and always for a writer.
     ///
     /// Topics and queues that came from the store show it; an iteration that has begun, a slice and
     /// batches keep the end that they began with. A message that its writer has not finished is
@@ -239,7 +238,7 @@ impl Store {
     /// -------
     /// MessageIterator
     ///     The iterator. Half and rolled-back messages are left out. What expires before it is read is
-    ///     passed over. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
+    ///     skipped. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
     ///     `lost_queues` name it.
     ///
     /// Raises
@@ -253,7 +252,7 @@ impl Store {
     ///
     /// Notes
     /// -----
-    /// A store that another process writes to is looked at every 0.5 ms while messages come, and ever more
+    /// A store that another process writes to is polled every 0.5 ms while messages come, and ever more
     /// rarely, up to 20 ms, while none do; in the writing process the iteration is woken.
     #[pyo3(
         signature = (topics=None, *, start=None, since=None, until=None, timeout=None, tags=None, errors=None, on_missing=None),

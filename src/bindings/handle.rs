@@ -276,8 +276,8 @@ impl Handle {
         py.detach(|| interruptible_by_signals(move || handle.expect_no_fork(begun_in), work))
     }
 
-    /// Returns a reader after the writer of this process has made the appends before the call visible to it. Warns if that did
-    /// not come to pass within [`MessageStore::PATIENCE`] and the answer may be incomplete.
+    /// Returns a reader after the writer of this process has made the appends before the call visible to it. Warns if they are not
+    /// visible within [`MessageStore::PATIENCE`]: the answer may then be incomplete.
     ///
     /// # Errors
     /// Those of [`current_reader`](Self::current_reader), and the exception of a signal handler during the wait.

@@ -320,9 +320,9 @@ impl Message {
         memory_view(py, Box::new(self.bytes.clone()))
     }
 
-    /// The decoded body as JSON: what `json.loads` returns for it.
+    /// Returns the decoded body parsed as JSON, as `json.loads` does.
     ///
-    /// Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is no
+    /// Raises `ValueError` (a `json.JSONDecodeError`, a `UnicodeDecodeError`) for a body that is not
     /// JSON, and what `decoded_body` raises.
     fn json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         call(py, "json", "loads", (self.decoded_body(py)?,), None)
@@ -377,8 +377,8 @@ impl Message {
         })
     }
 
-    /// Every column of a message by its name, in the order of the schema: a dict of this object's
-    /// attributes. A time outside the years 1 to 9999 is an int of ms since 1970.
+    /// Returns a dict of every column, in the order of the schema: the attributes of this object. A time
+    /// outside the years 1 to 9999 is an int of ms since 1970.
     fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(slf.py());
         for name in column_names() {

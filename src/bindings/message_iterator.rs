@@ -40,8 +40,8 @@ pub(super) type Ready = VecDeque<Result<StoredMessage>>;
 
 /// The source of an iterator's messages.
 pub(super) trait Source: Send {
-    /// Reads ahead, and leaves `ready` empty at the end. For a caller that has `waited` for some time it only looks, and leaves
-    /// `ready` empty where nothing has come, too. Gives whether more may come.
+    /// Reads ahead, and leaves `ready` empty at the end. For a caller that has `waited` for some time it only polls, and leaves
+    /// `ready` empty where nothing has come, too. Returns true if more may come.
     fn fill(&mut self, ready: &mut Ready, waited: Option<Duration>) -> bool;
 
     /// Returns true if a check may find something, or the end. It takes next to no time.
@@ -246,7 +246,7 @@ impl MessageIterator {
         if self.is_closed() || self.begun_in != Generation::current() {
             return true;
         }
-        // Another thread looks now.
+        // Another thread polls now.
         let Some(block) = try_lock(&self.block) else { return false };
         !block.ready.is_empty() || block.source.is_due(waited)
     }

@@ -22,7 +22,7 @@ impl Flushed {
     /// `Writer.append` raises for a message that is stored and cannot become durable.
     fn wait(&self, py: Python<'_>, physical_offset: i64, timeout: f64) -> PyResult<i64> {
         hang_at_exit();
-        // With the interpreter: a thread that releases it for each of many futures waits long each time until it has it again.
+        // Keeps the interpreter: releasing it for each of many futures costs a wait to get it back.
         let offset = self.0.offset();
         if offset > physical_offset {
             return Ok(offset);
@@ -36,9 +36,8 @@ impl Flushed {
         }
     }
 
-    /// Waits as `Writer.append` of a `SYNC_MASTER` does, for slaves and, if `disk`, until the message is
-    /// durable, for that many seconds from the time that `sync_flush_timeout` has left. Returns the
-    /// result with its status.
+    /// Waits for slaves and, if `disk`, for durability. `timeout` is what is left of
+    /// `sync_flush_timeout`, in seconds. Returns the result with its status.
     fn copied(&self, py: Python<'_>, result: &AppendResult, timeout: f64, disk: bool) -> PyResult<AppendResult> {
         hang_at_exit();
         let left = Duration::try_from_secs_f64(timeout).unwrap_or_default();

@@ -139,7 +139,7 @@ enum Reading {
         /// The error after the last batch.
         failed: Option<Error>,
     },
-    /// By several threads.
+    /// Read by several threads.
     AtOnce {
         sections: Box<ParallelScan<Item>>,
         /// See [`Messages::Stored`].
@@ -306,7 +306,7 @@ impl BatchPass {
         }
     }
 
-    /// Tells the caller how far the pass has come.
+    /// Reports the progress to the caller.
     fn tell(&self, come: (u64, u64)) -> Result<()> {
         let Some(progress) = &self.progress else { return Ok(()) };
         let told = self.turn.tell(|| Python::try_attach(|py| progress.call1(py, come)));

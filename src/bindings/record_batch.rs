@@ -34,21 +34,21 @@ impl RecordBatch {
             .collect()
     }
 
-    /// A pyarrow.RecordBatch with the same memory.
+    /// Returns a pyarrow.RecordBatch with the same memory.
     ///
     /// Raises `ImportError` without pyarrow.
     fn to_arrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         to_arrow(slf.as_any(), "record_batch")
     }
 
-    /// A polars.DataFrame.
+    /// Returns the rows as a polars.DataFrame.
     ///
     /// Raises `ImportError` without polars.
     fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         to_polars(slf.as_any())
     }
 
-    /// A pandas.DataFrame.
+    /// Returns the rows as a pandas.DataFrame.
     ///
     /// Raises `ImportError` without pandas or pyarrow.
     fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

@@ -334,7 +334,7 @@ pub(super) struct QueryResult {
     complete: bool,
     /// The physical offsets (begin, end) that were looked at, end exclusive: down from the log's
     /// end, until the limit was reached. Every message there that matches is in the answer, unless
-    /// it was passed over.
+    /// it was skipped.
     #[pyo3(get)]
     covers: (i64, i64),
     skipped: u64,
@@ -458,7 +458,7 @@ impl QueryResult {
 
     /// The number of offsets in the log that were skipped, because a message that could match was
     /// lost there, or, with `errors="skip"`, is damaged there; with those of the messages that
-    /// reads of the answer have passed over so far.
+    /// reads of the answer have skipped so far.
     #[getter]
     fn skipped(&self) -> u64 {
         self.skipped + self.hits.skipped()
@@ -558,7 +558,7 @@ type GetParts = (String, (i64, i64, i64), (bool, u64, Py<PyTuple>));
 /// The parts of a pickled `QueryResult`.
 type QueryParts<'a> = (&'a Py<Recipe>, CoverageParts, AskedParts, OptionParts, FoundParts);
 
-/// Completeness, the physical offsets that were looked at, and the number of offsets that the query has passed over.
+/// Completeness, the physical offsets that were looked at, and the number of offsets that the query has skipped.
 pub(super) type CoverageParts = (bool, (i64, i64), u64);
 
 /// The topic, and the key or the tag of a query.

@@ -159,7 +159,7 @@ impl Store {
         Ok(Message::new(self.handle.detach(py, || reader.message(id, walk))?))
     }
 
-    /// The message whose record starts at this physical offset.
+    /// Returns the message whose record starts at this physical offset.
     ///
     /// Raises `NotFoundError` if no record starts there, `CorruptError` if it is damaged.
     fn message_at(
@@ -460,7 +460,7 @@ impl Store {
     ///
     /// No checksum covers the topic, the queue id and the transaction of a message, unless its record ends
     /// with one (`__CRC32#`). A message that contradicts its queue entry in these, or in `tags` that are
-    /// asked for, counts as damaged; one whose entry has a damaged tags code is passed over, as a broker
+    /// asked for, counts as damaged; one whose entry has a damaged tags code is skipped, as a broker
     /// does. Damage of times, keys and other properties shows in the message alone: `Store.verify` reports
     /// it where other files repeat them.
     #[pyo3(signature = (*, topics=None, queue_ids=None, since=None, until=None, by="store", physical=None, tags=None, keys=None, properties=None,

@@ -20,7 +20,7 @@ pub(super) struct Tabular;
 
 #[pymethods]
 impl Tabular {
-    /// A pyarrow.Table of everything.
+    /// Returns all messages as a pyarrow.Table.
     ///
     /// `columns` names the columns wanted, in order, all by default. Raises `ImportError` without
     /// pyarrow, `ValueError` for a column that a message does not have, and what reading the
@@ -30,7 +30,7 @@ impl Tabular {
         batches(slf, columns)?.call_method0("to_arrow")
     }
 
-    /// A polars.DataFrame of everything.
+    /// Returns all messages as a polars.DataFrame.
     ///
     /// `columns` as in `to_arrow`. Raises `ImportError` without polars, and what `to_arrow` raises.
     #[pyo3(signature = (columns=None))]
@@ -38,7 +38,7 @@ impl Tabular {
         batches(slf, columns)?.call_method0("to_polars")
     }
 
-    /// A pandas.DataFrame of everything.
+    /// Returns all messages as a pandas.DataFrame.
     ///
     /// `columns` as in `to_arrow`. Raises `ImportError` without pandas or pyarrow, and what
     /// `to_arrow` raises.
@@ -66,7 +66,7 @@ impl Tabular {
     #[pyo3(signature = (*_arguments, **_keywords))]
     fn __array__(slf: &Bound<'_, Self>, _arguments: &Bound<'_, PyTuple>, _keywords: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
         Err(PyTypeError::new_err(format!(
-            "{} is no NumPy array: call its to_pandas() for a pandas.DataFrame, list() for a list of Message",
+            "{} is not a NumPy array: call its to_pandas() for a pandas.DataFrame, list() for a list of Message",
             type_of(slf.as_any())?
         )))
     }

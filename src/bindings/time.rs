@@ -26,7 +26,7 @@ struct Utc {
 }
 
 impl Utc {
-    /// `None` outside the years 1 to 9999, which a `datetime` cannot hold.
+    /// Converts ms since 1970; `None` outside the years 1 to 9999, which a `datetime` cannot hold.
     fn of(ms: i64) -> Option<Self> {
         let (days, in_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
         let date = Date::of(days)?;
@@ -43,7 +43,7 @@ impl Utc {
     }
 }
 
-/// A `datetime` in UTC.
+/// Returns a `datetime` in UTC.
 ///
 /// # Errors
 /// `StoreError` outside the years 1 to 9999.
@@ -66,8 +66,8 @@ pub(super) fn age_of(py: Python<'_>, since_ms: i64) -> PyResult<Bound<'_, PyDelt
     PyDelta::new(py, days, in_day / 1000, in_day % 1000 * 1000, false)
 }
 
-/// A `datetime` in UTC; outside the years 1 to 9999 the number of ms, an `int`, so that one damaged time does not hide the rest of a
-/// table.
+/// Returns a `datetime` in UTC; outside the years 1 to 9999 the number of ms, an `int`, so that one damaged time does not hide the rest of
+/// a table.
 ///
 /// # Errors
 /// That of the interpreter, such as `MemoryError`.
@@ -75,7 +75,7 @@ pub(super) fn to_time(py: Python<'_>, ms: i64) -> PyResult<Bound<'_, PyAny>> {
     time_of(py, ms, 0)
 }
 
-/// Same as [`to_time`], for microseconds since 1970.
+/// Calls [`to_time`] for microseconds since 1970.
 ///
 /// # Errors
 /// As [`to_time`].
@@ -90,7 +90,7 @@ fn time_of(py: Python<'_>, ms: i64, us: u32) -> PyResult<Bound<'_, PyAny>> {
     }
 }
 
-/// A `datetime` in UTC, `us` microseconds later.
+/// Returns a `datetime` in UTC, `us` microseconds later.
 fn datetime_of<'py>(py: Python<'py>, utc: &Utc, us: u32) -> PyResult<Bound<'py, PyDateTime>> {
     let zone = PyTzInfo::utc(py)?;
     let microsecond = utc.millisecond * 1000 + us;
@@ -107,7 +107,7 @@ fn datetime_of<'py>(py: Python<'py>, utc: &Utc, us: u32) -> PyResult<Bound<'py, 
     )
 }
 
-/// `2026-11-20T19:55:54.848Z`, or the bare number where that does not do.
+/// Returns `2026-11-20T19:55:54.848Z`, or the bare number where that does not do.
 pub(super) fn to_text(ms: i64) -> String {
     match Utc::of(ms) {
         Some(t) => format!(
@@ -118,12 +118,12 @@ pub(super) fn to_text(ms: i64) -> String {
     }
 }
 
-/// ms since 1970 now.
+/// Returns ms since 1970 now.
 pub(super) fn now_ms() -> i64 {
     RealEnv::new().now_ms()
 }
 
-/// ms since 1970 of an aware `datetime` or an `int` of ms, the argument `name`.
+/// Converts to ms since 1970 an aware `datetime` or an `int` of ms, the argument `name`.
 ///
 /// # Errors
 /// `ValueError` for a `datetime` without a timezone, and for an `int` that exceeds 64 bits or counts something else than ms; `TypeError`

@@ -105,7 +105,7 @@ impl Topics {
     /// Raises
     /// ------
     /// TypeError
-    ///     The name is no str.
+    ///     The name is not a str.
     #[pyo3(signature = (key, default=None, /))]
     fn get<'py>(
         &self,

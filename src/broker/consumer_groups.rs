@@ -35,7 +35,7 @@ pub(super) struct ConsumerGroups {
     /// The store and the progress, as the groups read them.
     source: Arc<GroupStore>,
     settings: Arc<SubscriptionGroups>,
-    /// By name. A group stays after its last consumer has left, with what is in flight.
+    /// Keyed by name. A group stays after its last consumer has left, with what is in flight.
     groups: Mutex<BTreeMap<String, Arc<ConsumerGroup>>>,
     next_member: AtomicU64,
     /// One join of a group, reset or deletion at a time: a consumer never joins a group of which a part is deleted.

@@ -32,7 +32,7 @@ pub(super) struct ConsumerOffsets {
     store: Arc<MessageStore>,
     topics: Arc<TopicConfigs>,
     file: Mutex<SettingsFile>,
-    /// By topic and group, as the file names them, and queue id.
+    /// Keyed by topic and group, as the file names them, and queue id.
     progress: Mutex<BTreeMap<String, BTreeMap<i32, Arc<QueueProgress>>>>,
     /// Counts changes of progress.
     changes: Arc<AtomicI64>,

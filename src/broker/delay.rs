@@ -1,7 +1,8 @@
 //! Delivery of delayed messages: a copy of each is appended to its own topic once its time has come. RocketMQ: `ScheduleMessageService`.
 //!
 //! Each level is a queue of the topic of delayed messages, and is delivered in order. The progress is in `config/delayOffset.json`. It is
-//! older than the last copies after a crash, so the copies in the log are searched first. Source: docs/FORMAT.md, "Delayed messages".
+//! older than the last copies after a crash, so the copies in the log are searched first. Source: docs/BROKER_RECORDS.md,
+//! "Delayed messages".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -38,7 +38,7 @@ pub(super) struct DelayOffsets {
 /// The progress as it changes.
 #[derive(Debug, Default)]
 struct Progress {
-    /// By level, the queue offset of the next message to deliver.
+    /// The queue offset of the next message to deliver, by level.
     next: BTreeMap<i32, i64>,
     /// The end of the log before the copies that are being appended. `None` while none are.
     before_copies: Option<i64>,

@@ -1,6 +1,6 @@
 //! Messages that consumers send back: to the retry topic of their group, and to its dead letters in the end.
 //!
-//! The records and properties are those of RocketMQ's `consumerSendMsgBack`: docs/FORMAT.md, "Retries and dead letters". A resend
+//! The records and properties are those of RocketMQ's `consumerSendMsgBack`: docs/BROKER_RECORDS.md, "Retries and dead letters". A resend
 //! takes them back.
 
 use std::borrow::Cow;

@@ -1,7 +1,7 @@
 //! A settings file of a broker in `config/`: read once, changed in memory, and replaced as a whole.
 //!
 //! The file is merged, never rewritten from scratch: fields and entries that this crate does not know stay as they were. A file that
-//! cannot be read, and has no usable previous version, stays as it is. Source: docs/FORMAT.md, "Broker settings".
+//! cannot be read, and has no usable previous version, stays as it is. Source: docs/BROKER_RECORDS.md, "Broker settings".
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

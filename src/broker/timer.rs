@@ -1,7 +1,7 @@
 //! Delivery of timer messages: a copy of each is appended to its own topic at the time that its producer has asked for. RocketMQ:
 //! `TimerMessageStore`, whose timing wheel on disk is a sorted set in memory here.
 //!
-//! A broker compares whole seconds; here the time in ms counts. Source: docs/FORMAT.md, "Timer messages".
+//! A broker compares whole seconds; here the time in ms counts. Source: docs/BROKER_RECORDS.md, "Timer messages".
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -49,7 +49,7 @@ pub struct TransactionChecker {
     number: i64,
     /// The half messages before this queue offset are in `due`, or have ended.
     seen: i64,
-    /// By queue offset, the time in ms of the next question.
+    /// The time in ms of the next question, by queue offset.
     due: BTreeMap<i64, i64>,
 }
 

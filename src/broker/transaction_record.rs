@@ -2,7 +2,7 @@
 //!
 //! A half message waits in the topic of half messages. A commit appends its copy to the topic that it names; the copy names the half
 //! message by its physical offset. An op message lists half messages that have ended, by their queue offsets: one in the form of
-//! 4.9.x, which this crate writes, several, each before a comma, in that of 5.x. Source: docs/FORMAT.md, "Transactions".
+//! 4.9.x, which this crate writes, several, each before a comma, in that of 5.x. Source: docs/BROKER_RECORDS.md, "Transactions".
 
 use super::copies::real_place;
 use crate::error::{Error, Result};

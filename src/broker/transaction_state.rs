@@ -17,9 +17,9 @@ pub(super) struct TransactionState {
     half: i64,
     /// The queue offset of the first op message that lists a half message from there on.
     op: i64,
-    /// By queue offset of the half message: of all that have ended from the progress on, and of some before it.
+    /// Keyed by the queue offset of the half message: of all that have ended from the progress on, and of some before it.
     outcomes: BTreeMap<i64, TransactionOutcome>,
-    /// By queue offset of an op message from the progress on, the last half message that it lists.
+    /// The last half message that an op message lists, by the queue offset of the op message, from the progress on.
     ops: BTreeMap<i64, i64>,
     /// The half messages whose end is in the log, and their op message not yet.
     unlisted: BTreeSet<i64>,

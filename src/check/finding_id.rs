@@ -224,7 +224,7 @@ finding_ids! {
     CheckpointInFuture: "checkpoint.in_future", Warning, Fix::Open, "",
         "a stamp is later than the clock";
     ConfigUnreadable: "config.unreadable", Warning, Fix::SetAside, "#9705, #9412, #5905",
-        "the file is empty or no JSON: a broker starts without these settings, or not at all";
+        "the file is empty or not JSON: a broker starts without these settings, or not at all";
     ConfigTopicMissing: "config.topic_missing", Note, Fix::Nothing, "",
         "the topic has queues, and topics.json does not name it: a broker deletes them in time";
 }

@@ -244,7 +244,8 @@ impl Findings {
     }
 }
 
-/// The finding that keeps a repair and a rebuild from log, queues and index. What a crash left is a warning, and keeps nobody from it.
+/// Returns the error that makes a repair and a rebuild leave log, queues and index unchanged. Warnings, such as what a crash left, do not
+/// count.
 pub(super) fn first_to_mend(findings: &[Finding]) -> Option<&Finding> {
     let errors = |id| {
         let is_error = move |finding: &&Finding| finding.id == id && finding.severity == Severity::Error;

@@ -49,6 +49,8 @@ struct Cursor {
 }
 
 impl Keys {
+    /// Lists the index files that can be read, and reports what is wrong with each as a whole.
+    ///
     /// # Errors
     /// Those of reading the files.
     pub(super) fn new(index: &IndexService, is_deep: bool, context: &mut Context<'_>) -> Result<Self> {
@@ -115,7 +117,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// The files that can be read, by their first items.
+    /// Returns the files that can be read, by their first items.
     pub(super) fn files(&self) -> Arc<[Arc<KeyFile>]> {
         Arc::clone(&self.files)
     }
@@ -204,7 +206,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Looks at the items after those of the last message. Gives how many items were compared.
+    /// Compares the items after those of the last message. Returns the number of items that were compared.
     ///
     /// # Errors
     /// Those of reading the files.
@@ -281,7 +283,7 @@ impl Cursor {
         }
     }
 
-    /// The byte of the next item.
+    /// Returns the byte of the next item.
     fn position(&self) -> u64 {
         self.of.position(self.next)
     }
@@ -290,7 +292,7 @@ impl Cursor {
         self.next >= self.of.count
     }
 
-    /// The item `number`, which is the next one or that after it.
+    /// Reads the item `number`, which is the next one or that after it.
     fn item(&mut self, number: i32) -> Result<Option<IndexItem>> {
         self.ahead.get(&self.of, number, self.next)
     }
@@ -299,7 +301,7 @@ impl Cursor {
         self.item(self.next)
     }
 
-    /// Compares the items up to those of this message, and gives their number.
+    /// Compares the items up to those of this message, and returns their number.
     fn compare(
         &mut self,
         view: &MessageView<'_>,

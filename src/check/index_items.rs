@@ -28,6 +28,8 @@ pub(super) struct KeyFile {
 }
 
 impl KeyFile {
+    /// Reads the header and the bounds of an index file.
+    ///
     /// # Errors
     /// Those of reading the file.
     pub(super) fn new(file: Arc<IndexFile>, geometry: IndexGeometry, grows: bool, is_unfinished: bool) -> Result<Self> {
@@ -53,7 +55,7 @@ impl KeyFile {
         Ok(key_file)
     }
 
-    /// The number after the last item that is not zero, near the header's.
+    /// Returns the number after the last item that is not zero, near the header's.
     fn count_items(&self) -> Result<i32> {
         let is_used = |number: i32| -> Result<bool> {
             let item = self.item(number)?;
@@ -77,12 +79,12 @@ impl KeyFile {
         Ok(items.pop())
     }
 
-    /// The number of the first item of a message at `offset` or after it. Offsets do not fall in a whole file.
+    /// Returns the number of the first item of a message at `offset` or after it. Offsets do not fall in a whole file.
     pub(super) fn first_at(&self, offset: i64) -> Result<i32> {
         self.file.first_at(self.geometry, self.count, offset)
     }
 
-    /// The byte of an item.
+    /// Returns the byte of an item.
     pub(super) fn position(&self, number: i32) -> u64 {
         self.geometry.item_position(number.cast_unsigned())
     }
@@ -122,7 +124,7 @@ pub(super) struct ItemsAhead {
 }
 
 impl ItemsAhead {
-    /// The item `number` of a file. Those from `next` on are kept.
+    /// Reads the item `number` of a file. Those from `next` on are kept.
     pub(super) fn get(&mut self, file: &KeyFile, number: i32, next: i32) -> Result<Option<IndexItem>> {
         if number >= file.count {
             return Ok(None);
@@ -135,7 +137,7 @@ impl ItemsAhead {
         Ok(self.known(number))
     }
 
-    /// The item of this number, if it was read.
+    /// Returns the item of this number, if it was read.
     fn known(&self, number: i32) -> Option<IndexItem> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.items.get(at).copied()
@@ -145,7 +147,7 @@ impl ItemsAhead {
 /// The items of messages that follow each other in the log, file after file.
 #[derive(Debug)]
 pub(super) struct KeyItems<'a> {
-    /// By their first items.
+    /// Ordered by their first items.
     files: &'a [Arc<KeyFile>],
     /// The index of the file of the next item.
     at: usize,
@@ -235,7 +237,7 @@ impl<'a> KeyItems<'a> {
         self.ahead = ItemsAhead::default();
     }
 
-    /// The items that were taken: numbers, with the index of the file.
+    /// Returns the items that were taken: numbers, with the index of the file.
     pub(super) fn into_taken(mut self) -> Vec<(usize, Range<i32>)> {
         self.next_file();
         self.taken

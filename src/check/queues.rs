@@ -129,7 +129,7 @@ impl<'a> Queues<'a> {
         }
     }
 
-    /// A queue that has no files; `None` if it is of a form that is not read.
+    /// Creates a queue that has no files; `None` if it is of a form that is not read.
     fn queue_of(&mut self, view: &MessageView<'_>, context: &mut Context<'_>) -> Option<Compared> {
         let (topic, queue_id) = (view.topic().into_owned(), view.queue_id());
         check_name(&topic, context);
@@ -144,7 +144,7 @@ impl<'a> Queues<'a> {
         Some(Compared::new(topic.into(), queue_id, queue, self.at_once, is_missing))
     }
 
-    /// Looks at the entries after the last message of each queue. Gives how many entries were compared.
+    /// Compares the entries after the last message of each queue. Returns the number of entries that were compared.
     ///
     /// # Errors
     /// Those of reading an entry, and the record to which it leads.
@@ -213,7 +213,7 @@ impl Compared {
         }
     }
 
-    /// A live writer may just be making a file.
+    /// Checks the lengths of files. A live writer may be making a file.
     fn look_at_files(&self, usual_len: Option<u64>, context: &mut Context<'_>) {
         for (path, len, expected) in self.queue.wrong_lengths() {
             let what = format!("it has {len} bytes, a whole queue file has {expected}");
@@ -246,7 +246,8 @@ impl Compared {
         }
     }
 
-    /// The entries before `until` that were not compared yet belong to no message of the log; the next message has `next` or a later one.
+    /// Checks the entries before `until` that were not compared yet: they belong to no message of the log. The next message has `next` or a
+    /// later one.
     #[inline]
     fn pass_over(&mut self, until: i64, next: i64, context: &mut Context<'_>) -> Result<()> {
         if until > self.next {

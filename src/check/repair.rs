@@ -351,7 +351,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Files are moved between the store's directory and the others, each in one step.
+    /// Returns the error of a directory on another file system: files are moved between it and the store's, each in one step.
     fn refuse_other_file_systems(&self, subject: Subject<'_>) -> Result<Option<Error>> {
         let dirs: BTreeSet<_> = self
             .aside

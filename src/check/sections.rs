@@ -53,7 +53,7 @@ struct Entries {
 }
 
 impl<'a> SectionReader<'a> {
-    /// The queues have handles in the order in which they are given. Of each, `at_once` entries are read at once.
+    /// Creates a reader. The handles of the queues are in the order of `queues`; of each, `at_once` entries are read at once.
     pub(super) fn new(
         log: &'a LogFiles,
         check: Check,

@@ -162,7 +162,7 @@ pub(super) fn expect_empty(env: &dyn Env, into: &Path) -> Result<()> {
     }
 }
 
-/// Files and directories below `root` in the order in which they are copied. Links are followed.
+/// Returns files and directories below `root` in the order in which they are copied. Links are followed.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a link to a directory that it lies in; [`Error::Io`].

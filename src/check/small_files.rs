@@ -234,7 +234,7 @@ fn of_topic(topic: String) -> Affected {
     }
 }
 
-/// The files in a directory; none if it is missing.
+/// Returns the files in a directory; none if it is missing.
 fn files(env: &dyn Env, dir: &Path) -> Result<Vec<DirEntry>> {
     let mut entries = match env.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),

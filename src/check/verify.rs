@@ -108,7 +108,7 @@ impl VerifyReport {
         self.findings.iter().all(|finding| finding.severity == Severity::Note)
     }
 
-    /// Leaves out what an earlier look has not found in the same file.
+    /// Keeps notes, and findings that the earlier attempt also had in the same file.
     fn keep_what_stays(&mut self, earlier: &Self) {
         let known: BTreeSet<_> = earlier.findings.iter().map(|finding| (finding.id, &finding.file)).collect();
         self.findings
@@ -450,7 +450,7 @@ impl<T: FnMut(i64, i64) -> Result<()>> LogCheck<'_, T> {
         self.context.add_damaged(stretch, finding.of(affected));
     }
 
-    /// Index items of the lost messages may lead here.
+    /// Adds the finding of a salvage record. Index items of the lost messages may lead to it.
     #[cold]
     fn add_lost(&mut self, view: &MessageView<'_>) {
         let (path, position) = self.context.log.path_of(view.physical_offset());

@@ -19,7 +19,7 @@ use crate::sync::{Mutex, lock};
 
 /// The longest wait for a connection: that of a slave of `RocketMQ`.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The time between two looks whether the slave holds enough of the log.
+/// The time between two checks whether the slave holds enough of the log.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// The settings of a slave.

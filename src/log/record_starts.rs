@@ -239,9 +239,9 @@ struct AfterDamage<'a> {
 
 /// The end of a damaged record, by the strength of the evidence.
 enum DamagedEnd {
-    /// By its own lengths, which agree, or by its queue entry.
+    /// Known by its own lengths, which agree, or by its queue entry.
     Known(i64),
-    /// By one of its lengths, which disagree.
+    /// Known by one of its lengths, which disagree.
     Likely(i64),
     Unknown,
 }

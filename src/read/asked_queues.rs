@@ -1,5 +1,5 @@
-//! The queues that are asked for, and the records of the log to which they lead. A record that says that it is in none of them may be
-//! damaged: no checksum covers its topic.
+//! The requested queues, read in step with the log: they show a record that an entry points to although its topic field differs. No
+//! checksum covers that field.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::log::EntryCursor;
 use crate::read::merge::Heads;
 use crate::read::message_reader::MessageReader;
 
-/// The queues in files that are asked for, each at the next message to which it leads. Records are asked about in the order of the walk.
+/// The requested queues in files, each at the next message to which it leads. Records are looked up in the order of the walk.
 #[derive(Debug)]
 pub(super) struct AskedQueues {
     /// Ascending.
@@ -19,9 +19,9 @@ pub(super) struct AskedQueues {
     reverse: bool,
     queues: Vec<AskedQueue>,
     heads: Heads,
-    /// Up to here every message of the log was in its queue when the queues were listed.
+    /// The dispatched end of the log when the queues were listed.
     until: i64,
-    /// The record that was asked about last, and the answer.
+    /// The record that was looked up last, and the answer.
     last: Option<(i64, bool)>,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct AskedQueues {
 struct AskedQueue {
     topic: String,
     id: i32,
-    /// The queue offsets of the messages that were not passed yet.
+    /// The queue offsets of the messages that were not skipped yet.
     left: Range<i64>,
     entries: EntryCursor,
 }
 
 impl AskedQueues {
-    /// The queues of these topics with these ids, `None` for all: in the order of the log, or from its end.
+    /// Creates the queues of these topics with these ids, `None` for all: in the order of the log, or from its end.
     pub(super) fn new(mut topics: Option<Vec<String>>, ids: Option<Vec<i32>>, reverse: bool) -> Self {
         if let Some(topics) = &mut topics {
             topics.sort_unstable();
@@ -86,7 +86,7 @@ impl AskedQueues {
         Ok(is_led)
     }
 
-    /// The messages to which the queues lead in a stretch of the log, which comes after those that were counted before.
+    /// Counts the messages to which the queues lead in a stretch of the log, which comes after those that were counted before.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -151,8 +151,7 @@ impl AskedQueues {
 }
 
 impl AskedQueue {
-    /// Passes the messages that come before an offset. Gives the queue offset and the entry of the next one. Nothing is known of a damaged
-    /// entry.
+    /// Skips the messages that come before an offset, and damaged entries. Returns the queue offset and the entry of the next message.
     fn pass(&mut self, at: i64, reverse: bool) -> Result<Option<(i64, CqUnit)>> {
         let Range { mut start, mut end } = self.left;
         // The next message is likely to be near.

@@ -41,7 +41,7 @@ pub struct GroupLag {
 }
 
 impl GroupLag {
-    /// Messages of the queue that the group has not consumed.
+    /// Returns the number of messages of the queue that the group has not consumed.
     pub fn lag(&self) -> Option<i64> {
         let Range { start, end } = *self.queue.as_ref()?;
         Some(end - self.offset.unwrap_or(start).max(start).min(end))
@@ -177,7 +177,7 @@ impl MessageReader {
         })
     }
 
-    /// Same as [`MessageReader::group_states`] with a time for only one queue of each topic of each group: the one whose first unconsumed
+    /// Returns [`MessageReader::group_states`] with a time for only one queue of each topic of each group: the one whose first unconsumed
     /// message lies first in the log. So it reads the entries of queues, and one message for each topic of each group.
     ///
     /// # Errors
@@ -257,7 +257,7 @@ impl MessageReader {
         })
     }
 
-    /// The offsets by group, topic and queue, each name of an entry divided.
+    /// Returns the offsets by group, topic and queue, each name of an entry divided.
     fn by_group(&self, offsets: &[ConsumerOffset]) -> Result<BTreeMap<(String, String, i32), GroupOffset>> {
         let is_ambiguous = |offset: &ConsumerOffset| offset.topic_group.matches(TOPIC_GROUP_SEPARATOR).count() > 1;
         let topics: BTreeSet<String> = if offsets.iter().any(is_ambiguous) {
@@ -281,7 +281,7 @@ impl MessageReader {
     }
 }
 
-/// `None` where the queue is not a file of this format.
+/// Returns an answer; `None` where the queue is not a file of this format.
 fn supported<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(Error::Unsupported { .. }) => Ok(None),
@@ -289,7 +289,7 @@ fn supported<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// `None` where the message is damaged, lost, or has expired.
+/// Returns an answer; `None` where the message is damaged, lost, or has expired.
 fn readable<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Err(Error::NotFound { .. }) => Ok(None),

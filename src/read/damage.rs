@@ -1,4 +1,4 @@
-//! Damage that a read meets: whether it ends the read or is passed over and counted, and why an offset could not be read.
+//! Damage that a read meets: whether it ends the read or is skipped and counted, and why an offset could not be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::remedy::Remedy;
 
-/// The option for damage, and the number of messages that were passed over so far. A clone shares the count.
+/// The option for damage, and the number of messages that were skipped so far. A clone shares the count.
 #[derive(Debug, Clone)]
 pub struct OnDamage {
     errors: Errors,
@@ -16,7 +16,7 @@ pub struct OnDamage {
 }
 
 impl OnDamage {
-    /// Begins with nothing passed over.
+    /// Begins with nothing skipped.
     pub fn new(errors: Errors) -> Self {
         Self {
             errors,
@@ -24,7 +24,7 @@ impl OnDamage {
         }
     }
 
-    /// Messages that were passed over.
+    /// Returns the number of skipped messages.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
@@ -39,7 +39,7 @@ impl OnDamage {
         self.skipped.fetch_add(messages, Ordering::Relaxed);
     }
 
-    /// Counts `messages` as passed over, or returns the error with a remedy. Errors of any other kind are always returned.
+    /// Counts `messages` as skipped, or returns the error with a remedy. Errors of any other kind are always returned.
     pub(super) fn pass_over(&self, error: Error, messages: i64) -> Result<()> {
         match (error, self.errors) {
             (error, Errors::Skip) if error.is_damage() => {

@@ -242,6 +242,6 @@ fn record_of_item(
         keys.join(" ")
     );
     let is_it = view.has_topic(topic) && keys.iter().any(|own| own == key);
-    let wrong = (is_of_key && !is_it).then(|| "it has the hash of the key, and not the key".to_owned());
+    let wrong = (is_of_key && !is_it).then(|| "hash collision: the message does not have this key".to_owned());
     Ok((value, wrong))
 }

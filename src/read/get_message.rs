@@ -55,17 +55,17 @@ impl TagFilter {
         self.wanted.is_empty()
     }
 
-    /// By the queue entry alone: `false` only if the message cannot match.
+    /// Returns false if the tags code of the entry rules the message out.
     pub(super) fn may_match(&self, topic: &str, unit: &CqUnit) -> bool {
         self.wanted.is_empty() || !has_hash(topic, unit) || self.wanted.iter().any(|(_, hash)| *hash == unit.tags_code as i32)
     }
 
-    /// Same as [`matches`](Self::matches), but looks for the tags of a message only if not all messages are wanted.
+    /// Calls [`matches`](Self::matches), and looks for the tags of a message only if not all messages are wanted.
     pub(super) fn matches_tags_of(&self, view: &MessageView<'_>) -> bool {
         self.is_any() || self.matches(view.tags().as_ref())
     }
 
-    /// By the name itself: two tags can share a hash.
+    /// Returns true if the message has a wanted tag. It compares names: two tags can share a hash.
     pub(super) fn matches(&self, tags: Option<&Cow<'_, str>>) -> bool {
         self.wanted.is_empty() || tags.is_some_and(|tags| self.wanted.iter().any(|(name, _)| name == tags.as_ref()))
     }
@@ -115,7 +115,7 @@ pub enum GetMessageStatus {
 }
 
 impl GetMessageStatus {
-    /// `RocketMQ`'s name.
+    /// Returns `RocketMQ`'s name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Found => "FOUND",
@@ -145,7 +145,7 @@ pub struct GetResult {
     pub messages: Vec<StoredMessage>,
     /// True if the last entry examined lies further from the log's end than memory is assumed to reach.
     pub suggest_pulling_from_slave: bool,
-    /// Messages that were lost or are damaged, and were passed over.
+    /// Messages that were lost or are damaged, and were skipped.
     pub skipped: u64,
     /// The queue offsets from the first to the last of the wanted messages that the log no longer holds; empty if it holds all.
     pub missing: Range<i64>,
@@ -159,7 +159,7 @@ impl GetResult {
         self.missing = first..offset + 1;
     }
 
-    /// While nothing was found, the last miss decides.
+    /// Sets the status, unless a message was found.
     fn miss(&mut self, status: GetMessageStatus) {
         if self.messages.is_empty() {
             self.status = status;
@@ -296,7 +296,7 @@ impl MessageReader {
         QueueWalk::reading_at_once(NamedQueue { topic, id, queue }, examined, at_once)
     }
 
-    /// The queue offsets that this request may look at.
+    /// Returns the queue offsets that this request may read.
     fn examined(&self, request: &GetRequest, queue: &ConsumeQueue) -> Range<i64> {
         let end = if request.bounded {
             let bytes = self

@@ -9,14 +9,14 @@ use crate::error::Result;
 use crate::read::message_reader::MessageReader;
 use crate::read::refresh::Refreshed;
 
-/// The longest time between two looks at the end of the log.
+/// The longest time between two polls of the end of the log.
 const LONGEST: Duration = Duration::from_millis(20);
 /// A reader pauses for 1/128 of the time since the last message.
 const PATIENCE: u32 = 128;
 /// Interval after which the directories are listed, too: segments and topics may be gone, or the log may have been cut.
 const LOOK_AROUND: Duration = Duration::from_millis(250);
 
-/// The times of the looks at a store that another process writes to.
+/// The times of the polls of a store that another process writes to.
 #[derive(Debug)]
 pub struct GrowthPoll {
     /// The time of the last message.
@@ -26,7 +26,7 @@ pub struct GrowthPoll {
 }
 
 impl GrowthPoll {
-    /// The shortest time between two looks at the end of the log.
+    /// The shortest time between two polls of the end of the log.
     pub const SHORTEST: Duration = Duration::from_micros(500);
 
     /// Begins after a refresh at the time `now`.
@@ -66,7 +66,7 @@ impl GrowthPoll {
         self.looked_around.elapsed() >= LOOK_AROUND || reader.may_have_grown().unwrap_or(true)
     }
 
-    /// Returns the pause before the next look.
+    /// Returns the pause before the next poll.
     pub fn pause(&self) -> Duration {
         (self.came.elapsed() / PATIENCE).clamp(Self::SHORTEST, LONGEST)
     }

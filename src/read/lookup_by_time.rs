@@ -47,7 +47,7 @@ impl MessageReader {
         Ok(self.resolve_time(topic, queue_id, time_ms, side, errors)?.unwrap_or(0))
     }
 
-    /// Same as [`MessageReader::offset_at`], with an action for damage; `None` where there is no such queue.
+    /// Calls [`MessageReader::offset_at`] with an action for damage; `None` where there is no such queue.
     ///
     /// # Errors
     /// As [`MessageReader::offset_at`].
@@ -106,7 +106,7 @@ impl Lookup<'_> {
         Ok(found)
     }
 
-    /// Queue offset and store time of the first message of a stretch that can be read.
+    /// Returns queue offset and store time of the first message of a stretch that can be read.
     fn next_readable(&mut self, mut offsets: Range<i64>) -> Result<Option<(i64, i64)>> {
         while let Some(offset) = offsets.next() {
             if let Some(stored) = self.store_time(offset)? {
@@ -142,7 +142,7 @@ impl Lookup<'_> {
         Ok(None)
     }
 
-    /// `None` for a message that is damaged, too.
+    /// Returns the store time of a message; `None` also if it is damaged.
     fn whole_store_time(&mut self, queue_offset: i64) -> Result<Option<i64>> {
         match self.store_time(queue_offset) {
             Err(Error::Corrupt { .. }) => Ok(None),
@@ -157,7 +157,7 @@ impl Lookup<'_> {
         }
     }
 
-    /// `None` for a message that expired or was lost.
+    /// Returns the store time of a message; `None` if it has expired or was lost.
     fn store_time(&mut self, queue_offset: i64) -> Result<Option<i64>> {
         let Self {
             reader, topic, queue_id, ..

@@ -108,12 +108,12 @@ impl MessageReader {
         }
     }
 
-    /// The store directory.
+    /// Returns the store directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The options it was opened with.
+    /// Returns the options with which it was opened.
     pub fn config(&self) -> &StoreConfig {
         &self.config
     }
@@ -123,7 +123,7 @@ impl MessageReader {
         &self.report
     }
 
-    /// Physical offsets from the first segment's start to the log's end.
+    /// Returns the physical offsets from the first segment's start to the log's end.
     pub fn physical_bounds(&self) -> Range<i64> {
         self.log.first_offset()..self.readable.get()
     }
@@ -138,7 +138,7 @@ impl MessageReader {
         self.readable.get()
     }
 
-    /// Names of the topics that have queues, ascending. Where the queues are a `RocksDB` database, the log is walked for them.
+    /// Returns the names of the topics that have queues, ascending. Where the queues are a `RocksDB` database, the log is walked for them.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -184,7 +184,7 @@ impl MessageReader {
         self.queues.queue_ids(topic)
     }
 
-    /// Queue offsets from the first message to the next one's; `0..0` for an absent queue.
+    /// Returns the queue offsets from the first message to the next one's; `0..0` for an absent queue.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`].
@@ -243,7 +243,7 @@ impl MessageReader {
         }
     }
 
-    /// The message with this queue offset.
+    /// Returns the message with this queue offset.
     ///
     /// # Errors
     /// [`Error::NotFound`] outside the queue or when the log no longer holds it, [`Error::Corrupt`], [`Error::Io`].
@@ -252,7 +252,7 @@ impl MessageReader {
         self.message_of_queue(queue.as_deref(), topic, queue_id, queue_offset)
     }
 
-    /// Same as [`MessageReader::message_in_queue`], for a caller with the queue: finding it costs as much as reading an entry of it.
+    /// Calls [`MessageReader::message_in_queue`] for a caller with the queue: finding it costs as much as reading an entry of it.
     pub(super) fn message_of_queue(
         &self,
         queue: Option<&ConsumeQueue>,
@@ -282,7 +282,7 @@ impl MessageReader {
         }
     }
 
-    /// A queue entry in words: the message that it stands for, and its file and byte.
+    /// Describes a queue entry: the message that it stands for, and its file and byte.
     fn entry_text(&self, topic: &str, queue_id: i32, queue_offset: i64) -> Result<String> {
         let message = message_text(topic, queue_id, queue_offset);
         let position = self.queue(topic, queue_id)?.map(|queue| queue.path_of(queue_offset));
@@ -336,7 +336,7 @@ impl MessageReader {
         Ok(None)
     }
 
-    /// The message that a queue entry points at; `None` if its segment is gone. A record of that queue and number is known to start
+    /// Returns the message that a queue entry points at; `None` if its segment is gone. A record of that queue and number is known to start
     /// there, so that anything else is damage.
     pub(super) fn message_of_entry(
         &self,
@@ -397,7 +397,7 @@ impl MessageReader {
             && cursor.view().is_some_and(stands_there))
     }
 
-    /// An entry that points to no offset of the log.
+    /// Returns the error of an entry that points to no offset of the log.
     fn outside_of_log(&self, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<Error> {
         let message = message_text(topic, queue_id, queue_offset);
         let Range { start, end } = self.physical_bounds();
@@ -411,7 +411,7 @@ impl MessageReader {
         })
     }
 
-    /// The message whose record starts at this physical offset. Its body is checked against its CRC.
+    /// Returns the message whose record starts at this physical offset. Its body is checked against its CRC.
     ///
     /// # Errors
     /// [`Error::NotFound`] where no record starts, [`Error::Corrupt`] for a damaged one, [`Error::Io`].
@@ -433,7 +433,7 @@ impl MessageReader {
         }
     }
 
-    /// The message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host; else
+    /// Returns the message with this id: an offset id (32 or 56 hex digits) if a record starts where it points, whatever its host; else
     /// the first stored one with this unique key that the index leads to, over every topic that has queues. With `walk` the log is read
     /// from start to end for a unique key that the index does not hold.
     ///
@@ -474,7 +474,7 @@ impl MessageReader {
         queue.follow_removals(self.log.removals(), || self.log.first_offset())
     }
 
-    /// The queue, whose smallest offset takes account of every file that was found to be removed.
+    /// Returns the queue, whose smallest offset takes account of every file that was found to be removed.
     pub(super) fn queue(&self, topic: &str, queue_id: i32) -> Result<Option<Arc<ConsumeQueue>>> {
         let queue = self.queues.queue(topic, queue_id)?;
         if let Some(queue) = &queue {
@@ -483,7 +483,7 @@ impl MessageReader {
         Ok(queue)
     }
 
-    /// The error of a damaged message, with what can be done about it.
+    /// Adds the remedy to the error of a damaged message.
     pub(super) fn advise(&self, damage: Error) -> Error {
         damage.with_remedy(if self.log.has_gap() {
             Remedy::SkipOrPutBack
@@ -525,7 +525,7 @@ impl MessageReader {
     }
 }
 
-/// A message in words.
+/// Describes a message.
 pub(super) fn message_text(topic: &str, queue_id: i32, queue_offset: i64) -> String {
     format!("the message of topic {topic:?}, queue {queue_id}, queue offset {queue_offset}")
 }

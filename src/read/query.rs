@@ -22,7 +22,7 @@ pub struct QueryResult {
     pub complete: bool,
     /// The physical offsets that were searched, by index or by walk: down from the log's end, until the limit was reached.
     pub covers: Range<i64>,
-    /// Offsets of the log that were passed over, because a message that could match was lost, or is damaged there. After damage to the
+    /// Offsets of the log that were skipped, because a message that could match was lost, or is damaged there. After damage to the
     /// length of a record, one can stand for several messages.
     pub skipped: u64,
 }
@@ -87,7 +87,7 @@ impl MessageReader {
         })
     }
 
-    /// The first stored message with this unique key: by the index for every topic that has queues, and then, if `walk` says so, by
+    /// Returns the first stored message with this unique key: by the index for every topic that has queues, and then, if `walk` says so, by
     /// walking the log, because a message may be in no queue and in no index.
     ///
     /// # Errors

@@ -106,7 +106,7 @@ impl QueryHits {
         )))
     }
 
-    /// Same as [`message`](Self::message). Returns `None` for damage that is skipped.
+    /// Calls [`message`](Self::message). Returns `None` for damage that is skipped.
     ///
     /// # Errors
     /// Those of [`message`](Self::message).

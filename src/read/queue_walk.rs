@@ -23,7 +23,7 @@ pub(super) struct NamedQueue {
     pub(super) queue: Arc<ConsumeQueue>,
 }
 
-/// A walk over the entries of a stretch of a queue, from either end. It passes over expired messages, each `PRE_BLANK`, damaged entries and
+/// A walk over the entries of a stretch of a queue, from either end. It skips expired messages, each `PRE_BLANK`, damaged entries and
 /// missing files.
 #[derive(Debug)]
 pub(super) struct QueueWalk {
@@ -194,7 +194,7 @@ impl MessageWalk {
     }
 }
 
-/// An iterator over the messages of a stretch of a queue, from either end. Messages that the log no longer holds are passed over, and so
+/// An iterator over the messages of a stretch of a queue, from either end. Messages that the log no longer holds are skipped, and so
 /// is a `PRE_BLANK`. A lost message, a damaged entry or record, each message of a missing segment, and a missing
 /// queue file as a whole, is an error, after which the iteration can continue, or is skipped.
 #[derive(Debug)]
@@ -206,8 +206,8 @@ pub struct QueueScan {
 }
 
 impl QueueScan {
-    /// The messages at the queue offsets `offsets`, clipped to what the queue holds. What is damaged is skipped if the store was opened
-    /// so.
+    /// Walks the messages at the queue offsets `offsets`, clipped to what the queue holds. What is damaged is skipped if the store was
+    /// opened so.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`].

@@ -15,7 +15,7 @@ use crate::storage::Env;
 /// The outcome of a refresh.
 #[derive(Debug)]
 pub struct Refreshed {
-    /// By how many bytes the log has grown.
+    /// The number of bytes by which the log has grown.
     pub bytes: i64,
     /// The reader to continue with, if the refreshed one stays as it was: the topics of the store have changed, or it had no message.
     pub reopened: Option<Arc<MessageReader>>,
@@ -32,7 +32,7 @@ impl MessageReader {
         self.unless_cut(|| self.refresh_uncut())
     }
 
-    /// Same as [`refresh`](Self::refresh), for messages alone: removed files are noticed only where they matter.
+    /// Calls [`refresh`](Self::refresh) for messages alone: removed files are noticed only where they matter.
     ///
     /// # Errors
     /// As [`refresh`](Self::refresh).
@@ -130,8 +130,8 @@ impl MessageReader {
         self.log().may_continue(self.readable.get())
     }
 
-    /// Up to which physical offset a power failure takes nothing away, as the writer of the store says now; `None` if it was closed,
-    /// and if its writer says nothing.
+    /// Returns the physical offset below which the log survives a power failure, by the mark of its writer now; `None` if the store was
+    /// closed or has no mark of this log.
     ///
     /// # Errors
     /// [`Error::Io`](crate::error::Error::Io).
@@ -176,7 +176,7 @@ impl MessageReader {
         ))
     }
 
-    /// Physical offsets of the first and the last record of the log, with their checksums; fewer if they cannot be read.
+    /// Returns the physical offsets of the first and the last record of the log, with their checksums; fewer if they cannot be read.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].
@@ -195,7 +195,7 @@ impl MessageReader {
         Ok(found)
     }
 
-    /// A checksum over all bytes of the record that starts at a physical offset; `None` if none does.
+    /// Returns a checksum over all bytes of the record that starts at a physical offset; `None` if none does.
     ///
     /// # Errors
     /// [`crate::error::Error::Io`].

@@ -222,7 +222,7 @@ impl UsageCount {
     }
 }
 
-/// A text, or none, so that no other begins with the same bytes.
+/// Appends a text with its length, so that no other begins with the same bytes.
 fn push_text(text: Option<&str>, key: &mut Vec<u8>) {
     let len = text.map_or(u64::MAX, |text| text.len() as u64);
     key.extend(len.to_be_bytes());

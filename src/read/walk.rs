@@ -74,7 +74,7 @@ impl LogWalk<'_> {
         self.scan = self.reader.log().scan(at, self.end, self.check);
     }
 
-    /// Moves the walk to the next whole record after a stop, or to the end. Returns the damage, and the stretch that was passed over.
+    /// Moves the walk to the next whole record after a stop, or to the end. Returns the damage, and the stretch that was skipped.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -193,7 +193,7 @@ impl MessageReader {
             Err(Error::Unsupported { .. }) => return Ok(()),
             queue_ids => queue_ids?,
         };
-        // Damaged entries are passed over: no record is known to be theirs.
+        // Damaged entries are skipped: no record is known to be theirs.
         let on_damage = OnDamage::new(Errors::Skip);
         for id in queue_ids {
             let Some(queue) = self.queue(topic, id)? else { continue };

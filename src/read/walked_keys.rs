@@ -34,7 +34,7 @@ impl WalkedKeys {
         self.range.end
     }
 
-    /// Same as [`IndexService::find_all`](crate::log::IndexService::find_all).
+    /// Returns the candidates, as [`IndexService::find_all`](crate::log::IndexService::find_all).
     pub(super) fn find_all(&self, lookup: KeyLookup<'_>) -> Candidates {
         let mut found = Candidates::default();
         for (key, hash) in lookup.keys {
@@ -64,7 +64,7 @@ impl WalkedKeys {
     }
 }
 
-/// The keys that a walk meets, as long as there is room for them.
+/// The keys that a walk has met, within the memory budget.
 #[derive(Debug)]
 pub(super) struct Walk {
     /// One after the other.
@@ -104,7 +104,7 @@ impl Walk {
 pub(super) struct WalkedStretches(Mutex<Vec<Arc<WalkedKeys>>>);
 
 impl WalkedStretches {
-    /// The parts of a stretch from its start on, one after the other, as far as it was walked.
+    /// Returns the parts of a stretch from its start on, one after the other, up to where it was walked.
     pub(super) fn parts_of(&self, range: &Range<i64>) -> Vec<Arc<WalkedKeys>> {
         let known = lock(&self.0);
         let mut parts: Vec<Arc<WalkedKeys>> = Vec::new();
@@ -118,7 +118,7 @@ impl WalkedStretches {
         parts
     }
 
-    /// A walk from `start` on, in a log that begins at `log_start`: what has expired takes no room.
+    /// Starts a walk from `start` on, in a log that begins at `log_start`: what has expired takes no room.
     pub(super) fn walk_from(&self, start: i64, log_start: i64) -> Walk {
         let mut known = lock(&self.0);
         known.retain(|known| known.end() > log_start);

@@ -67,7 +67,8 @@ impl RecoveredQueue {
     }
 }
 
-/// Until 5.4: the newest segment whose first record was stored at this time or before. The record itself is not checked.
+/// Returns, as brokers do until 5.4, the newest segment whose first record was stored at this time or before. The record itself is not
+/// checked.
 fn start_by_time(log: &LogFiles, until: i64) -> Result<i64> {
     for start in log.starts().rev() {
         if log.claimed_store_time(start)?.is_some_and(|time| time != 0 && time <= until) {
@@ -77,8 +78,8 @@ fn start_by_time(log: &LogFiles, until: i64) -> Result<i64> {
     Ok(log.first_offset())
 }
 
-/// Since 5.5.0: the newest segment that starts at or before the last message whose queue entry was flushed. If no stamp names that message,
-/// the stamp of the queues decides, without a margin.
+/// Returns, as brokers do since 5.5.0, the newest segment that starts at or before the last message whose queue entry was flushed. If no
+/// stamp names that message, the stamp of the queues decides, without a margin.
 fn start_by_offset(log: &LogFiles, checkpoint: &Checkpoint) -> Result<i64> {
     let until = checkpoint.logics_physical_offset;
     let mut oldest = log.first_offset();

@@ -43,10 +43,10 @@ pub(crate) fn open_for_reading(env: &Arc<dyn Env>, path: &Path, config: &StoreCo
 
 /// An index from which no key is missing: a reader puts none into it.
 const NO_KEY: i64 = i64::MAX;
-/// Bounds the looks at a store that another process changes all the time.
+/// Bounds the attempts to read a store that another process changes all the time.
 const LOOKS: usize = 8;
 
-/// Returns false if another process may have changed the store during the look: files that were read before and after a writer was
+/// Returns false if another process may have changed the store during the attempt: files that were read before and after a writer was
 /// opened or closed contradict each other, and so may what a broker has removed since the plan was made.
 fn is_consistent(env: &dyn Env, path: &Path, before: &WriterState, looked: &Result<(Recovered, u64)>) -> Result<bool> {
     let is_doubtful = match looked {

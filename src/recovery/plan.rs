@@ -55,7 +55,7 @@ pub struct RecoveryReport {
     pub bytes_cut: u64,
     /// The whole messages in these bytes. Nothing proves that they were on disk before the crash. None for a reader.
     pub cut: LostOffsets,
-    /// Damaged stretches inside the log that were passed over, by physical offset: only with
+    /// Damaged stretches inside the log that were skipped, by physical offset: only with
     /// [`Recovery::Salvage`](crate::config::Recovery::Salvage).
     pub lost: Vec<Range<i64>>,
     /// The sign that messages are missing; `None` without one.
@@ -67,7 +67,7 @@ pub struct RecoveryReport {
 pub struct Missing {
     /// The evidence, with its file and byte.
     pub what: String,
-    /// The file and the byte of the evidence, with which the text begins. `None` if it begins with bytes that were passed over.
+    /// The file and the byte of the evidence, with which the text begins. `None` if it begins with bytes that were skipped.
     pub at: Option<(PathBuf, u64)>,
     /// The remedy, if one is known.
     pub remedy: Option<Remedy>,
@@ -190,7 +190,7 @@ fn is_half_written(store: &StoreState<'_>, last: &Range<i64>) -> Result<bool> {
     })
 }
 
-/// The plan when the log is read from `scan_start` to `until`, and whether a queue has a gap then.
+/// Returns the plan when the log is read from `scan_start` to `until`, and true if a queue has a gap then.
 pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> Result<(RecoveryPlan, bool)> {
     let StoreState { log, queues, check, .. } = *store;
     let mut undispatched = Undispatched::new(log, queues, store.config.delay_levels()?, store.intent.is_rebuild());
@@ -259,13 +259,13 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
     Ok((plan, gap))
 }
 
-/// The records of a range. Nobody changes them beside the open of a writer.
+/// Scans the records of a range. Nobody changes them beside the open of a writer.
 fn scan_of<'a>(store: &StoreState<'a>, range: Range<i64>) -> LogScan<'a> {
     let scan = store.log.scan(range.start, range.end, store.check);
     if store.is_for_writing() { scan.of_immutable() } else { scan }
 }
 
-/// The last message that our stamp or a queue entry names, if it ends at or before the start of the scan.
+/// Returns the last message that our stamp or a queue entry names, if it ends at or before the start of the scan.
 fn last_before(scan_start: i64, store: &StoreState<'_>) -> Result<Option<StoredMessage>> {
     let is_before = |message: &StoredMessage| message.view().end() <= scan_start;
     if let Some(message) = last_stamped(store)?.filter(is_before) {
@@ -305,7 +305,7 @@ fn end_of_hole(log: &LogFiles, at: i64) -> Result<Option<i64>> {
     Ok(None)
 }
 
-/// Returns true if an entry stays without a look at its record. Before the start of the scan it stays if the entry before it
+/// Returns true if an entry stays although its record is not read. Before the start of the scan it stays if the entry before it
 /// points to a smaller offset: reading a record for each of thousands of queues takes long. From there on every record was read, and an
 /// entry that points to none of its queue is stale or torn. An entry also stays if its message was lost, or if its segment is not there.
 fn is_kept_unread(log: &LogFiles, report: &RecoveryReport, unit: CqUnit, before: Option<CqUnit>) -> Result<bool> {
@@ -354,7 +354,7 @@ fn stop(scan: &LogScan<'_>, store: &StoreState<'_>) -> Result<(i64, String)> {
     Ok((at, reason))
 }
 
-/// An entry that leads to a salvage record.
+/// Returns an entry that leads to a salvage record.
 fn substitute_for_record(salvage_record: &MessageView<'_>) -> CqUnit {
     CqUnit {
         physical_offset: salvage_record.physical_offset(),
@@ -363,7 +363,7 @@ fn substitute_for_record(salvage_record: &MessageView<'_>) -> CqUnit {
     }
 }
 
-/// The entry for messages that were lost in this stretch: it leads to the salvage record. `None` if none fits into the stretch.
+/// Returns the entry for messages that were lost in this stretch: it leads to the salvage record. `None` if none fits into the stretch.
 fn substitute_for_lost(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
     let (physical_offset, size) = log.first_salvage_record(lost)?;
     Some(CqUnit {
@@ -373,7 +373,7 @@ fn substitute_for_lost(log: &LogFiles, lost: &Range<i64>) -> Option<CqUnit> {
     })
 }
 
-/// The entry for messages of a missing segment. It is never written to a file.
+/// Returns the entry for messages of a missing segment. It is never written to a file.
 fn substitute_for_hole(hole: i64) -> CqUnit {
     CqUnit {
         physical_offset: hole,

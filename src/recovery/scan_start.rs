@@ -43,7 +43,7 @@ fn has_other_entries(store: &StoreState<'_>) -> Result<bool> {
     Ok(queues.count_entries(until)? != known)
 }
 
-/// The message of our stamp: it and all messages before it are on disk and in their queues. `None` for a broker's stamps, which are
+/// Returns the message of our stamp: it and all messages before it are on disk and in their queues. `None` for a broker's stamps, which are
 /// times and leave a margin.
 pub(super) fn last_stamped(store: &StoreState<'_>) -> Result<Option<StoredMessage>> {
     let StoreState { log, check, .. } = *store;
@@ -58,8 +58,8 @@ pub(super) fn last_stamped(store: &StoreState<'_>) -> Result<Option<StoredMessag
     })
 }
 
-/// The end of the furthest message that a queue entry names, if that message is whole. Otherwise the start of the newest segment at or
-/// before that end that begins with a whole record.
+/// Returns the end of the furthest message that a queue entry names, if that message is whole. Otherwise the start of the newest segment at
+/// or before that end that begins with a whole record.
 fn start_by_queues(store: &StoreState<'_>) -> Result<i64> {
     let StoreState { log, queues, check, .. } = *store;
     if queues.rocksdb().is_some() || queues.has_only_batch_queues() {
@@ -76,7 +76,7 @@ fn start_by_queues(store: &StoreState<'_>) -> Result<i64> {
     newest_start(log, last.end(), check)
 }
 
-/// The queue entry whose message ends furthest in the log.
+/// Returns the queue entry whose message ends furthest in the log.
 pub(super) fn last_unit(queues: &ConsumeQueueStore) -> Result<Option<CqUnit>> {
     let mut furthest: Option<CqUnit> = None;
     for (_, _, queue) in queues.file_queues() {
@@ -100,8 +100,8 @@ fn newest_start(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
     newest(log, check, |start| Ok(start <= until))
 }
 
-/// Start of the newest segment that begins with a whole record stored at `until` or before. Only the store time of the other segments is
-/// read: there may be hundreds.
+/// Returns the start of the newest segment that begins with a whole record stored at `until` or before. Only the store time of the other
+/// segments is read: there may be hundreds.
 fn start_by_time(log: &LogFiles, until: i64, check: Check) -> Result<i64> {
     let wanted = |start| Ok(log.claimed_store_time(start)?.is_some_and(|time| time != 0 && time <= until));
     newest(log, check, wanted)

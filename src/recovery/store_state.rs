@@ -52,7 +52,7 @@ impl LastShutdown {
 pub enum Intent {
     /// The log ends at its first damage. A writer refuses damage of messages that were on disk.
     Heal,
-    /// Damage inside the log is passed over, and every whole message is kept.
+    /// Damage inside the log is skipped, and every whole message is kept.
     Salvage,
     /// Queues, index and checkpoint are made again from the log, whose damage is healed or salvaged.
     Rebuild(Recovery),
@@ -80,7 +80,7 @@ impl Intent {
         }
     }
 
-    /// Returns true if damage inside the log is passed over.
+    /// Returns true if damage inside the log is skipped.
     pub fn is_salvage(self) -> bool {
         matches!(self, Self::Salvage | Self::Rebuild(Recovery::Salvage))
     }

@@ -126,7 +126,7 @@ impl<'a> Undispatched<'a> {
         }
     }
 
-    /// Messages were lost in this many bytes. The queue offsets that are then missing get the entry `substitute`; `None` keeps the
+    /// Passes over bytes in which messages were lost. The queue offsets that are then missing get the entry `substitute`; `None` keeps the
     /// entry of the call before.
     pub(super) fn pass_over(&mut self, substitute: Option<CqUnit>, bytes: i64) {
         self.substitute = substitute.or(self.substitute);
@@ -493,7 +493,7 @@ mod tests {
         }
     }
 
-    /// A queue without files, with entries that the scan has gathered.
+    /// Creates a queue without files, with entries that the scan has gathered.
     fn queue(gathered: &[i64], refused: Option<i64>) -> IncompleteQueue {
         IncompleteQueue {
             topic: "orders".to_owned(),

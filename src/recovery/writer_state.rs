@@ -99,8 +99,8 @@ pub(super) fn shown_until(env: &dyn Env, path: &Path, mark: Option<FlushedMark>)
     Ok(is_locked.then_some(mark.flushed))
 }
 
-/// Up to which physical offset the log of a store is on disk, as the mark of its writer says; `None` if the store was closed, and
-/// if no mark is about this log.
+/// Returns the physical offset below which the log is on disk, by the mark of its writer; `None` if the store was closed or has no
+/// mark of this log.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -123,7 +123,7 @@ pub(crate) fn mark_of_log(env: &dyn Env, path: &Path) -> Result<Option<i64>> {
     Ok(mark.map(|mark| mark.flushed))
 }
 
-/// The physical offset from which on every record is ours, as the lock file in the store's directory says; `None` if it does not.
+/// Returns the claim of the lock file: the physical offset from which on every record is mqstore's; `None` without one.
 ///
 /// # Errors
 /// [`Error::Io`] when the file is there and cannot be read.

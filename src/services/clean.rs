@@ -23,7 +23,7 @@ pub struct LimitedClock {
 }
 
 impl LimitedClock {
-    /// A clock of a store that was opened at `opened`.
+    /// Creates the clock of a store that was opened at `opened`.
     pub fn new(newest: i64, opened: Instant) -> Self {
         Self { newest, opened }
     }

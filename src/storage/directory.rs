@@ -241,7 +241,7 @@ fn check_lengths(dir: &Path, file_size: u64, files: &[impl Borrow<PooledFile>], 
     Ok(())
 }
 
-/// The error of a file that is too long or too short.
+/// Returns the error of a file that is too long or too short.
 fn wrong_length(path: PathBuf, found: u64, expected: u64) -> Error {
     let (change, remedy) = if found > expected {
         (format!("extended by {} bytes", found - expected), Remedy::CutFile)

@@ -387,10 +387,9 @@ pub trait File: Send + Sync + Debug {
     /// not an error (a disk that fills up causes it), and the caller continues after them. The bytes are visible on return, and not
     /// durable.
     ///
+    /// # Errors
     /// `StorageFull`, `FileTooLarge` at the process's limit of file sizes, and others: the bytes of this call may be written or
     /// not.
-    /// `StorageFull`, `FileTooLarge` where the process may make no file as large, and others: nothing is known about the bytes of this
-    /// call.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
 
     /// Syncs the file. On `Ok`, its length and all bytes written before the call, by `write_at` or through a mapping, are durable.

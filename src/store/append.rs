@@ -42,7 +42,7 @@ impl MessageStore {
         }
     }
 
-    /// [`Appender::append`], as the options say.
+    /// Calls [`Appender::append`], as the options say.
     ///
     /// # Errors
     /// As [`Appender::append`].
@@ -186,7 +186,7 @@ impl<'s> Appender<'s> {
         self.acknowledge_all(done.get_mut(first..).unwrap_or_default(), waits)
     }
 
-    /// The checks of [`Appender::append_all`], without the append.
+    /// Makes the checks of [`Appender::append_all`], without the append.
     ///
     /// # Errors
     /// [`Error::IllegalMessage`] naming the position; those of [`interrupt::check`].
@@ -254,7 +254,7 @@ impl<'s> Appender<'s> {
         Ok(result(message.store_host(), appended, status))
     }
 
-    /// Same as [`put`](Self::put), unless the call would wait for a segment: then nothing is stored. The caller does not wait until the
+    /// Calls [`put`](Self::put), unless the call would wait for a segment: then nothing is stored. The caller does not wait until the
     /// message is durable.
     ///
     /// # Errors
@@ -387,7 +387,7 @@ impl Checked<'_, '_, '_> {
     }
 }
 
-/// Returns an encoded message, or the reason why it is illegal. It stays where it lies: it is too large to be moved without need.
+/// Returns an encoded message, or the reason why it is illegal. Borrowed, because moving it is expensive.
 #[inline]
 pub(super) fn expect_legal<'e, 'm>(
     encoded: &'e std::result::Result<EncodedMessage<'m>, Malformed>,
@@ -409,7 +409,7 @@ fn stretch_len(messages: &[Incoming<'_>]) -> usize {
     fitting.count().max(1).min(messages.len())
 }
 
-/// The records of messages. Bodies that others may change are copied to `bodies` before anything of them is looked at.
+/// Encodes messages as records. Bodies that others may change are copied to `bodies` before they are read.
 fn encode_all<'a>(messages: &'a [Incoming<'_>], bodies: &'a mut Vec<u8>) -> Result<Vec<EncodedMessage<'a>>> {
     bodies.clear();
     for body in messages.iter().filter_map(Incoming::changing_body) {
@@ -449,7 +449,7 @@ fn result(store_host: Host, appended: Appended, status: PutStatus) -> AppendResu
     }
 }
 
-/// The results of the first messages: of as many as were appended.
+/// Returns the results of the first messages: of as many as were appended.
 fn results(messages: &[Incoming<'_>], appended: Vec<Appended>) -> impl Iterator<Item = AppendResult> {
     messages
         .iter()

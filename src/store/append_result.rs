@@ -35,7 +35,7 @@ impl PutStatus {
         Self::SlaveNotAvailable,
     ];
 
-    /// `RocketMQ`'s word for it.
+    /// Returns `RocketMQ`'s word for it.
     pub fn name(self) -> &'static str {
         match self {
             Self::PutOk => "PUT_OK",

@@ -38,7 +38,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// The body, if others may change it.
+    /// Returns the body, if others may change it.
     #[inline]
     pub(super) fn changing_body(&self) -> Option<&[u8]> {
         match self {
@@ -98,7 +98,7 @@ impl MessageChecker {
         self.has_delayed.load(Ordering::Relaxed)
     }
 
-    /// [`check`](Self::check), of a message on its way into the log.
+    /// Calls [`check`](Self::check) for a message on its way into the log.
     #[inline]
     pub(super) fn check_incoming(&self, incoming: &mut Incoming<'_>) -> Result<()> {
         match incoming {
@@ -145,7 +145,7 @@ impl MessageChecker {
         self.check_size("record", message.encoded_len() as u64)
     }
 
-    /// The messages in the body of a producer batch, each checked. With `batch_properties` each gets them after its own.
+    /// Returns the messages in the body of a producer batch, each checked. With `batch_properties` each gets them after its own.
     ///
     /// # Errors
     /// [`Error::IllegalMessage`], for one of them with its number.
@@ -274,7 +274,8 @@ impl MessageChecker {
         self.check_size("record", (message.encoded_len() + TIMER_ADDED_SIZE) as u64)
     }
 
-    /// A producer batch that is stored as one record belongs into a batch consume queue, and nothing else does.
+    /// Refuses a batch in the wrong queue: a producer batch that is stored as one record belongs into a batch consume queue, and nothing
+    /// else does.
     #[inline]
     fn check_batch_queue(&self, message: &Message<'_>, orders: StoreOrders<'_>) -> Result<()> {
         if message.sys_flag & INNER_BATCH != 0 || orders.is_inner_batch {
@@ -320,7 +321,7 @@ fn check_zeros(properties: &[u8]) -> Result<()> {
     )))
 }
 
-/// The level by which a message asks to be delayed; prepared and rolled-back ones and those that wait already cannot.
+/// Returns the level by which a message asks to be delayed; prepared and rolled-back ones and those that wait already cannot.
 #[inline]
 fn delay_level(message: &Message<'_>, orders: StoreOrders<'_>) -> Result<Option<i32>> {
     let Some(text) = orders.delay.map(String::from_utf8_lossy) else {

@@ -73,7 +73,7 @@ impl MessageStore {
         Ok(store)
     }
 
-    /// Same as [`MessageStore::open`], without threads. Only [`MessageStore::step`] dispatches, and makes durable what no caller has asked
+    /// Calls [`MessageStore::open`] without threads. Only [`MessageStore::step`] dispatches, and makes durable what no caller has asked
     /// for.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl MessageStore {
         Self::assemble(&locked, path, config, writable, pool, locks)
     }
 
-    /// One step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
+    /// Runs one step of a service of a store that [`MessageStore::open_stepped`] opened, at the time `now`.
     ///
     /// # Errors
     /// What ended the service: the store is poisoned.
@@ -190,7 +190,7 @@ impl MessageStore {
         &self.reader
     }
 
-    /// The settings of topics that bind producers.
+    /// Returns the settings of topics that bind producers.
     pub fn topics(&self) -> &Arc<TopicTable> {
         &self.topics
     }
@@ -200,7 +200,7 @@ impl MessageStore {
         self.log.highest_queue_ids()
     }
 
-    /// The options, sizes filled in.
+    /// Returns the options, sizes filled in.
     pub fn config(&self) -> &StoreConfig {
         self.reader.config()
     }
@@ -242,7 +242,7 @@ impl MessageStore {
         self.config().flush_disk_type.shows_only_flushed() || self.is_committed()
     }
 
-    /// Called before a read of the log: waits until [`MessageStore::is_readable`], for `patience` at most, and says whether it is.
+    /// Waits before a read of the log until [`MessageStore::is_readable`], for `patience` at most, and says whether it is.
     ///
     /// # Errors
     /// Those of [`crate::interrupt::check`].
@@ -263,7 +263,7 @@ impl MessageStore {
         self.log.lock_refusal()
     }
 
-    /// Called before a read: calls [`MessageStore::make_readable`], waits until every readable message is in its queue and in the
+    /// Prepares a read: calls [`MessageStore::make_readable`], waits until every readable message is in its queue and in the
     /// index, and returns true if they are. It does not wait for a dispatcher that is blocked, or that makes no progress for
     /// `patience`.
     ///
@@ -325,7 +325,7 @@ impl MessageStore {
         if is_hidden { self.flush().map(drop) } else { Ok(()) }
     }
 
-    /// Makes everything appended so far durable; gives the physical offset up to which the log then is.
+    /// Makes everything appended durable, and returns the durable end of the log.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -471,7 +471,7 @@ impl MessageStore {
         outcome
     }
 
-    /// In this order: each step relies on those before it.
+    /// Ends the store in this order: each step relies on those before it.
     fn finish(&self, threads: Vec<JoinHandle<()>>) -> Result<()> {
         self.log.stop(Error::Closed);
         self.flush_wanted.poison(Error::Closed);
@@ -488,7 +488,8 @@ impl MessageStore {
                 Some(cause) => return Err(Error::poisoned(cause, self.flushed_offset())),
             }
         }
-        // Where readers see what is flushed, that watermark had this close for a cause before a thread failed.
+        // With `SYNC_FLUSH` *readable* is *flushed*: `flush_rest` has poisoned it as closed, and the first cause stays. A failure
+        // after that, such as that of a segment that was being made, is only in the log.
         if let Some(cause) = self.log.failure() {
             return Err(Error::poisoned(cause, self.flushed_offset()));
         }
@@ -546,7 +547,7 @@ pub struct Flushed {
 }
 
 impl Flushed {
-    /// The physical offset below which the log is durable.
+    /// Returns the physical offset below which the log is durable.
     pub fn offset(&self) -> i64 {
         self.end.get()
     }
@@ -573,7 +574,7 @@ impl Flushed {
         if disk && self.wait(offset, Some(deadline))? <= offset {
             result.status = PutStatus::FlushDiskTimeout;
         }
-        // The append began that long before.
+        // `deadline` is one timeout after the append began.
         let begun = deadline.checked_sub(self.timeout).unwrap_or(deadline);
         result.status = result.status.with_slaves(self.replicas.wait(result.appended, begun)?);
         Ok(result)

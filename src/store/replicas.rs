@@ -72,7 +72,7 @@ pub struct RefusedSlave {
 }
 
 impl Replicas {
-    /// The slaves of a store whose log ends at `end`: none is connected.
+    /// Creates the list of slaves of a store whose log ends at `end`: none is connected.
     pub(super) fn new(config: &StoreConfig, end: i64) -> Self {
         let in_sync = config.in_sync_replicas.unwrap_or(2);
         Self {
@@ -271,7 +271,7 @@ fn start_of<'s>(slaves: impl Iterator<Item = &'s Slave>, hosts: usize) -> Option
 }
 
 impl Slave {
-    /// Two connections of one host count as one slave: the protocol has no other name for it.
+    /// Returns the host. Two connections of one host count as one slave: the protocol has no other name for it.
     fn host(&self) -> IpAddr {
         self.address.ip()
     }

@@ -25,7 +25,7 @@ thread_local! {
     static PRODUCER: Cell<Option<Producer>> = const { Cell::new(None) };
 }
 
-/// A key that no other call gives: in this process, in a fork of it, or, but for an equal random number of 32 bits, anywhere.
+/// Creates a key that no other call returns: in this process, in a fork of it, or, but for an equal random number of 32 bits, anywhere.
 pub fn new_unique_key(env: &dyn Env) -> UniqueKey {
     let now = (env.now_local_ms().max(0) as u64) << COUNTER_BITS;
     let next = |last: u64| now.max(last + 1);

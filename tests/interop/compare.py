@@ -209,11 +209,11 @@ class Asker:
 
     @staticmethod
     def always(topic: str, key: str) -> Question:
-        """By a key, whenever it was stored."""
+        """Asks by a key, whenever it was stored."""
         return {"op": "key", "topic": topic, "key": key, "max": 1_000_000, "begin": 0, "end": FOR_EVER}
 
     def key(self) -> Question:
-        """By a key that is there, or one of another topic, or of nobody; half of them between two times."""
+        """Asks by a key that is there, or one of another topic, or of nobody; half of them between two times."""
         topic, key = self.random.choice(self.keys)
         chance = self.random.random()
         if chance < 0.1:
@@ -228,7 +228,7 @@ class Asker:
         return question
 
     def time(self) -> Question:
-        """By a time around those in the queue."""
+        """Asks by a time around those in the queue."""
         topic, queue = self.random.choice(self.queues)
         times = self.times[topic, queue]
         time = self.random.choice([self.random.choice(times), self.random.randint(times[0] - 20, times[-1] + 20)])
@@ -236,7 +236,7 @@ class Asker:
         return {"op": "time", "topic": topic, "queue": queue, "time": time, "side": self.random.choice(["LOWER", "UPPER"])}
 
     def get(self) -> Question:
-        """By a queue offset in, before or past the queue, with or without tags, from memory or from disk."""
+        """Asks by a queue offset in, before or past the queue, with or without tags, from memory or from disk."""
         pick = self.random.choice
         topic, queue = pick([*self.queues, ("absent", 0)])
         _, high, _ = self.dump.queues.get((topic, queue), (0, 0, []))

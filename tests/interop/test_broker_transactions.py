@@ -120,7 +120,7 @@ def test_we_read_half_and_op_messages_of_a_broker_s_service(version: str, is_per
         broker.close()
 
 
-def test_producers_of_a_broker_end_what_we_left_and_we_what_they_left(version: str, tmp_path: Path) -> None:
+def test_each_side_ends_transactions_that_the_other_left_open(version: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
     answers = {"a": "COMMIT_MESSAGE", "b": "ROLLBACK_MESSAGE", "c": None}
     with mqstore.open(path, "x", **OPTIONS) as store:

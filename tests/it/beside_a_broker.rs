@@ -136,7 +136,7 @@ fn an_open_beside_a_broker_waits_for_the_last_messages_properties() {
 }
 
 #[test]
-fn damage_that_a_broker_has_gone_on_after_is_an_error() {
+fn damage_followed_by_later_records_of_a_broker_is_an_error() {
     let mut broker = Broker::new();
     let reader = broker.reader();
     let damaged = broker.put("orders", 50);

@@ -91,7 +91,7 @@ def test_the_order_of_queues_is_by_topic_queue_and_offset(golden: Path, name: st
 
 @pytest.mark.parametrize("name", ["498_mixed", "533_mixed", "551_mixed"])
 def test_the_answer_does_not_depend_on_the_way(golden: Path, copied: Callable[[str], Path], name: str) -> None:
-    """By queues, by the log beside them, and by the log alone."""
+    """Scans by queues, by the log beside them, and by the log alone."""
     without_queues = copied(name)
     with mqstore.open(golden / name) as store:
         messages = committed(store, 16384)

@@ -23,12 +23,14 @@ from mqstore.cli._times import shown_time, time_of
 
 #: The options that select messages, by the arguments of `Store.scan`.
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "topics": click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Of this topic; may be repeated."),
+    "topics": click.option(
+        "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated (default: all)."
+    ),
     "tags": click.option("--tag", "tags", metavar="TAG", help="With this tag, or one of some: 'paid || refund'."),
     "properties": click.option(
         "--property", "properties", multiple=True, metavar="K=V", help="With this property; all of several."
     ),
-    "body_regex": click.option("--body", "body_regex", metavar="REGEX", help="Whose body, decompressed, has a match."),
+    "body_regex": click.option("--body", "body_regex", metavar="REGEX", help="Only messages whose decompressed body matches."),
     "since": click.option(
         "--since", callback=time_of, metavar="TIME", help="Stored then or later: 2026-11-20 10:00, -2h, or ms."
     ),
@@ -92,7 +94,7 @@ body_as = click.option(
     type=click.Choice(["text", "json", "base64"]),
     default="text",
     metavar="FORM",
-    help="How JSON has the body: text, json (a value) or base64.",
+    help="The body in JSON: text (default), json or base64.",
 )
 
 
@@ -264,4 +266,4 @@ def json_body(body: bytes | None, body_as: str) -> Any:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

@@ -23,7 +23,7 @@ def _offset(_context: click.Context, _parameter: click.Parameter, text: str | No
     if text is None or text.isdecimal():
         return None if text is None else int(text)
     entry = f": for a queue entry give --entry {text}" if "@" in text else ""
-    raise click.BadParameter(f"{text!r} is no physical offset{entry}")
+    raise click.BadParameter(f"{text!r} is not a physical offset{entry}")
 
 
 @command(examples=("dump /data/store 1048576", "dump /data/store --entry orders/0@17", "dump /data/store --key orders o-1"))

@@ -25,7 +25,7 @@ body_as = click.option(
     type=click.Choice(["base64", "text", "json"]),
     default="base64",
     metavar="FORM",
-    help="The form of bodies in text files: base64, text or json.",
+    help="Bodies in text files: base64 (default), text or json.",
 )
 source = click.argument("path", metavar="STORE", type=click.Path())
 target = click.argument("target", type=click.Path())

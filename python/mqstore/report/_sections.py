@@ -57,7 +57,7 @@ class Used:
     times: Mapping[str, tuple[str, str]]
     """First and last store time by topic."""
     cells: mqstore.Usage
-    """By topic, hour and, unless there are too many, segment."""
+    """Usage by topic, hour and, unless there are too many, segment."""
     by_segment: bool
 
     @property

@@ -18,7 +18,7 @@ pub struct HitBounds {
 }
 
 impl Default for HitBounds {
-    /// All of them.
+    /// Returns the limits that keep all hits.
     fn default() -> Self {
         Self {
             physical: 0..i64::MAX,
@@ -58,7 +58,7 @@ pub(crate) struct KeyMatches {
     /// With the number of their key.
     hits: Vec<(usize, KeyHit)>,
     limit: Option<usize>,
-    /// The number of hits of each key, as of the last look. Empty without a limit, and for one key: all hits are of it.
+    /// The number of hits of each key at the last `keep_newest`. Empty without a limit, and for one key: all hits are of it.
     counts: Vec<usize>,
     /// The number of hits after which dropping the surplus pays.
     look_at: usize,
@@ -79,7 +79,7 @@ impl KeyMatches {
         }
     }
 
-    /// Drops what is too much from time to time. To be called before each message.
+    /// Drops surplus hits once `look_at` is reached; call it before each message.
     pub(super) fn drop_surplus(&mut self) {
         if self.limit.is_some() && self.hits.len() >= self.look_at {
             self.keep_newest();
@@ -95,7 +95,7 @@ impl KeyMatches {
         self.hits.len()
     }
 
-    /// Takes the last hits back.
+    /// Removes all but the first `len` hits.
     pub(super) fn truncate(&mut self, len: usize) {
         self.hits.truncate(len);
     }

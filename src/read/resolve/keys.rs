@@ -23,7 +23,7 @@ use crate::read::resolve::sources::sources;
 pub(super) const AHEAD: usize = 1024;
 /// Candidates whose keys and records are brought into the cache of the processor at once.
 const NEAR: usize = 16;
-/// By how much more of a chain is looked at where the records that it led to were not enough.
+/// The factor by which more of a chain is followed where the records that it led to were not enough.
 const DEEPER: usize = 4;
 
 impl MessageReader {
@@ -75,7 +75,7 @@ pub(crate) struct KeySearch<'a> {
     errors: Errors,
     pub(crate) found: KeyMatches,
     /// The offsets that could not be read, for a caller that decides about them; the body of each hit is checked then, too. `None`: damage
-    /// ends the search or is passed over.
+    /// ends the search or is skipped.
     pub(crate) unread: Option<Unread>,
 }
 

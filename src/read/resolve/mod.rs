@@ -1,6 +1,6 @@
 //! Finding many messages: by queue offset, by key, by id.
 
-/// By queue offset.
+/// Lookup by queue offset.
 mod offsets;
 /// The arguments of a query, and the keys to be found.
 mod query_request;
@@ -10,9 +10,9 @@ mod contradicted;
 mod hits;
 /// The stretches of the log, each with or without an index file.
 mod sources;
-/// By key.
+/// Lookup by key.
 mod keys;
-/// By id.
+/// Lookup by id.
 mod ids;
 
 pub use hits::{HitBounds, KeyHit};

@@ -37,7 +37,7 @@ impl<'a> OffsetResolver<'a> {
         }
     }
 
-    /// Same as [`MessageReader::position`], and `None` where the entry is damaged or its segment is missing, too: one of many rows does
+    /// Returns [`MessageReader::position`], and `None` where the entry is damaged or its segment is missing, too: one of many rows does
     /// not fail the others.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl<'a> OffsetResolver<'a> {
         self.position_in(handle, (topic, queue_id, queue_offset))
     }
 
-    /// The [`position`](Self::position) of each that is wanted, by topic, queue id and queue offset.
+    /// Returns the [`position`](Self::position) of each that is wanted, by topic, queue id and queue offset.
     ///
     /// # Errors
     /// As [`position`](Self::position).
@@ -110,7 +110,7 @@ impl<'a> OffsetResolver<'a> {
         Ok(unit)
     }
 
-    /// The handle of the queue, until [`drop_cursors`](Self::drop_cursors) is called.
+    /// Returns the handle of the queue, until [`drop_cursors`](Self::drop_cursors) is called.
     #[inline]
     fn handle(&mut self, topic: &str, queue_id: i32) -> Result<QueueHandle> {
         interrupt::check()?;

@@ -37,7 +37,7 @@ pub enum QueryBy {
 }
 
 impl QueryBy {
-    /// The key under which the index holds what is wanted.
+    /// Returns the key under which the index holds what is wanted.
     fn index_key(&self) -> Cow<'_, str> {
         match self {
             Self::Key(key) => key.into(),
@@ -98,7 +98,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Topic and key; `None` for a query.
+    /// Returns topic and key; `None` for a query.
     fn get(self, number: usize) -> Option<(&'a str, &'a str)> {
         match self {
             Self::Keys(pairs) => pairs.get(number).copied(),
@@ -147,8 +147,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// Brings the keys with these numbers into the cache of the processor, which waits for the memory once for several of them.
-    /// They come in no order, and one after the other it would wait for each.
+    /// Prefetches the keys with these numbers, so that their cache misses overlap.
     pub(super) fn touch(self, numbers: impl Iterator<Item = usize>) {
         for number in numbers {
             let first = self.get(number).and_then(|(_, key)| key.as_bytes().first());
@@ -198,7 +197,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// The topics of the keys, each once.
+    /// Returns the topics of the keys, each once.
     pub(super) fn topics(self, numbers: &Numbers<'a>) -> Vec<&'a str> {
         let mut topics: Vec<&str> = match self {
             Self::Keys(_) => numbers.keys().map(|(topic, _)| *topic).collect(),

@@ -37,7 +37,7 @@ impl AbsentTopics {
         }
     }
 
-    /// The names, ascending.
+    /// Returns the names, ascending.
     pub(super) fn names(&self) -> Vec<String> {
         let shared = lock(&self.shared);
         let mut names: Vec<_> = shared.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();

@@ -76,7 +76,7 @@ impl fmt::Debug for Of {
 }
 
 impl Follow {
-    /// The messages that `request` asks for, in the order of the log: its topics, queues, tags and other conditions; not its
+    /// Follows the messages that `request` asks for, in the order of the log: its topics, queues, tags and other conditions; not its
     /// order, its limit and its stretch.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Follow {
         })
     }
 
-    /// The messages of a queue with one of some tags.
+    /// Follows the messages of a queue with one of some tags.
     ///
     /// # Errors
     /// [`Error::NotFound`] for a queue offset outside the queue; as [`MessageReader::offset_at`].

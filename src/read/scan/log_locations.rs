@@ -33,7 +33,7 @@ pub(super) struct LogLocations {
 }
 
 impl LogLocations {
-    /// The records that start in a stretch of the log.
+    /// Locates the records that start in a stretch of the log.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -44,7 +44,7 @@ impl LogLocations {
         Ok(locations)
     }
 
-    /// The records from `start` on; none before [`extend`](Self::extend) is called.
+    /// Locates the records from `start` on; none before [`extend`](Self::extend) is called.
     pub(super) fn from_record(start: i64, request: &ScanRequest) -> Self {
         Self {
             at: start,
@@ -69,12 +69,12 @@ impl LogLocations {
         has_grown
     }
 
-    /// The bytes that were not looked at yet.
+    /// Returns the bytes that were not examined yet.
     pub(super) fn left(&self) -> i64 {
         self.end - self.at.max(self.start)
     }
 
-    /// The next record, which `cursor` then shows.
+    /// Returns the next record, which `cursor` then shows.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage, unless that is skipped, after which the walk can continue; [`Error::Io`].
@@ -243,12 +243,12 @@ impl LogLocationsBackward {
         }
     }
 
-    /// The bytes that were not looked at yet.
+    /// Returns the bytes that were not examined yet.
     pub(super) fn left(&self) -> i64 {
         self.found.last().map_or(self.left.end, |next| next.physical_offset) - self.left.start
     }
 
-    /// The next record.
+    /// Returns the next record.
     ///
     /// # Errors
     /// As [`LogLocations::next`].

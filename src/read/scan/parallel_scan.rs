@@ -1,5 +1,5 @@
-//! A pass whose messages several threads read at once. One thread at a time finds the next locations, which are a section; it reads their
-//! messages while another thread finds the section after it. The sections are given in their order.
+//! Parallel scan: one thread at a time takes a section of locations, and reads its messages while another takes the next. Sections are
+//! returned in order.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +32,7 @@ pub struct ScanSection<'a> {
     picker: &'a mut Picker,
     on_damage: OnDamage,
     route: Route,
-    /// For which there was no room.
+    /// The location that the last call had no space for.
     held_back: Option<RecordLocation>,
     /// The error after the locations of the route.
     failed: Option<Error>,
@@ -47,7 +47,7 @@ impl fmt::Debug for ScanSection<'_> {
 }
 
 impl ScanSection<'_> {
-    /// Same as [`Scan::fill`], without pauses.
+    /// Calls [`Scan::fill`] without pauses.
     ///
     /// # Errors
     /// As [`Scan::fill`].
@@ -250,27 +250,27 @@ impl<T: Send + 'static> ParallelScan<T> {
 }
 
 impl<T> ParallelScan<T> {
-    /// Same as [`Scan::is_complete`].
+    /// Returns [`Scan::is_complete`].
     pub fn is_complete(&self) -> bool {
         self.scan.is_complete()
     }
 
-    /// Same as [`Scan::absent_topics`].
+    /// Returns [`Scan::absent_topics`].
     pub fn absent_topics(&self) -> Vec<String> {
         self.scan.absent_topics()
     }
 
-    /// Same as [`Scan::lost_queues`].
+    /// Returns [`Scan::lost_queues`].
     pub fn lost_queues(&self) -> Vec<(String, i32)> {
         self.scan.lost_queues()
     }
 
-    /// Same as [`Scan::covers`].
+    /// Returns [`Scan::covers`].
     pub fn covers(&self) -> Range<i64> {
         self.scan.covers()
     }
 
-    /// Same as [`Scan::progress`].
+    /// Returns [`Scan::progress`].
     pub fn progress(&self) -> (u64, u64) {
         let whole = self.scan.whole;
         ((whole - self.left.clamp(0, whole)).cast_unsigned(), whole.cast_unsigned())

@@ -83,7 +83,7 @@ impl Picker {
         }
     }
 
-    /// Counts what is passed over from now on in a count of its own, which it gives.
+    /// Starts a separate skip counter and returns it.
     pub(super) fn count_apart(&mut self) -> OnDamage {
         self.on_damage = self.on_damage.apart();
         self.on_damage.clone()
@@ -105,11 +105,11 @@ impl Picker {
         })
     }
 
-    /// Hands the message at a location to `take`, if it is wanted. `take` gives `false` if it has no room for it.
+    /// Hands the message at a location to `take`, if it is wanted. `take` returns `false` if it has no space for it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] where the caller has named a location without a message,
-    /// [`Error::Io`], and what `take` gives.
+    /// [`Error::Io`], and what `take` returns.
     pub(super) fn pick(&mut self, location: &RecordLocation, take: impl FnMut(Picked<'_>) -> Result<bool>) -> Picking {
         let reader = &self.reader;
         let found = self.cursor.read(reader.log(), location.physical_offset, Check::Structure)?;

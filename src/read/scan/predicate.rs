@@ -61,6 +61,8 @@ impl Predicate {
         }
     }
 
+    /// Returns true if the message is wanted.
+    ///
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a message that may be wanted, and is not what a queue says of it: the
     /// entry or the record is damaged; [`Error::Io`](crate::error::Error::Io).
@@ -127,8 +129,8 @@ impl Predicate {
         Ok(if is_led_to && is_named { Lead::Unknown } else { Lead::None })
     }
 
-    /// The topic with which the message is given, once though several are named: its own one, else the first of its light queues.
-    /// `None` if it belongs to no topic and queue that is looked at.
+    /// Returns the topic with which the message is returned, once though several are named: its own one, else the first of its light
+    /// queues. `None` if it belongs to no topic and queue that is looked at.
     pub(super) fn given_with<'a>(&'a self, view: &'a MessageView<'_>) -> Option<&'a [u8]> {
         let is_wanted = |id: i32| {
             self.queue_ids

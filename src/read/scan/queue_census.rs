@@ -54,7 +54,7 @@ pub fn lost_queues(reader: &MessageReader, topics: Option<Vec<String>>) -> Resul
     Ok(lost)
 }
 
-/// Topics that are looked at and have queues in files.
+/// Returns the topics that are read and have queues in files.
 pub(super) fn topics_with_queues(reader: &MessageReader, request: &ScanRequest) -> Result<BTreeSet<String>> {
     let all = reader.queue_store().topics();
     let is_named = |topic: &String| request.topics.as_ref().is_none_or(|named| named.contains(topic));
@@ -129,7 +129,7 @@ fn unfilled_segments(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec
     }
 }
 
-/// The stretch begins with a segment.
+/// Returns the segments of a stretch that the entries of the queues do not fill. The stretch begins with a segment.
 fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Range<i64>>> {
     let log = reader.log();
     let starts = log.starts().filter(|start| stretch.contains(start));

@@ -50,7 +50,7 @@ impl LostQueues {
         }
     }
 
-    /// Topics and queue ids, ascending.
+    /// Returns topics and queue ids, ascending.
     pub fn names(&self) -> Vec<(String, i32)> {
         lock(&self.shared).iter().cloned().collect()
     }

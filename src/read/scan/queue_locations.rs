@@ -30,7 +30,7 @@ impl QueueLocations {
         }
     }
 
-    /// The next message, and whether there is one.
+    /// Returns the next message; `None` at the end.
     ///
     /// # Errors
     /// [`Error::Corrupt`](crate::error::Error::Corrupt) for a damaged entry and for a missing file, unless that is skipped, after which it
@@ -50,8 +50,8 @@ impl QueueLocations {
         }))
     }
 
-    /// The queue offset and the entry of the next message, which stays the next one. A message that is unwanted by its entry is
-    /// passed over. An entry that points past the log is damaged, and its message may be wanted.
+    /// Returns the queue offset and the entry of the next message, which stays the next one. A message that is unwanted by its entry is
+    /// skipped. An entry that points past the log is damaged, and its message may be wanted.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -108,7 +108,7 @@ impl QueueLocations {
         Ok(())
     }
 
-    /// The first queue offset whose message lies at or past a physical offset; a range with it, where a message on the way
+    /// Returns the first queue offset whose message lies at or past a physical offset; a range with it, where a message on the way
     /// cannot be read: an entry alone may be damaged.
     fn around(&self, reader: &MessageReader, physical_offset: i64) -> Result<Range<i64>> {
         let Range { mut start, mut end } = self.walk.offsets;

@@ -84,12 +84,12 @@ pub enum Transactions {
     All,
 }
 
-/// The order of the messages that a scan gives.
+/// The order of the messages that a scan returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// By physical offset.
+    /// The order of physical offsets.
     Log,
-    /// By topic, queue id and queue offset.
+    /// The order of topic, queue id and queue offset.
     Queue,
 }
 
@@ -101,7 +101,7 @@ pub struct BodyFilter {
 }
 
 impl BodyFilter {
-    /// Bytes that the body holds, and a pattern that it matches somewhere. Each may be left out.
+    /// Creates a condition of bytes that the body holds, and a pattern that it matches somewhere. Each may be left out.
     ///
     /// # Errors
     /// [`Error::Invalid`] for an invalid pattern: <https://docs.rs/regex/latest/regex/#syntax>.

@@ -1,4 +1,4 @@
-//! The way to the messages of a scan: by the queues of named topics where it pays, in one pass over the log otherwise.
+//! The access path of a scan: along the queues of named topics if that reads less, else along the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -62,7 +62,7 @@ pub(super) struct Merged {
 type Queueless = BTreeMap<Vec<u8>, Vec<(i32, i64, i64)>>;
 
 impl Route {
-    /// The way to what is asked for.
+    /// Builds the route of a request.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the log has to be read to find the way, unless damage is skipped; [`Error::Io`].
@@ -84,7 +84,7 @@ impl Route {
         Ok(Self::Parts(vec![part]))
     }
 
-    /// The next location. `cursor` reads the log where that is needed to find it.
+    /// Returns the next location. `cursor` reads the log where that is needed to find it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] for damage, unless that is skipped, after which it can continue; [`Error::Io`].
@@ -98,7 +98,7 @@ impl Route {
         let parts = match self {
             Self::Merged(merged) => return merged.next(reader, request, on_damage),
             Self::Parts(parts) => match parts.as_mut_slice() {
-                // What most passes are. Handing on what it gives would cost as much as finding it.
+                // Fast path: most scans have one log part, and dispatching per record would double the cost.
                 [RoutePart::Log(locations)] => return locations.next(reader, cursor, on_damage),
                 _ => parts,
             },
@@ -163,9 +163,8 @@ impl Route {
         Ok(front.map(|front| (Self::Parts(vec![RoutePart::Log(front)]), locations.position())))
     }
 
-    /// The messages up to the one at `done` in the order of the scan were read, or all of them. What the scan has brought into
-    /// the page cache for them is dropped, if it reads the log once. A queue has the messages of others between its own, and they
-    /// may come next.
+    /// Drops what the scan has brought into the page cache for the messages up to the one at `done` in its order, or for all, if it
+    /// reads the log once. A queue has the messages of others between its own, and they may come next.
     pub(super) fn drop_behind(&mut self, reader: &MessageReader, done: Option<i64>) {
         let (log, before) = (reader.log(), done.unwrap_or(i64::MAX));
         match self {
@@ -285,7 +284,7 @@ impl Merged {
     }
 }
 
-/// The queues of a topic that are looked at, the last one first if the scan is reversed.
+/// Returns the queues of a topic that are read, the last one first if the scan is reversed.
 fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Result<Vec<QueueLocations>> {
     let mut queues = Vec::new();
     for id in reader.queue_ids(topic)? {
@@ -301,8 +300,8 @@ fn queues_of(reader: &MessageReader, request: &ScanRequest, topic: &str) -> Resu
     Ok(queues)
 }
 
-/// The queues of all these topics, if each has some, and if reading their messages takes less time than reading the log: messages that lie
-/// apart are read more slowly. Of a queue whose files are lost, only the log has the messages.
+/// Returns the queues of all these topics, if each has some, and if reading their messages takes less time than reading the log: messages
+/// that lie apart are read more slowly. Of a queue whose files are lost, only the log has the messages.
 fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[String]) -> Result<Option<Vec<QueueLocations>>> {
     let with_queues = topics_with_queues(reader, request)?;
     if topics.iter().any(|topic| !with_queues.contains(topic)) {
@@ -328,7 +327,7 @@ fn queues_that_pay(reader: &MessageReader, request: &ScanRequest, topics: &[Stri
     Ok(Some(queues))
 }
 
-/// The messages of the log that count, and are not given with one of the topics that have queues.
+/// Returns the messages of the log that count, and are not returned with one of the topics that have queues.
 fn find_queueless(
     reader: &MessageReader,
     request: &ScanRequest,

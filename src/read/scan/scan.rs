@@ -19,7 +19,7 @@ use crate::read::scan::route::{Route, RoutePart};
 use crate::read::scan::segment_times::SegmentTimes;
 use crate::read::scan::throttle::Throttle;
 
-/// A pass over messages, which gives each of them once.
+/// A scan, which returns each message once.
 #[derive(Debug)]
 pub struct Scan {
     pub(super) reader: Arc<MessageReader>,
@@ -29,7 +29,7 @@ pub struct Scan {
     picker: Picker,
     pub(super) absent: AbsentTopics,
     pub(super) lost: LostQueues,
-    /// For which there was no room.
+    /// The location that the last call had no space for.
     held_back: Option<RecordLocation>,
     /// The number of messages up to the limit.
     left: u64,
@@ -42,7 +42,7 @@ pub struct Scan {
     pub(super) whole: i64,
     /// The number of removals of segments that were noticed before the start.
     removals: u64,
-    /// The route was gone to its end.
+    /// Set once the route is exhausted.
     pub(super) is_ended: bool,
 }
 
@@ -65,6 +65,8 @@ pub enum Filled {
 }
 
 impl Scan {
+    /// Creates the scan of a request.
+    ///
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::Io`], where the log has to be read to find the way.
     pub fn new(reader: Arc<MessageReader>, mut request: ScanRequest, on_damage: OnDamage) -> Result<Self> {
@@ -74,7 +76,7 @@ impl Scan {
         Ok(Self::over(reader, request, on_damage, route, lost))
     }
 
-    /// The messages at these physical offsets, in this order. An offset at which no message starts counts as damage.
+    /// Scans the messages at these physical offsets, in this order. An offset at which no message starts counts as damage.
     pub fn of_records(reader: Arc<MessageReader>, offsets: &[i64], on_damage: OnDamage) -> Self {
         let offsets = offsets.iter().rev().copied().collect();
         let route = Route::Parts(vec![RoutePart::records(LedBy::Caller, offsets)]);
@@ -88,7 +90,7 @@ impl Scan {
         Self::over(reader, ScanRequest::default(), on_damage, route, LostQueues::default())
     }
 
-    /// The messages of a topic: of a stretch of each of its queues, one queue after the other.
+    /// Scans the messages of a topic: of a stretch of each of its queues, one queue after the other.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`], and [`Error::Io`].
@@ -102,7 +104,7 @@ impl Scan {
         Self::of_stretches(reader, topic, stretches, on_damage, lost)
     }
 
-    /// The messages of a stretch of a queue.
+    /// Scans the messages of a stretch of a queue.
     ///
     /// # Errors
     /// As [`MessageReader::queue_ids`].
@@ -225,18 +227,18 @@ impl Scan {
             && self.reader.recovery().missing.is_none()
     }
 
-    /// The physical offsets that the pass looks at, or has looked at.
+    /// Returns the physical offsets that the scan reads, or has read.
     pub fn covers(&self) -> Range<i64> {
         self.request.physical.clone()
     }
 
-    /// Topics that are asked for by name and have neither a queue nor a message that was handed over so far; ascending.
+    /// Returns the topics that are asked for by name and have neither a queue nor a message that was handed over so far; ascending.
     pub fn absent_topics(&self) -> Vec<String> {
         self.absent.names()
     }
 
-    /// Queues that had wanted messages and whose files are lost, as topic and queue id, ascending. A scan of a topic whose queue ids and
-    /// settings show no missing queue may read its queues alone, and does not find a lost one.
+    /// Returns the queues that had wanted messages and whose files are lost, as topic and queue id, ascending. A scan of a topic whose
+    /// queue ids and settings show no missing queue may read its queues alone, and does not find a lost one.
     pub fn lost_queues(&self) -> Vec<(String, i32)> {
         self.lost.names()
     }

@@ -88,7 +88,7 @@ impl<'a> SegmentTimes<'a> {
     }
 }
 
-/// The distances of neighbours from the result of a binary search.
+/// Returns the distances of neighbours from the result of a binary search.
 fn distances() -> impl Iterator<Item = usize> {
     (0..usize::BITS).map(|power| 1 << power)
 }

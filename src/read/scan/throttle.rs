@@ -29,7 +29,7 @@ impl Throttle {
     /// Waits until `bytes` more bytes may have been read.
     ///
     /// # Errors
-    /// What [`interrupt::check`] gives.
+    /// Those of [`interrupt::check`].
     pub(crate) fn wait(&mut self, bytes: u64) -> Result<()> {
         self.bytes = self.bytes.saturating_add(bytes);
         let us = u128::from(self.bytes) * 1_000_000 / u128::from(self.bytes_per_s);

@@ -304,7 +304,7 @@ fn a_skipped_stretch_counts_as_the_queued_messages_in_it() {
 }
 
 #[test]
-fn no_bit_of_a_record_with_a_checksum_of_its_own_changes_without_a_word() {
+fn each_flipped_bit_of_a_record_with_crc_property_is_detected() {
     let dir = tempdir().unwrap();
     let mut writer = StoreWriter::small(dir.path());
     let offsets: Vec<i64> = (0..4)

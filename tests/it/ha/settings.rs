@@ -434,7 +434,7 @@ fn a_damaged_settings_file_of_a_slave_stays_and_the_others_are_taken() {
 }
 
 #[test]
-fn the_log_goes_on_without_settings_and_a_close_waits_for_none() {
+fn log_continues_without_settings_and_close_waits_for_no_answer() {
     let pair = Pair::new();
     let master = Node::open(&pair, "master");
     // It accepts, and never answers.

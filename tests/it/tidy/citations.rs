@@ -1,14 +1,21 @@
-//! Sections of docs/FORMAT.md that the sources cite: each must be a heading there.
+//! Sections of the pages about bytes that the sources cite: each must be a heading of its page.
 
 use super::tree::{Finding, Tree};
 
-const DOCUMENT: &str = "docs/FORMAT.md";
+const DOCUMENTS: [&str; 2] = ["docs/FORMAT.md", "docs/BROKER_RECORDS.md"];
 /// More than the longest heading.
 const REACH: usize = 120;
 
-/// Citations of the form `docs/FORMAT.md, section X` or `docs/FORMAT.md, "X"` whose X is not a heading.
+/// Citations of the form `docs/FORMAT.md, section X` or `docs/FORMAT.md, "X"` whose X is not a heading of that page.
 pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
-    let document = tree.text(DOCUMENT).unwrap_or_default();
+    DOCUMENTS
+        .into_iter()
+        .flat_map(|document| unresolved_in(tree, document))
+        .collect()
+}
+
+fn unresolved_in(tree: &Tree, page: &str) -> Vec<Finding> {
+    let document = tree.text(page).unwrap_or_default();
     let headings: Vec<&str> = document
         .lines()
         .filter(|line| line.starts_with('#'))
@@ -16,8 +23,8 @@ pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
         .collect();
     let mut findings = Vec::new();
     for (path, text) in tree.files(&["src/"], ".rs") {
-        for (at, _) in text.match_indices(DOCUMENT) {
-            let cited = without_line_breaks(&text[at + DOCUMENT.len()..]);
+        for (at, _) in text.match_indices(page) {
+            let cited = without_line_breaks(&text[at + page.len()..]);
             let message = if let Some(rest) = cited.strip_prefix(", section ") {
                 let known = headings.iter().any(|heading| is_named_by(heading, rest));
                 (!known).then(|| rest.split(['.', ')', ';']).next().unwrap_or_default().to_owned())
@@ -29,7 +36,7 @@ pub(super) fn unresolved(tree: &Tree) -> Vec<Finding> {
             findings.extend(message.map(|name| Finding {
                 path: path.to_owned(),
                 line: text[..at].matches('\n').count() + 1,
-                message: format!("{DOCUMENT} has no section \"{name}\""),
+                message: format!("{page} has no section \"{name}\""),
             }));
         }
     }
@@ -60,8 +67,13 @@ fn a_cited_section_that_is_not_in_the_document_is_reported() {
         //! Three (docs/FORMAT.md, section\n//! Queue extension); four (docs/FORMAT.md, section Consume queues).\n\
         /// Source: docs/FORMAT.md, \"Consume\".\nfn one() {}\n";
     let tree = Tree::planted(&[
-        (DOCUMENT, "# The bytes\n## Consume queue\n### Lookup by time\n"),
+        ("docs/FORMAT.md", "# The bytes\n## Consume queue\n### Lookup by time\n"),
+        ("docs/BROKER_RECORDS.md", "# Records\n## Timer messages\n"),
         ("src/log/one.rs", source),
+        (
+            "src/broker/two.rs",
+            "//! docs/BROKER_RECORDS.md, \"Timer messages\" and docs/BROKER_RECORDS.md, section Consume queue.\n",
+        ),
         ("tests/it/one.rs", "// docs/FORMAT.md, section Nothing\n"),
     ]);
     assert_eq!(
@@ -70,6 +82,7 @@ fn a_cited_section_that_is_not_in_the_document_is_reported() {
             "src/log/one.rs:2: docs/FORMAT.md has no section \"Queue extension\"",
             "src/log/one.rs:3: docs/FORMAT.md has no section \"Consume queues\"",
             "src/log/one.rs:4: docs/FORMAT.md has no section \"Consume\"",
+            "src/broker/two.rs:1: docs/BROKER_RECORDS.md has no section \"Consume queue\"",
         ]
     );
 }

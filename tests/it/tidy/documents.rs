@@ -31,7 +31,7 @@ const PATHS: [&str; 9] = [
     "Cargo.",
 ];
 
-/// The items that one room defines.
+/// The items that one top-level module defines.
 #[derive(Default)]
 struct Names<'a> {
     /// Items and what is re-exported under another name.
@@ -137,7 +137,7 @@ fn name_message(rooms: &BTreeMap<&str, Names<'_>>, span: &str) -> Option<String>
     let names = rooms.get(room)?;
     let is_known = |(place, name): (usize, &str)| names.items.contains(name) || place > 0 && names.members.contains(name);
     let missing = segments.enumerate().find(|segment| !is_known(*segment))?.1;
-    Some(format!("`{}`: the room `{room}` has no `{missing}`", &span[..end]))
+    Some(format!("`{}`: the module `{room}` has no `{missing}`", &span[..end]))
 }
 
 /// Returns what is wrong with a path in backticks; `None` for all other text and for patterns.
@@ -262,8 +262,8 @@ fn a_name_or_path_that_nothing_answers_to_is_reported() {
     assert_eq!(
         super::shown(&unresolved(&tree)),
         [
-            "docs/FORMAT.md:2: `format::Units`: the room `format` has no `Units`",
-            "docs/FORMAT.md:2: `format::Unit::encode`: the room `format` has no `encode`",
+            "docs/FORMAT.md:2: `format::Units`: the module `format` has no `Units`",
+            "docs/FORMAT.md:2: `format::Unit::encode`: the module `format` has no `encode`",
             "docs/FORMAT.md:6: `src/lost.rs` does not exist",
             "docs/FORMAT.md:6: the link to LOST.md leads nowhere",
             "docs/FORMAT.md:7: `a_unit_is_forty_bytes`: no test and no option has this name",

@@ -1,4 +1,4 @@
-//! A room re-exports only what another room, a test, a benchmark, a fuzz target or a document names.
+//! A module re-exports only what another module, a test, a benchmark, a fuzz target or a document names.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::modules::Module;
 use super::order::re_exports;
 use super::tree::{Finding, Tree, code, tokens};
 
-/// Returns every re-exported name that is used nowhere outside of its room.
+/// Returns every re-exported name that is used nowhere outside of its module.
 pub(super) fn unused(tree: &Tree) -> Vec<Finding> {
     let sources = tree.files(&["src/", "tests/it/", "benches/", "fuzz/"], ".rs");
     let documents = tree.files(&["docs/", "README", "CONTRIBUTING"], ".md");

@@ -4,7 +4,7 @@
 use super::tree::{Finding, Tree, tokens};
 
 /// Folders and files with prose.
-const PROSE: [&str; 9] = [
+const PROSE: [&str; 10] = [
     "src/",
     "python/",
     "tests/",
@@ -14,9 +14,10 @@ const PROSE: [&str; 9] = [
     "docs/",
     "README.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
 ];
-/// First words of a doc comment that has neither a noun phrase nor a verb at its head.
-const OPENERS: [&str; 17] = [
+/// The beginnings of a doc comment that has neither a noun phrase nor a verb at its head.
+const OPENERS: [&str; 20] = [
     "What",
     "Whether",
     "Where",
@@ -34,6 +35,9 @@ const OPENERS: [&str; 17] = [
     "Such",
     "None",
     "How",
+    "Up",
+    "By",
+    "For which",
 ];
 /// Phrases of the dialect, and the next words with which a phrase is plain English.
 const DIALECT: [(&str, &[&str]); 28] = [
@@ -89,8 +93,8 @@ pub(super) fn dialect(tree: &Tree) -> Vec<Finding> {
     for (path, text) in prose(tree) {
         for line in lines(path, text) {
             let words: Vec<String> = words(line.text).collect();
-            let message = if line.is_head && words.first().is_some_and(|word| OPENERS.contains(&word.as_str())) {
-                format!("`{}` begins no noun phrase and no sentence", words[0])
+            let message = if let Some(opener) = opener(&words).filter(|_| line.is_head) {
+                format!("`{opener}` begins no noun phrase and no sentence")
             } else if let Some(phrase) = phrase(&words) {
                 format!("`{phrase}` is not plain English")
             } else {
@@ -243,6 +247,17 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     })
 }
 
+/// The opener with which a line begins.
+fn opener(words: &[String]) -> Option<&'static str> {
+    let begins = |opener: &&str| {
+        opener
+            .split(' ')
+            .enumerate()
+            .all(|(at, word)| words.get(at).is_some_and(|own| own == word))
+    };
+    OPENERS.into_iter().find(begins)
+}
+
 /// The first phrase of the dialect in a line.
 fn phrase(words: &[String]) -> Option<&'static str> {
     // `None` of Python is no word of a sentence.
@@ -266,7 +281,7 @@ fn a_phrase_of_the_dialect_and_a_fragment_are_reported() {
     let tree = Tree::planted(&[
         (
             "src/a.rs",
-            "/// What it is.\n///\n/// Returns `so many` of it.\nfn a() {} // anew\n// It goes on.\nlet b = \"it lacks this\";\n",
+            "/// What it is.\n///\n/// For which it is.\n///\n/// For a fork.\n///\n/// Returns `so many` of it.\nfn a() {} // anew\n// It goes on.\nlet b = \"it lacks this\";\n",
         ),
         (
             "python/b.py",
@@ -274,6 +289,7 @@ fn a_phrase_of_the_dialect_and_a_fragment_are_reported() {
              raise ValueError(\"one that is wrong\")\n",
         ),
         ("tests/it/d.rs", "let d = \"it lacks this\";\n"),
+        ("CHANGELOG.md", "- Nothing goes on.\n"),
         ("docs/C.md", "It is none of these.\n```\nanew\n```\nIt is none.\n"),
     ]);
     let found = super::shown(&dialect(&tree));
@@ -281,12 +297,14 @@ fn a_phrase_of_the_dialect_and_a_fragment_are_reported() {
         found,
         [
             "src/a.rs:1: `What` begins no noun phrase and no sentence",
-            "src/a.rs:5: `goes on` is not plain English",
-            "src/a.rs:6: `lacks` is not plain English",
+            "src/a.rs:3: `For which` begins no noun phrase and no sentence",
+            "src/a.rs:9: `goes on` is not plain English",
+            "src/a.rs:10: `lacks` is not plain English",
             "python/b.py:2: `Whether` begins no noun phrase and no sentence",
             "python/b.py:6: `so many` is not plain English",
             "python/b.py:7: `stands` is not plain English",
             "python/b.py:8: `one that` is not plain English",
+            "CHANGELOG.md:1: `goes on` is not plain English",
             "docs/C.md:5: `is none` is not plain English",
         ]
     );

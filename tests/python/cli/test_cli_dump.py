@@ -155,7 +155,7 @@ def test_the_command_asks_for_one_place_and_prints_hex(golden: Path, run: Callab
 def test_a_place_in_a_queue_is_refused_with_the_option_for_it(golden: Path, run: Callable[..., Any]) -> None:
     ran = run("dump", golden / "498_mixed", "orders/0@1")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.endswith("'orders/0@1' is no physical offset: for a queue entry give --entry orders/0@1\n")
+    assert ran.err.endswith("'orders/0@1' is not a physical offset: for a queue entry give --entry orders/0@1\n")
     assert run("dump", golden / "498_mixed", "-1").code == run("dump", golden / "498_mixed", "x").code == 2
 
 

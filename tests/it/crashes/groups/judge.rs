@@ -90,7 +90,7 @@ impl Queue {
 /// The record of what producers, consumers and groups did and saw.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    /// By the number in their body.
+    /// Keyed by the number in their body.
     produced: BTreeMap<u64, Produced>,
     queues: BTreeMap<(usize, QueueName), Queue>,
     /// Messages that a group acknowledged, in any process, that lie before its start, or that a seek has passed over: with their
