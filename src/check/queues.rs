@@ -105,7 +105,8 @@ impl<'a> Queues<'a> {
         };
         let offset = view.queue_offset();
         self.entries += 1;
-        if queue.entries.known_unit(offset)? == Some(unit) {
+        let known = queue.entries.known_unit(offset)?;
+        if known.is_some_and(|known| dispatched.is_entry(known, &self.levels)) {
             return queue.pass_over(offset, offset + 1, context);
         }
         queue.look_closer(view, unit, context)

@@ -2,6 +2,7 @@
 
 mod brokers;
 mod concurrent_writer;
+mod delay_levels;
 mod every_bit;
 mod golden_stores;
 mod killed;
