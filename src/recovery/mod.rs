@@ -47,6 +47,7 @@ pub(crate) use replica_note::expect_uncut;
 pub use replica_note::{Cuts, ReplicaNote};
 pub(crate) use store_files::{expect_store, measure};
 pub use store_state::{Exit, Families, Intent, LastShutdown, Opener, ReplicaLog, StoreState, WriterRecords};
+pub(crate) use undispatched::leads;
 pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};
 pub use write_plan::{DirectoryPlan, Facts, LogPlan, QueuesPlan, RecordsPlan, WritePlan};
 pub(crate) use writer_state::{WriterState, flushed_mark, load_own_from, mark_of_log};
