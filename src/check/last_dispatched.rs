@@ -5,10 +5,11 @@ use crate::error::Result;
 use crate::format::{CHECKPOINT_FILE, Check};
 use crate::log::{LogRecord, load_checkpoint};
 use crate::read::MessageReader;
-use crate::recovery::{leads, load_own_from};
+use crate::recovery::{last_unit, load_own_from};
 use crate::storage::Env;
 
 /// Returns its physical offset; `None` if nothing shows it. Queues that are listed after this call have the entry of each message up to it.
+/// A broker writes each entry to its file before it dispatches the next message, so that the furthest entry shows it.
 ///
 /// # Errors
 /// [`crate::error::Error::Io`].
@@ -16,7 +17,7 @@ pub(super) fn last_dispatched(env: &dyn Env, reader: &MessageReader) -> Result<O
     if load_own_from(env, reader.path())?.is_some() {
         last_stamped(env, reader)
     } else {
-        last_in_queues(reader)
+        Ok(last_unit(reader.queue_store())?.map(|unit| unit.physical_offset))
     }
 }
 
@@ -31,19 +32,4 @@ fn last_stamped(env: &dyn Env, reader: &MessageReader) -> Result<Option<i64>> {
             _ => false,
         };
     Ok(is_of_log.then_some(at))
-}
-
-/// Returns the furthest message in the queues of a broker, which writes each entry to its file before it dispatches the next message.
-fn last_in_queues(reader: &MessageReader) -> Result<Option<i64>> {
-    let mut last = None;
-    for (topic, queue_id, queue) in reader.queue_store().file_queues() {
-        let offset = queue.written().end - 1;
-        let unit = queue.last_unit()?.filter(|unit| last < Some(unit.physical_offset));
-        if let Some(unit) = unit
-            && leads(reader.log(), &topic, queue_id, offset, unit)?
-        {
-            last = Some(unit.physical_offset);
-        }
-    }
-    Ok(last)
 }

@@ -471,7 +471,7 @@ pub(super) fn leads_to_salvage_record(log: &LogFiles, unit: CqUnit) -> Result<bo
 }
 
 /// Returns true if the entry leads to the message of this queue and queue offset.
-pub(crate) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {
+pub(super) fn leads(log: &LogFiles, topic: &str, queue_id: i32, queue_offset: i64, unit: CqUnit) -> Result<bool> {
     Ok(match log.read(unit.physical_offset, Check::Structure)? {
         LogRecord::Message(message) => {
             let view = message.view();
