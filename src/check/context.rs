@@ -34,6 +34,8 @@ pub(super) struct Context<'a> {
     /// The physical offsets of the log that is compared.
     pub(super) bounds: Range<i64>,
     pub(super) writer: Writer,
+    /// The physical offset of the last message that a live writer is known to have dispatched.
+    pub(super) last_dispatched: Option<i64>,
     /// The log has no whole message, and other files show that it had some.
     is_log_lost: bool,
     /// The topics in a broker's settings; `None` without readable settings.
@@ -62,6 +64,7 @@ impl<'a> Context<'a> {
             kept_elsewhere: BTreeSet::new(),
             brokers: None,
             writer,
+            last_dispatched: None,
             contradictions: Contradictions::default(),
             findings: Findings::default(),
             damaged: Vec::new(),
@@ -73,11 +76,17 @@ impl<'a> Context<'a> {
         at < self.bounds.start.max(self.log.first_offset())
     }
 
-    /// Lowers a finding about a topic without queues to a note if the topic was deleted, because a broker's settings do not name it, or may
-    /// just have been made by a live writer.
-    pub(super) fn of_deleted_topic(&self, topic: &str, finding: Finding) -> Finding {
+    /// Returns true if the entry of the message at this physical offset was in its queue: the live writer dispatches in the order of the log.
+    pub(super) fn was_dispatched(&self, at: i64) -> bool {
+        self.last_dispatched.is_some_and(|last| at <= last)
+    }
+
+    /// Lowers a finding about a topic without queues, of which a message is at `at`, to a note if the topic was deleted, because a broker's
+    /// settings do not name it, or may just have been made by a live writer.
+    pub(super) fn of_deleted_topic(&self, topic: &str, at: i64, finding: Finding) -> Finding {
         let is_deleted = self.known_topics.as_ref().is_some_and(|known| !known.contains(topic));
-        let is_note = finding.id == FindingId::QueueTopicMissing && (is_deleted || self.writer == Writer::Live);
+        let may_be_new = self.writer == Writer::Live && !self.was_dispatched(at);
+        let is_note = finding.id == FindingId::QueueTopicMissing && (is_deleted || may_be_new);
         if is_note { finding.with(Severity::Note) } else { finding }
     }
 

@@ -9,6 +9,8 @@ mod contradictions;
 mod findings;
 /// Shared state of the comparisons.
 mod context;
+/// The last message that a live writer has dispatched.
+mod last_dispatched;
 /// Names of files, the checkpoint and the settings.
 mod small_files;
 /// Queues beside the log.

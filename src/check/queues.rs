@@ -105,7 +105,8 @@ impl<'a> Queues<'a> {
         };
         let offset = view.queue_offset();
         self.entries += 1;
-        if queue.entries.known_unit(offset)? == Some(unit) {
+        let known = queue.entries.known_unit(offset)?;
+        if known.is_some_and(|known| dispatched.is_entry(known, &self.levels)) {
             return queue.pass_over(offset, offset + 1, context);
         }
         queue.look_closer(view, unit, context)
@@ -403,7 +404,9 @@ impl Compared {
                 self.recovered = RecoveredQueue::new(None);
                 return self.pass_over(offset, offset + 1, context);
             }
-            None if offset >= self.written.end && context.writer != Writer::Closed => self.undispatched(offset, at, context),
+            None if offset >= self.written.end && context.writer != Writer::Closed && !context.was_dispatched(at) => {
+                self.undispatched(offset, at, context)
+            }
             None => (
                 FindingId::QueueEntryMissing,
                 format!("the message at physical offset {at} has no entry"),
@@ -419,7 +422,7 @@ impl Compared {
             self.path_of(offset)
         };
         let finding = Finding::new(id, &path, position, self.sentence(offset, &what)).of(Affected::of(view));
-        let finding = context.of_deleted_topic(&self.topic, finding);
+        let finding = context.of_deleted_topic(&self.topic, at, finding);
         context.add_after(finding, if self.is_topic_missing { ANYWHERE } else { STEP });
         self.next = self.next.max(offset.saturating_add(1));
         Ok(())

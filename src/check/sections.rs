@@ -147,9 +147,9 @@ impl<'a> SectionReader<'a> {
     /// Returns true if the entry of the message is right, and follows the entry of the message before it in its queue.
     #[inline]
     fn has_entry(&mut self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>) -> Result<bool> {
-        let Some(unit) = dispatched.unit(self.levels) else {
+        if !view.has_queue_entry() {
             return Ok(true);
-        };
+        }
         let Some(handle) = self.queues.find(view.topic_bytes(), view.queue_id()) else {
             return Ok(false);
         };
@@ -166,7 +166,8 @@ impl<'a> SectionReader<'a> {
             return Ok(false);
         };
         offsets.end = offset.saturating_add(1);
-        Ok(entries.cursor.known_unit(offset)? == Some(unit))
+        let known = entries.cursor.known_unit(offset)?;
+        Ok(known.is_some_and(|known| dispatched.is_entry(known, self.levels)))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::check::finding_id::{FindingId, Severity};
 use crate::check::findings::{Affected, Finding};
 use crate::check::index::Keys;
 use crate::check::index_files::look_at_dropped_keys;
+use crate::check::last_dispatched::last_dispatched;
 use crate::check::queues::Queues;
 use crate::check::sections::{Agreed, ComparedSections, SectionReader};
 use crate::check::small_files::{
@@ -170,7 +171,7 @@ fn look(
     progress: &mut impl FnMut(i64, i64) -> Result<()>,
 ) -> Result<VerifyReport> {
     let (root, config, log) = (reader.path(), reader.config(), reader.log());
-    let mut context = Context::of(reader, writer_of(env.as_ref(), root)?);
+    let mut context = context_of(env.as_ref(), reader)?;
     let goes_past_end = goes_past_end(reader, &context)?;
     if goes_past_end {
         context.bounds.end = log.files_end();
@@ -231,6 +232,15 @@ fn look(
         index_items,
         took: started.elapsed(),
     })
+}
+
+/// Begins a look at the store of a reader. Queues are listed after it.
+fn context_of<'a>(env: &dyn Env, reader: &'a MessageReader) -> Result<Context<'a>> {
+    let mut context = Context::of(reader, writer_of(env, reader.path())?);
+    if context.writer == Writer::Live {
+        context.last_dispatched = last_dispatched(env, reader)?;
+    }
+    Ok(context)
 }
 
 /// Returns the number of threads that read sections.

@@ -63,14 +63,40 @@ impl<'a> DispatchRequest<'a> {
     /// is used; a broker ends its log there.
     #[inline]
     pub fn tags_code(&self, levels: &DelayLevels) -> i64 {
-        if self.view.topic_bytes() == SCHEDULE_TOPIC.as_bytes()
-            && let Some(level) = self.delay.and_then(|level| text(level).parse::<i32>().ok())
-            && level > 0
-        {
+        if let Some(level) = self.level() {
             let level = level.min(levels.max_level());
             return self.view.store_time().wrapping_add(levels.delay_ms(level));
         }
         self.tags.map_or(0, |tags| java_hash_after(0, tags).into())
+    }
+
+    /// Returns true if `known` is the entry of the message. In the delay topic any time counts at which a broker may deliver the message:
+    /// the store does not hold the delays of its broker's levels.
+    #[inline]
+    pub fn is_entry(&self, known: CqUnit, delay_levels: &DelayLevels) -> bool {
+        self.unit(delay_levels).is_some_and(|unit| {
+            known == unit
+                || (self.may_be_due_at(known.tags_code)
+                    && known
+                        == CqUnit {
+                            tags_code: known.tags_code,
+                            ..unit
+                        })
+        })
+    }
+
+    /// Returns true if some delay makes this the time at which the message is due. A delay is a number of seconds.
+    fn may_be_due_at(&self, time: i64) -> bool {
+        const SECOND: i64 = 1000;
+        let delay = time.checked_sub(self.view.store_time());
+        self.level().is_some() && delay.is_some_and(|delay| delay >= 0 && delay % SECOND == 0)
+    }
+
+    /// Returns the delay level of a message in the delay topic.
+    #[inline]
+    fn level(&self) -> Option<i32> {
+        let delay = self.delay.filter(|_| self.view.topic_bytes() == SCHEDULE_TOPIC.as_bytes());
+        delay.and_then(|level| text(level).parse().ok()).filter(|level| *level > 0)
     }
 
     /// Returns the keys under which the record is indexed, in the order in which they are put: the unique key, each key of `KEYS`,

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::format::{Check, DispatchRequest, DumpedField, IndexHeader, dump_item, dump_record, dump_unit, index_key_hash};
+use crate::format::{
+    Check, CqUnit, DispatchRequest, DumpedField, IndexHeader, dump_item, dump_record, dump_unit, index_key_hash,
+};
 use crate::log::{ChainItem, IndexFile, LogRecord};
 use crate::read::damage::nothing_at;
 use crate::read::message_reader::MessageReader;
@@ -94,11 +96,19 @@ pub fn dump_entry(reader: &MessageReader, topic: &str, queue_id: i32, queue_offs
                 let place = format!("{}/{}@{}", view.topic(), view.queue_id(), view.queue_offset());
                 mark(&mut found, "physical_offset", format!("it leads to {place}"));
             }
-            if let Some(right) = DispatchRequest::of(&view).unit(&reader.config().delay_levels()?) {
+            let (request, levels) = (DispatchRequest::of(&view), reader.config().delay_levels()?);
+            if let Some(right) = request.unit(&levels) {
                 if right.size != unit.size {
                     mark(&mut found, "size", format!("the record has {} bytes", right.size));
                 }
-                if right.tags_code != unit.tags_code && unit.ext_address().is_none() {
+                let is_right = request.is_entry(
+                    CqUnit {
+                        tags_code: unit.tags_code,
+                        ..right
+                    },
+                    &levels,
+                );
+                if !is_right && unit.ext_address().is_none() {
                     mark(
                         &mut found,
                         "tags_code",

@@ -45,6 +45,7 @@ pub use plan::{Missing, RecoveryPlan, RecoveryReport, plan};
 pub use recovery_note::RecoveryNote;
 pub(crate) use replica_note::expect_uncut;
 pub use replica_note::{Cuts, ReplicaNote};
+pub(crate) use scan_start::last_unit;
 pub(crate) use store_files::{expect_store, measure};
 pub use store_state::{Exit, Families, Intent, LastShutdown, Opener, ReplicaLog, StoreState, WriterRecords};
 pub(crate) use unrecovered::{Recovered, Unrecovered, Writable};

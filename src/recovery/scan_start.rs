@@ -77,7 +77,7 @@ fn start_by_queues(store: &StoreState<'_>) -> Result<i64> {
 }
 
 /// Returns the queue entry whose message ends furthest in the log.
-pub(super) fn last_unit(queues: &ConsumeQueueStore) -> Result<Option<CqUnit>> {
+pub(crate) fn last_unit(queues: &ConsumeQueueStore) -> Result<Option<CqUnit>> {
     let mut furthest: Option<CqUnit> = None;
     for (_, _, queue) in queues.file_queues() {
         let last = queue.last_unit()?;

@@ -161,7 +161,8 @@ impl<'a> Undispatched<'a> {
         if self.queues.rocksdb().is_some() {
             return Ok(());
         }
-        let Some(unit) = DispatchRequest::of(view).unit(&self.delay_levels) else {
+        let request = DispatchRequest::of(view);
+        let Some(unit) = request.unit(&self.delay_levels) else {
             self.doubt_flags(view);
             return Ok(());
         };
@@ -171,7 +172,14 @@ impl<'a> Undispatched<'a> {
         let Some(queue) = self.incomplete.get_mut(handle).and_then(Option::as_mut) else {
             return Ok(()); // a batch consume queue: this crate does not write those
         };
-        let known = queue.known(log, queue_offset, unit, !is_rebuild)?;
+        // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
+        // instead of a tags code.
+        let is_whole = |known: CqUnit| {
+            let has_extension = !is_rebuild && known.ext_address().is_some();
+            let is_same = (known.physical_offset, known.size) == (unit.physical_offset, unit.size);
+            (has_extension && is_same) || request.is_entry(known, &self.delay_levels)
+        };
+        let known = queue.known(log, queue_offset, unit, is_whole)?;
         let verdict = queue.classify(known, queue_offset, lost);
         self.apply(verdict, handle, queue_offset, unit);
         Ok(())
@@ -316,21 +324,13 @@ impl IncompleteQueue {
         })
     }
 
-    /// Returns what the queue has at the queue offset of a message with the entry `unit`. `keeps_extensions`: the address of an extension
-    /// counts as the tags code of the message.
-    fn known(&mut self, log: &LogFiles, offset: i64, unit: CqUnit, keeps_extensions: bool) -> Result<Known> {
+    /// Returns what the queue has at the queue offset of a message with the entry `unit`.
+    fn known(&mut self, log: &LogFiles, offset: i64, unit: CqUnit, is_whole: impl Fn(CqUnit) -> bool) -> Result<Known> {
         let known = match &mut self.cursor {
             Some(entries) => entries.known_unit(offset)?,
             None => None,
         };
-        // An entry may span two sectors, and the sector that holds its tags code may be lost. An entry with an extension has an address
-        // instead of a tags code.
-        let is_whole = |known: &CqUnit| {
-            let has_extension = keeps_extensions && known.ext_address().is_some();
-            let tags_code = if has_extension { known.tags_code } else { unit.tags_code };
-            *known == CqUnit { tags_code, ..unit }
-        };
-        if known.as_ref().is_some_and(is_whole) {
+        if known.is_some_and(is_whole) {
             return Ok(Known::Whole);
         }
         let is_taken = match known.filter(|known| known.physical_offset != unit.physical_offset) {

@@ -2,9 +2,11 @@
 
 mod brokers;
 mod concurrent_writer;
+mod delay_levels;
 mod every_bit;
 mod golden_stores;
 mod killed;
+mod live_losses;
 pub(crate) mod table;
 pub(crate) mod writable;
 
