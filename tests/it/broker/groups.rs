@@ -39,7 +39,8 @@ fn states_of_groups_show_progress_that_is_not_on_disk_yet() {
     let consumer = open.consumer("billing", subscription(&["orders"]));
     let got = consumer.poll(2, None).unwrap();
     assert_eq!(ack(&consumer, &got[..1]), 1);
-    assert!(!path.join("config/consumerOffset.json").exists());
+    let on_disk = open.store.reader().consumer_offsets().unwrap().content;
+    assert_eq!(on_disk.iter().map(|of| of.offset).collect::<Vec<_>>(), [0]);
     assert_eq!(offsets(&open), [entry("billing", "orders", 1)]);
     let [state] = &open.broker.group_states().unwrap().content[..] else {
         panic!("one queue")
