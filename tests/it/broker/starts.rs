@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mqstore::broker::{Consumer, Start, Subscription};
+use mqstore::broker::{Consumer, Start, Subscription, TopicSettings};
 use mqstore::config::StoreConfig;
 use mqstore::error::{Error, Result};
 use mqstore::storage::Env;
@@ -126,5 +126,31 @@ fn a_join_of_a_known_group_writes_nothing() {
     assert_eq!(found(&join(&open, &Start::Latest).unwrap()), ["b"]);
     let changes = env.changes().split_off(known);
     assert!(changes.iter().all(|change| !change.contains("/config/")), "{changes:?}");
+    open.close();
+}
+
+#[test]
+fn a_topic_without_the_permission_to_read_has_no_consumers() {
+    let (_dir, path) = directory();
+    let open = Open::with(&path, small());
+    let create = |perm| {
+        let settings = TopicSettings {
+            queues: 1,
+            perm,
+            order: false,
+            message_type: None,
+        };
+        open.broker.topics().create("orders", &settings).unwrap();
+    };
+    create(2);
+    open.append("orders", 0, "a");
+    let refused = join(&open, &Start::Earliest);
+    let expected = "perm of topic \"orders\" is 2, without the permission to read, 4";
+    assert!(
+        matches!(&refused, Err(Error::IllegalMessage { what, .. }) if what.contains(expected)),
+        "{refused:?}"
+    );
+    create(4);
+    assert_eq!(found(&join(&open, &Start::Earliest).unwrap()), ["a"]);
     open.close();
 }
