@@ -172,9 +172,14 @@ impl BrokerController {
     /// Returns a new consumer of the group; without a group it reads every message and keeps no progress.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Invalid`] for a name that no broker takes, and if consumers of the group have another
-    /// subscription; the damage of `consumerOffset.json` and `subscriptionGroup.json`; [`Error::Io`] if a thread cannot be started.
+    /// [`Error::Closed`]; [`Error::IllegalMessage`] for a topic without the permission to read; [`Error::Invalid`] for a name that no
+    /// broker takes, and if consumers of the group have another subscription; the damage of `consumerOffset.json` and
+    /// `subscriptionGroup.json`; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`] if the start of the group cannot be made durable;
+    /// [`Error::Io`] if a thread cannot be started.
     pub fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
+        for topic in &subscription.topics {
+            self.store.topics().expect_readable(topic)?;
+        }
         self.keep()?;
         // A consumer sends messages back, which are delayed. It works without their delivery, which a later call refuses.
         let _ = self.serve_delayed();
@@ -397,8 +402,8 @@ impl BrokerController {
     }
 
     /// Appends dead letters of a group again to their first topics, as their producer would. By default these are the letters that were
-    /// not sent again before: the progress of the group in its dead letters passes them, durably. With `Errors::Skip` it also passes
-    /// those that are lost or damaged, which the answer names.
+    /// not sent again before: the progress of the group in its dead letters passes them, durably after each 1,000 letters and at the end,
+    /// so that a crash repeats at most as many. With `Errors::Skip` it also passes those that are lost or damaged, which the answer names.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a message that is not a dead letter of the group; those of reading and of an append. The letters before it

@@ -3,6 +3,7 @@
 //!
 //! The progress in a queue is the lowest offset that is not settled, so each message comes at least once.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use super::allocate::allocate_averagely;
 use super::consumer_offset::QueueProgress;
 use super::group_store::GroupStore;
 use super::in_flight::InFlight;
-use super::retry::{RETRY_PREFIX, send_back};
+use super::retry::send_back;
 use crate::config::Errors;
 use crate::error::{Error, Result};
-use crate::format::MessageView;
+use crate::format::{MessageView, RETRY_PREFIX, retry_topic};
 use crate::read::{GetMessageStatus, GetRequest, MessageReader, OnMissing, Side, StoredMessage, TagFilter};
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -94,6 +95,8 @@ struct State {
     polls: usize,
     /// Messages that were lost or are damaged, and were passed over with `errors="skip"`.
     skipped: u64,
+    /// Set while the group has a start that is not durable.
+    has_new_start: bool,
 }
 
 /// The state of a group in one queue.
@@ -135,17 +138,19 @@ impl Taken {
 impl ConsumerGroup {
     pub(super) fn new(name: Option<String>, store: Arc<GroupStore>) -> Self {
         Self {
-            retry: name.as_ref().map(|group| format!("{RETRY_PREFIX}{group}")),
+            retry: name.as_deref().map(retry_topic),
             name,
             store,
             state: Mutex::default(),
         }
     }
 
-    /// Adds a consumer.
+    /// Adds a consumer. The start of the group in topics that are new to it is durable before that: a crash would else move it to the
+    /// messages after those that came in the meantime.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if other consumers of the group have another subscription; those of reading bounds and times.
+    /// [`Error::Invalid`] if other consumers of the group have another subscription; those of reading bounds and times, and of
+    /// [`GroupStore::persist`].
     pub(super) fn join(&self, member: u64, subscription: Subscription, start: &Start) -> Result<()> {
         let mut state = self.state();
         match &state.subscription {
@@ -166,26 +171,37 @@ impl ConsumerGroup {
         for (name, start) in self.starts(&subscription, start)? {
             self.ensure_queue(&mut state, &name, Some(start))?;
         }
+        if state.has_new_start {
+            self.store.persist()?;
+            state.has_new_start = false;
+        }
         state.tags = TagFilter::parse(&subscription.tags);
         state.subscription = Some(Arc::new(subscription));
         state.members.insert(member);
         Ok(())
     }
 
-    /// Resolves the start in the queues that exist now, so that it holds after a crash, too. In a queue that comes later, and in any
-    /// queue without progress once the group knows the topic, it starts at the first message: all came after the group did.
+    /// Resolves the start in the queues that exist now. In a queue that comes later, and in any queue without progress once the group
+    /// knows the topic, it starts at the first message: all came after the group did. A topic without queues is known by the progress 0
+    /// in queue 0, as clients of a broker store it for a new topic.
     fn starts(&self, subscription: &Subscription, start: &Start) -> Result<BTreeMap<QueueName, i64>> {
         let reader = self.reader();
-        if let Start::Offsets(offsets) = start {
-            return Ok(offsets.clone());
-        }
-        let mut starts = BTreeMap::new();
+        let mut starts = match start {
+            Start::Offsets(offsets) => offsets.clone(),
+            Start::Earliest | Start::Latest | Start::Time(_) => BTreeMap::new(),
+        };
         for topic in &subscription.topics {
             if self.store.has_progress(self.name.as_deref(), topic)? {
                 continue;
             }
-            for queue_id in reader.queue_ids(topic)? {
-                starts.insert((topic.clone(), queue_id), start_in_queue(&reader, topic, queue_id, start)?);
+            let queue_ids = reader.queue_ids(topic)?;
+            if queue_ids.is_empty() {
+                starts.entry((topic.clone(), 0)).or_insert(0);
+            }
+            for queue_id in queue_ids {
+                if let Entry::Vacant(unset) = starts.entry((topic.clone(), queue_id)) {
+                    unset.insert(start_in_queue(&reader, topic, queue_id, start)?);
+                }
             }
         }
         Ok(starts)
@@ -394,6 +410,7 @@ impl ConsumerGroup {
         }
         let progress = self.store.progress(self.name.as_deref(), &name.0, name.1)?;
         let stored = progress.as_ref().and_then(|progress| progress.get());
+        state.has_new_start |= progress.is_some() && stored.is_none() && start.is_some();
         let start = match stored.or(start) {
             Some(start) => start,
             None => self.reader().queue_bounds(&name.0, name.1)?.start,

@@ -27,6 +27,9 @@ use crate::watermark::Watermark;
 /// The interval at which progress is persisted: RocketMQ's `flushConsumerOffsetInterval`.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The number of dead letters after which a resend makes its progress durable: a crash sends at most as many a second time.
+const RESEND_BATCH: usize = 1000;
+
 /// The consumer groups of a store.
 #[derive(Debug)]
 pub(super) struct ConsumerGroups {
@@ -253,6 +256,9 @@ impl ConsumerGroups {
                 Err(error) => return Err(error),
             }
             progress.set(offset + 1);
+            if (turn + 1) % RESEND_BATCH == 0 {
+                self.persist()?;
+            }
         }
         Ok(())
     }

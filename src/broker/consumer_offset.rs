@@ -15,7 +15,7 @@ use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
 use super::topic_config::TopicConfigs;
 use super::transaction_mark::TransactionMark;
 use crate::error::Result;
-use crate::format::{CONSUMER_OFFSET_FILE, LMQ_CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR};
+use crate::format::{BrokerFile, CONSUMER_OFFSET_FILE, LMQ_CONSUMER_OFFSET_FILE, TOPIC_GROUP_SEPARATOR, consumer_offsets_of};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 use crate::watermark::{Wait, Watermark};
@@ -74,11 +74,10 @@ impl QueueProgress {
 impl ConsumerOffsets {
     /// Reads the progress of the groups of a store. A file that cannot be used makes each call fail that needs it.
     pub(super) fn load(store: &Arc<MessageStore>, topics: Arc<TopicConfigs>) -> Self {
-        let reader = store.reader();
         Self {
             store: store.clone(),
             topics,
-            file: Mutex::new(SettingsFile::load(reader.env(), reader.path(), CONSUMER_OFFSET_FILE)),
+            file: Mutex::new(load_file(store, CONSUMER_OFFSET_FILE)),
             progress: Mutex::default(),
             changes: Arc::default(),
             persisted: Watermark::new(0),
@@ -222,8 +221,7 @@ impl ConsumerOffsets {
     /// Removes the progress of a group from the file of a broker with light queues, durably. Returns false if it has none. Readers prefer
     /// what that file says.
     fn remove_light(&self, is_of_group: impl Fn(&str) -> bool) -> Result<bool> {
-        let reader = self.store.reader();
-        let mut file = SettingsFile::load(reader.env(), reader.path(), LMQ_CONSUMER_OFFSET_FILE);
+        let mut file = load_file(&self.store, LMQ_CONSUMER_OFFSET_FILE);
         let mut removed = 0;
         for name in [OFFSET_TABLE, LMQ_OFFSET_TABLE] {
             if file.fields()?.contains_key(name) {
@@ -279,6 +277,15 @@ impl ConsumerOffsets {
         }
         Ok(changes)
     }
+}
+
+/// Reads a file of progress. One with another structure counts as damaged: what it says of groups is not known, so nobody continues
+/// there, and nothing overwrites it.
+fn load_file(store: &MessageStore, file: BrokerFile) -> SettingsFile {
+    let reader = store.reader();
+    SettingsFile::load(reader.env(), reader.path(), file, |fields| {
+        consumer_offsets_of(fields).map(drop)
+    })
 }
 
 /// Returns the name of a group's progress in a topic.

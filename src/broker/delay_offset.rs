@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::progress_persister::{PersistedProgress, ProgressChanges, SNAPSHOT_AFTER};
 use super::settings_file::{OWN_FIELD, SettingsFile};
 use crate::error::Result;
-use crate::format::{DELAY_OFFSET_FILE, DelayOffset, SCHEDULE_TOPIC};
+use crate::format::{DELAY_OFFSET_FILE, DelayOffset, SCHEDULE_TOPIC, delay_offsets_of};
 use crate::read::{DelayBacklog, delay_backlog};
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
@@ -217,7 +217,9 @@ impl PersistedProgress for DelayOffsets {
 /// Reads the file of a store. The field with the end of the log shows that no broker has written it since.
 pub(super) fn load_file(store: &MessageStore) -> SettingsFile {
     let reader = store.reader();
-    SettingsFile::load(reader.env(), reader.path(), DELAY_OFFSET_FILE)
+    SettingsFile::load(reader.env(), reader.path(), DELAY_OFFSET_FILE, |fields| {
+        delay_offsets_of(fields).map(drop)
+    })
 }
 
 /// Returns the end of the log in the snapshot of the file; `None` if a broker has written the file.

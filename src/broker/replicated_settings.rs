@@ -14,7 +14,7 @@ use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
 use crate::error::Result;
 use crate::format::{
     BrokerFile, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, Malformed, SCHEDULE_TOPIC, SUBSCRIPTION_GROUP_FILE,
-    TOPICS_FILE, decode_consumer_offsets, decode_delay_offsets, decode_settings, subscription_groups_of, topic_configs_of,
+    TOPICS_FILE, consumer_offsets_of, decode_settings, delay_offsets_of, subscription_groups_of, topic_configs_of,
 };
 use crate::log::load_broker_settings;
 use crate::store::MessageStore;
@@ -58,13 +58,16 @@ impl ReplicatedFile {
 
     fn decode(self, json: &[u8]) -> std::result::Result<Fields, Malformed> {
         let fields = decode_settings(json)?;
+        self.check(&fields).map(|()| fields)
+    }
+
+    fn check(self, fields: &Fields) -> std::result::Result<(), Malformed> {
         match self {
-            Self::Topics => topic_configs_of(&fields).map(drop),
-            Self::Groups => subscription_groups_of(&fields).map(drop),
-            Self::ConsumerOffsets => decode_consumer_offsets(json).map(drop),
-            Self::DelayOffsets => decode_delay_offsets(json).map(drop),
-        }?;
-        Ok(fields)
+            Self::Topics => topic_configs_of(fields).map(drop),
+            Self::Groups => subscription_groups_of(fields).map(drop),
+            Self::ConsumerOffsets => consumer_offsets_of(fields).map(drop),
+            Self::DelayOffsets => delay_offsets_of(fields).map(drop),
+        }
     }
 
     /// Returns the file of a store as it is on disk, as JSON with a table and a version.
@@ -84,8 +87,7 @@ impl ReplicatedFile {
 
     pub(super) fn load(self, store: &MessageStore) -> SettingsFile {
         let reader = store.reader();
-        let check = |fields: &Fields| self.decode(Value::Object(fields.clone()).to_string().as_bytes()).map(drop);
-        SettingsFile::load_checked(reader.env(), reader.path(), self.file(), check)
+        SettingsFile::load(reader.env(), reader.path(), self.file(), |fields| self.check(fields))
     }
 }
 

@@ -14,7 +14,7 @@ use super::timer_queue::first_left_by_broker;
 use super::transaction::Transactions;
 use super::transaction_record::TRANSACTION_GROUP;
 use crate::error::{Error, Result};
-use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC};
+use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, retry_topic};
 use crate::log::BrokerSettings;
 use crate::read::{GroupOffset, MessageReader};
 use crate::store::{MessageStore, TrimTo, Trimmed};
@@ -250,7 +250,12 @@ fn progress_of_all(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>) -> Res
             (HALF_TOPIC, TRANSACTION_GROUP) => NeededBy::Transactions,
             // The first open half message lies before every op message that is still needed.
             (HALF_TOPIC, _) | (OP_TOPIC, TRANSACTION_GROUP) => continue,
-            _ => NeededBy::Group(offset.group),
+            (_, group) => {
+                // It has no progress in the queues of its retry topic before its first poll after a retry.
+                let retries = (NeededBy::Group(group.to_owned()), retry_topic(group));
+                all.entry(retries).or_default();
+                NeededBy::Group(offset.group)
+            }
         };
         let of_topic = all.entry((by, offset.topic)).or_default();
         of_topic.insert(offset.queue_id, offset.offset);

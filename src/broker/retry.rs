@@ -6,11 +6,9 @@
 use std::borrow::Cow;
 
 use crate::error::{Error, Result};
-use crate::format::{Message, MessageView, PropertyList, Version, property};
+use crate::format::{Message, MessageView, PropertyList, Version, property, retry_topic};
 use crate::store::{AppendResult, MessageStore};
 
-/// The topics of the messages that a consumer group failed on, and is given again.
-pub(super) const RETRY_PREFIX: &str = "%RETRY%";
 /// The topics of the messages that a consumer group was given too often.
 pub(super) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
 /// The delay level of the first retry; each further one has the next level.
@@ -45,8 +43,11 @@ pub(super) fn send_back(
         Some(level) if level > 0 => level,
         _ => FIRST_RETRY_LEVEL.saturating_add(given),
     };
-    let prefix = if is_dead { DEAD_LETTER_PREFIX } else { RETRY_PREFIX };
-    let topic = format!("{prefix}{group}");
+    let topic = if is_dead {
+        format!("{DEAD_LETTER_PREFIX}{group}")
+    } else {
+        retry_topic(group)
+    };
     let mut properties = PropertyList::default();
     for (name, value) in view.properties().to_pairs() {
         properties.put(name, value);

@@ -38,13 +38,9 @@ pub(super) struct SettingsFile {
 }
 
 impl SettingsFile {
-    /// Reads the file, or its previous version (`.bak`) as a broker does. A missing file has no fields.
-    pub(super) fn load(env: &Arc<dyn Env>, root: &Path, file: BrokerFile) -> Self {
-        Self::load_checked(env, root, file, |_| Ok(()))
-    }
-
-    /// Reads the file as [`SettingsFile::load`] does. A version whose fields do not pass `check` counts as damaged.
-    pub(super) fn load_checked(
+    /// Reads the file, or its previous version (`.bak`) as a broker does. A version whose fields do not pass `check` counts as damaged. A
+    /// missing file has no fields.
+    pub(super) fn load(
         env: &Arc<dyn Env>,
         root: &Path,
         file: BrokerFile,

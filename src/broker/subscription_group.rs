@@ -25,7 +25,7 @@ impl SubscriptionGroups {
     /// Reads the groups of a store. A damaged file makes each call fail that needs it.
     pub(super) fn load(store: &Arc<MessageStore>) -> Self {
         let reader = store.reader();
-        let file = SettingsFile::load_checked(reader.env(), reader.path(), SUBSCRIPTION_GROUP_FILE, |fields| {
+        let file = SettingsFile::load(reader.env(), reader.path(), SUBSCRIPTION_GROUP_FILE, |fields| {
             subscription_groups_of(fields).map(drop)
         });
         Self { file: Mutex::new(file) }

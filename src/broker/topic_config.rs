@@ -83,7 +83,7 @@ impl TopicConfigs {
     /// needs it.
     pub(super) fn load(store: &Arc<MessageStore>) -> Self {
         let reader = store.reader();
-        let file = SettingsFile::load_checked(reader.env(), reader.path(), TOPICS_FILE, |fields| {
+        let file = SettingsFile::load(reader.env(), reader.path(), TOPICS_FILE, |fields| {
             topic_configs_of(fields).map(drop)
         });
         let entries = || file.fields().ok().and_then(|fields| fields.get(TOPIC_TABLE)?.as_object());

@@ -106,9 +106,16 @@ pub struct SubscriptionGroupConfig {
 /// # Errors
 /// [`Malformed`] for bytes that are not such a file.
 pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malformed> {
-    let fields = decode_settings(json)?;
+    consumer_offsets_of(&decode_settings(json)?)
+}
+
+/// Returns the progress in the fields of `consumerOffset.json` or `lmqConsumerOffset.json`, ascending.
+///
+/// # Errors
+/// [`Malformed`] for the fields of another file.
+pub fn consumer_offsets_of(fields: &Map<String, Value>) -> Result<Vec<ConsumerOffset>, Malformed> {
     let mut offsets = Vec::new();
-    for (topic_group, queues) in table(&fields, "offsetTable")?.into_iter().flatten() {
+    for (topic_group, queues) in table(fields, "offsetTable")?.into_iter().flatten() {
         let path = || format!("offsetTable, {topic_group:?}");
         for (queue_id, offset) in numbered(as_table(queues, path)?, path)? {
             offsets.push(ConsumerOffset {
@@ -139,9 +146,16 @@ pub fn decode_consumer_offsets(json: &[u8]) -> Result<Vec<ConsumerOffset>, Malfo
 /// # Errors
 /// [`Malformed`] for bytes that are not such a file.
 pub fn decode_delay_offsets(json: &[u8]) -> Result<Vec<DelayOffset>, Malformed> {
-    let fields = decode_settings(json)?;
+    delay_offsets_of(&decode_settings(json)?)
+}
+
+/// Returns the progress in the fields of `delayOffset.json`, ascending.
+///
+/// # Errors
+/// [`Malformed`] for the fields of another file.
+pub fn delay_offsets_of(fields: &Map<String, Value>) -> Result<Vec<DelayOffset>, Malformed> {
     let levels =
-        table(&fields, "offsetTable")?.map_or_else(|| Ok(Vec::new()), |levels| numbered(levels, || "offsetTable".to_owned()))?;
+        table(fields, "offsetTable")?.map_or_else(|| Ok(Vec::new()), |levels| numbered(levels, || "offsetTable".to_owned()))?;
     let levels = levels.into_iter();
     let mut offsets: Vec<_> = levels.map(|(level, offset)| DelayOffset { level, offset }).collect();
     offsets.sort();

@@ -82,9 +82,9 @@ mod topic_name;
 
 pub use body::{MAX_DECODED_BODY, decode_body};
 pub use broker_config::{
-    ConsumerOffset, DelayOffset, SubscriptionGroupConfig, TOPIC_GROUP_SEPARATOR, TopicConfig, decode_consumer_offsets,
-    decode_delay_offsets, decode_settings, decode_subscription_group, decode_subscription_groups, decode_topic_config,
-    decode_topic_configs, is_light_queue, subscription_groups_of, topic_configs_of,
+    ConsumerOffset, DelayOffset, SubscriptionGroupConfig, TOPIC_GROUP_SEPARATOR, TopicConfig, consumer_offsets_of,
+    decode_consumer_offsets, decode_delay_offsets, decode_settings, decode_subscription_group, decode_subscription_groups,
+    decode_topic_config, decode_topic_configs, delay_offsets_of, is_light_queue, subscription_groups_of, topic_configs_of,
 };
 pub use broker_json::check_settings;
 pub use bytes::is_zero;
@@ -135,8 +135,8 @@ pub use sys_flag::{
 pub use timer::{TIMER_ADDED_SIZE, TIMER_TOPIC, TimerRecord, TimerRequest, recall_key, timer_out_ms};
 pub use timer_check::{TIMER_CHECK_SIZE, TimerCheck, TimerProgress};
 pub use topic_name::{
-    GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, is_system_topic, validate_broker_group,
-    validate_broker_topic, validate_topic,
+    GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC, is_system_topic, retry_topic,
+    validate_broker_group, validate_broker_topic, validate_topic,
 };
 pub use torn_record::{MAX_NUL_RUN, has_lost_bytes, longest_nul_run};
 pub use unique_key::{UniqueKey, ms_of_month};

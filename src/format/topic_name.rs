@@ -48,10 +48,18 @@ pub fn validate_topic(topic: &str, version: Version) -> Result<(), Malformed> {
     }
 }
 
+/// The prefix of the topics of the messages that a consumer group failed on, and is given again.
+pub const RETRY_PREFIX: &str = "%RETRY%";
+
+/// Returns the retry topic of a consumer group, which its consumers read beside the topics that they name.
+pub fn retry_topic(group: &str) -> String {
+    format!("{RETRY_PREFIX}{group}")
+}
+
 /// The longest name of a topic of a broker.
 const MAX_BROKER_TOPIC_SIZE: usize = 127;
 /// The longest name of a group whose retry topic, `%RETRY%` and the name, is a topic.
-const MAX_BROKER_GROUP_SIZE: usize = MAX_BROKER_TOPIC_SIZE - "%RETRY%".len();
+const MAX_BROKER_GROUP_SIZE: usize = MAX_BROKER_TOPIC_SIZE - RETRY_PREFIX.len();
 
 /// Checks that a broker accepts the name of a topic: letters, digits and `%|-_`.
 ///

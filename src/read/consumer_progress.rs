@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::format::{
     BrokerFile, CONFIG_DIR, CONSUMER_OFFSET_FILE, ConsumerOffset, DELAY_OFFSET_FILE, DelayOffset, LMQ_CONSUMER_OFFSET_FILE,
     Malformed, SUBSCRIPTION_GROUP_FILE, SubscriptionGroupConfig, TOPIC_GROUP_SEPARATOR, TOPICS_FILE, TopicConfig,
-    decode_consumer_offsets, decode_delay_offsets, decode_subscription_groups, decode_topic_configs,
+    decode_consumer_offsets, decode_delay_offsets, decode_subscription_groups, decode_topic_configs, retry_topic,
 };
 use crate::log::{BrokerSettings, load_broker_settings};
 use crate::read::message_reader::MessageReader;
@@ -126,7 +126,7 @@ impl MessageReader {
         })
     }
 
-    /// Returns the lag of each group that has consumed from a topic, by queue; ascending.
+    /// Returns the lag of each group in the topics that it has consumed from, and in its retry topic, by queue; ascending.
     ///
     /// # Errors
     /// As [`MessageReader::consumer_offsets`].
@@ -143,6 +143,12 @@ impl MessageReader {
         for offset in found.content {
             let of_group = queues.entry((offset.group, offset.topic)).or_default();
             of_group.insert(offset.queue_id, Some(offset.offset));
+        }
+        // A group has no progress in the queues of its retry topic before its first poll after a retry.
+        let groups: BTreeSet<String> = queues.keys().map(|(group, _)| group.clone()).collect();
+        for group in groups {
+            let retries = retry_topic(&group);
+            queues.entry((group, retries)).or_default();
         }
         let mut lags = Vec::new();
         for ((group, topic), mut queues) in queues {

@@ -1,4 +1,4 @@
-//! The settings of topics that bind producers. A broker's work on the store fills the table, and appends follow it.
+//! The settings of topics that bind producers and consumers. A broker's work on the store fills the table, and appends follow it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -11,6 +11,8 @@ use crate::format::{Message, MessageType, java_hash};
 
 /// The permission to write of a topic, a bit of `perm`.
 const WRITE: i32 = 2;
+/// The permission to read.
+const READ: i32 = 4;
 
 /// The queue of a topic that a producer asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ impl<'a> QueueChoice<'a> {
     }
 }
 
-/// The settings of one topic that bind producers.
+/// The settings of one topic that bind producers and consumers.
 #[derive(Debug, Clone)]
 pub struct TopicRule {
     perm: i32,
@@ -146,6 +148,20 @@ impl TopicTable {
         let rules = self.read();
         let rule = rules.get(&*message.topic);
         rule.map_or(Ok(()), |rule| rule.expect_allowed(message, is_sent))
+    }
+
+    /// Refuses to read a topic whose settings do not permit that.
+    ///
+    /// # Errors
+    /// [`Error::IllegalMessage`].
+    pub fn expect_readable(&self, topic: &str) -> Result<()> {
+        match self.read().get(topic) {
+            Some(rule) if rule.perm & READ == 0 => Err(Error::illegal(format!(
+                "perm of topic {topic:?} is {}, without the permission to read, {READ}",
+                rule.perm
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Arc<Rules>> {

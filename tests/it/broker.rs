@@ -13,6 +13,8 @@ mod histories;
 mod open_transactions;
 mod progress;
 mod retention;
+mod retries;
+mod starts;
 mod subscription_groups;
 mod timer_recalls;
 mod timers;

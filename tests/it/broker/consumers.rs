@@ -235,8 +235,8 @@ fn a_position_outside_its_queue_is_an_error_or_the_bound_asked_for() {
 }
 
 /// A store of four segments, and a group that polls it while the segment with the number `removed` goes, after the bounds of the queue
-/// were read. Returns the number of messages that it gets, or the first error.
-fn poll_while_a_segment_goes(removed: i64, subscription: Subscription) -> Result<usize, Error> {
+/// were read. Returns the number of messages that it gets, `most` at once, or the first error.
+fn poll_while_a_segment_goes(removed: i64, most: usize, subscription: Subscription) -> Result<usize, Error> {
     let (_dir, path) = directory();
     let open = Open::with_segments(&path, SEGMENT as u64);
     while open.store.appended_offset() < 4 * SEGMENT {
@@ -259,7 +259,7 @@ fn poll_while_a_segment_goes(removed: i64, subscription: Subscription) -> Result
     });
     let mut got = 0;
     let polled = loop {
-        match consumer.poll(9, Some(Instant::now())) {
+        match consumer.poll(most, Some(Instant::now())) {
             Ok(messages) if messages.is_empty() => break Ok(got),
             Ok(messages) => got += messages.len(),
             Err(error) => break Err(error),
@@ -282,7 +282,7 @@ fn tagged() -> Subscription {
 #[test]
 fn messages_that_expire_during_a_poll_are_not_passed_over_silently() {
     for subscription in [subscription(&["orders"]), tagged()] {
-        let refused = poll_while_a_segment_goes(0, subscription).unwrap_err();
+        let refused = poll_while_a_segment_goes(0, 9, subscription).unwrap_err();
         assert!(
             matches!(refused, Error::OffsetOutOfRange { offset: 0, ref bounds, .. } if bounds.start > 0),
             "{refused}"
@@ -292,7 +292,16 @@ fn messages_that_expire_during_a_poll_are_not_passed_over_silently() {
         on_missing: OnMissing::Latest,
         ..subscription(&["orders"])
     };
-    assert_eq!(poll_while_a_segment_goes(0, latest).unwrap(), 0);
+    assert_eq!(poll_while_a_segment_goes(0, 9, latest).unwrap(), 0);
+}
+
+#[test]
+fn messages_that_expire_while_one_is_polled_obey_on_missing() {
+    let latest = Subscription {
+        on_missing: OnMissing::Latest,
+        ..subscription(&["orders"])
+    };
+    assert_eq!(poll_while_a_segment_goes(0, 1, latest).unwrap(), 0);
 }
 
 #[test]
@@ -302,6 +311,7 @@ fn messages_that_go_between_others_are_not_passed_over_silently() {
             // Retention removes the oldest segments first, so a hole is damage.
             let refused = poll_while_a_segment_goes(
                 1,
+                9,
                 Subscription {
                     on_missing,
                     ..subscription.clone()

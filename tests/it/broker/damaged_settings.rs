@@ -2,14 +2,16 @@
 
 use std::fs;
 
-use mqstore::broker::TopicSettings;
+use mqstore::broker::{Start, TopicSettings};
 use mqstore::error::{Error, Result};
 
-use super::{Open, Settings};
+use super::{Open, Settings, subscription};
 use crate::writing::message;
 
 const TOPICS: &str = "topics.json";
 const GROUPS: &str = "subscriptionGroup.json";
+const PROGRESS: &str = "consumerOffset.json";
+const DELAYS: &str = "delayOffset.json";
 const SETTINGS: TopicSettings = TopicSettings {
     queues: 2,
     perm: 6,
@@ -20,16 +22,26 @@ const SETTINGS: TopicSettings = TopicSettings {
 /// Asks for what is in the file, and for a change of it.
 fn need(store: &Open, file: &str) -> Vec<Result<()>> {
     let (topics, groups) = (store.broker.topics(), store.broker.subscription_groups());
-    if file == TOPICS {
-        vec![topics.get("orders").map(drop), topics.create("orders", &SETTINGS)]
-    } else {
-        vec![groups.get("billing").map(drop), groups.ensure("billing")]
+    let join = |group| store.broker.consumer(Some(group), subscription(&["orders"]), &Start::Latest);
+    match file {
+        TOPICS => vec![topics.get("orders").map(drop), topics.create("orders", &SETTINGS)],
+        GROUPS => vec![groups.get("billing").map(drop), groups.ensure("billing")],
+        PROGRESS => vec![
+            join("billing").map(drop),
+            store.broker.reset("audit", "orders", &Start::Latest).map(drop),
+        ],
+        _ => vec![store.broker.delay_stats().map(drop), store.broker.serve_delayed().map(drop)],
     }
 }
 
 #[test]
 fn appends_and_close_succeed_beside_a_damaged_file_that_stays() {
-    for (file, table) in [(TOPICS, "topicConfigTable"), (GROUPS, "subscriptionGroupTable")] {
+    for (file, table) in [
+        (TOPICS, "topicConfigTable"),
+        (GROUPS, "subscriptionGroupTable"),
+        (PROGRESS, "offsetTable"),
+        (DELAYS, "offsetTable"),
+    ] {
         for damaged in unusable(table) {
             let place = Settings::with(file, &damaged);
             let store = place.open();
@@ -84,6 +96,14 @@ fn a_flipped_bit_of_any_byte_of_the_settings_is_named_or_harmless() {
             GROUPS,
             "{\"subscriptionGroupTable\":{\"billing\":{\"groupName\":\"billing\",\"retryMaxTimes\":3}}}",
         ),
+        (
+            PROGRESS,
+            "{\"offsetTable\":{\"orders@billing\":{\"0\":15,\"1\":31},\"refunds@billing\":{\"0\":1111}}}",
+        ),
+        (
+            DELAYS,
+            "{\"offsetTable\":{\"1\":111111,\"2\":333333,\"11\":555555,\"13\":111111}}",
+        ),
     ] {
         let place = Settings::with(file, text);
         let (mut named, mut harmless) = (0, 0);
@@ -111,7 +131,15 @@ fn a_flipped_bit_of_any_byte_of_the_settings_is_named_or_harmless() {
 /// Versions of a file that no broker can use.
 fn unusable(table: &str) -> Vec<String> {
     let with_table = |entries: &str| format!("{{{table:?}:{entries}}}");
-    let whole = ["", "\0\0\0\0", "{", "[]", "{\"offsetTable\":{}}", "{\"dataVersion\":{}}"].map(str::to_owned);
-    let entries = ["[]", "{\"x\":7}", "{\"x\":{", "{},\"dataVersion\":7"].map(with_table);
+    let whole = ["", "\0\0\0\0", "{", "[]", "{\"otherTable\":{}}", "{\"dataVersion\":{}}"].map(str::to_owned);
+    let entries = [
+        "[]",
+        "{\"x\":7}",
+        "{\"x\":{",
+        "{},\"dataVersion\":7",
+        "{\"orders@billing\":7}",
+        "{\"1\":\"7\"}",
+    ]
+    .map(with_table);
     whole.into_iter().chain(entries).collect()
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use mqstore::store::{MessageStore, OpenMode, TrimTo};
 
 use super::{Open, SEGMENT, ack, bodies, directory, subscription};
 use crate::counting_env::CountingEnv;
-use crate::writing::{message, with};
+use crate::writing::{killed_at, message, with};
 
 fn offsets(open: &Open) -> Vec<(String, String, i32, i64)> {
     let found = open.broker.consumer_offsets().unwrap().content.into_iter();
@@ -39,7 +39,8 @@ fn states_of_groups_show_progress_that_is_not_on_disk_yet() {
     let consumer = open.consumer("billing", subscription(&["orders"]));
     let got = consumer.poll(2, None).unwrap();
     assert_eq!(ack(&consumer, &got[..1]), 1);
-    assert!(!path.join("config/consumerOffset.json").exists());
+    let on_disk = open.store.reader().consumer_offsets().unwrap().content;
+    assert_eq!(on_disk.iter().map(|of| of.offset).collect::<Vec<_>>(), [0]);
     assert_eq!(offsets(&open), [entry("billing", "orders", 1)]);
     let [state] = &open.broker.group_states().unwrap().content[..] else {
         panic!("one queue")
@@ -196,6 +197,44 @@ fn a_dead_letter_is_sent_again_once_as_its_producer_sent_it() {
         .collect();
     assert_eq!(again.properties().to_pairs(), kept);
     open.close();
+}
+
+#[test]
+fn a_kill_during_a_resend_repeats_at_most_its_last_1000_letters() {
+    let (_dir, path) = directory();
+    let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
+    let config = StoreConfig {
+        mapped_file_size_commit_log: Some(1 << 20),
+        ..StoreConfig::default()
+    };
+    let open = Open::in_env(&seam, &path, config);
+    for _ in 0..2500 {
+        let letter = with(message("%DLQ%billing", 0, b"a"), &[("RETRY_TOPIC", "orders")]);
+        open.store.append(letter).unwrap();
+    }
+    open.store.catch_up(Duration::from_secs(10)).unwrap();
+    let killed = Arc::new(Mutex::new(Vec::new()));
+    env.before_changes({
+        let (killed, path) = (killed.clone(), path.clone());
+        move |change| {
+            if change.starts_with("rename") && change.ends_with("consumerOffset.json") {
+                killed.lock().unwrap().push(killed_at(&path));
+            }
+            Ok(())
+        }
+    });
+    assert_eq!(open.broker.resend("billing", None, Errors::Raise).unwrap().sent, 2500);
+    env.heal();
+    open.close();
+    let killed = std::mem::take(&mut *killed.lock().unwrap());
+    // Before each persist, 1000 letters were sent that the file does not pass.
+    for (left, repeated) in killed.iter().zip([2500, 1500, 500]) {
+        let open = Open::at(left.path());
+        assert_eq!(open.broker.resend("billing", None, Errors::Raise).unwrap().sent, repeated);
+        open.close();
+    }
+    assert!(killed.len() >= 3, "{} persists", killed.len());
 }
 
 #[test]

@@ -78,6 +78,54 @@ fn a_forced_trim_names_what_no_group_has_consumed() {
     open.close();
 }
 
+/// Lets a group consume everything, appends a message, and fills the log after it. Returns the holds of a trim that wants all segments.
+fn holds_of_a_later_message(subscribed: &[&str], topic: &str, queue_id: i32) -> Vec<Hold> {
+    let (_dir, path) = directory();
+    let open = filled(&path);
+    let consumer = open.consumer("billing", subscription(subscribed));
+    while let got = consumer.poll(100, Some(Instant::now())).unwrap()
+        && ack(&consumer, &got) > 0
+    {}
+    consumer.close().unwrap();
+    open.append(topic, queue_id, "later");
+    while open.store.appended_offset() < 12 * SEGMENT {
+        open.append("filler", 0, &"x".repeat(400));
+    }
+    open.store.catch_up(Duration::from_secs(10)).unwrap();
+    let report = open.broker.trim(TrimTo::Offset(10 * SEGMENT), false, false).unwrap();
+    assert!((5..7).contains(&report.trimmed.segments.len()), "{report:?}");
+    let later = open.store.reader().message_in_queue(topic, queue_id, 0).unwrap();
+    assert_eq!(later.view().body(), b"later");
+    let lag = open.store.reader().lag().unwrap().content;
+    let lags = lag
+        .iter()
+        .filter(|lag| (lag.topic.as_str(), lag.queue_id) == (topic, queue_id));
+    assert_eq!(lags.map(|lag| (lag.offset, lag.lag())).collect::<Vec<_>>(), [(None, Some(1))]);
+    let forced = open.broker.trim(TrimTo::Offset(10 * SEGMENT), true, false).unwrap();
+    assert_eq!(forced.unread.iter().map(|hold| &hold.topic).collect::<Vec<_>>(), [topic]);
+    open.close();
+    report.holds
+}
+
+#[test]
+fn a_retry_that_its_group_never_polled_is_kept() {
+    let holds = holds_of_a_later_message(&["orders"], "%RETRY%billing", 0);
+    let [hold] = &holds[..] else { panic!("{holds:?}") };
+    assert_eq!(hold.by, NeededBy::Group("billing".to_owned()));
+    assert_eq!(
+        (hold.topic.as_str(), hold.queue_offset, hold.messages),
+        ("%RETRY%billing", 0, 1)
+    );
+}
+
+#[test]
+fn a_queue_that_came_after_the_last_poll_of_a_group_is_kept() {
+    let holds = holds_of_a_later_message(&["orders", "refunds"], "refunds", 2);
+    let [hold] = &holds[..] else { panic!("{holds:?}") };
+    assert_eq!(hold.by, NeededBy::Group("billing".to_owned()));
+    assert_eq!((hold.topic.as_str(), hold.queue_id, hold.messages), ("refunds", 2, 1));
+}
+
 #[test]
 fn progress_is_durable_before_a_trim_and_a_look_at_holds_writes_nothing() {
     let (_dir, path) = directory();
@@ -88,10 +136,11 @@ fn progress_is_durable_before_a_trim_and_a_look_at_holds_writes_nothing() {
     {
         ack(&consumer, &got);
     }
-    let file = path.join("config/consumerOffset.json");
-    assert_eq!((open.broker.holds().unwrap(), file.exists()), (vec![], false));
+    let written = || fs::read(path.join("config/consumerOffset.json")).unwrap();
+    let before = written();
+    assert_eq!((open.broker.holds().unwrap(), written() == before), (vec![], true));
     let report = open.broker.trim(TrimTo::Offset(2 * SEGMENT), false, false).unwrap();
-    assert_eq!((report.trimmed.segments.len(), file.exists()), (2, true));
+    assert_eq!((report.trimmed.segments.len(), written() == before), (2, false));
     open.close();
 }
 

@@ -128,6 +128,30 @@ fn progress_that_was_committed_durably_survives_a_power_cut() {
 }
 
 #[test]
+fn the_start_of_a_group_survives_a_power_cut_with_what_lies_before_it() {
+    for seed in 0..50 {
+        let env = machine();
+        let store = Arc::new(open(&env, GEOMETRY.config()).unwrap());
+        for len in 0..3 {
+            store.append(message(len)).unwrap();
+        }
+        dispatch_all(&store).unwrap();
+        let broker = BrokerController::new_stepped(&store);
+        let group = &GROUPS[0];
+        broker
+            .consumer(Some(group.name), group.subscription(), &Start::Latest)
+            .unwrap();
+        let (cut, _) = env.crash(seed);
+        let progress = written(&Files::of(&cut, root())).unwrap();
+        assert_eq!(progress.get(&(0, ("t".to_owned(), 0))), Some(&3));
+        // The group subscribes to a topic without queues, too.
+        assert_eq!(progress.get(&(0, ("u".to_owned(), 0))), Some(&0));
+        let cut = open(&cut, GEOMETRY.recorded()).unwrap();
+        assert_eq!(cut.reader().queue_bounds("t", 0).unwrap(), 0..3);
+    }
+}
+
+#[test]
 fn a_commit_makes_progress_durable_that_a_killed_process_wrote() {
     for seed in 0..50 {
         let mut scene = Scene::begin(machine(), 3).unwrap();
@@ -147,16 +171,18 @@ fn a_commit_makes_progress_durable_that_a_killed_process_wrote() {
 #[test]
 fn a_message_sent_back_during_a_flush_is_not_passed_by_that_commit() {
     for seed in 0..50 {
-        let scene = Scene::begin(machine(), 1).unwrap();
-        let (consumer, given) = (scene.consumer.clone(), scene.given[0].clone());
+        let scene = Scene::begin(machine(), 2).unwrap();
+        scene.consumer.ack([("t", 0, 0)]).unwrap();
+        scene.store.append(message(9)).unwrap();
+        let (consumer, given) = (scene.consumer.clone(), scene.given[1].clone());
         scene.env.stall(&[Step::LogRange], move |_| {
             assert!(consumer.nack(&given.view(), None, Instant::now()).unwrap());
         });
         scene.consumer.commit().unwrap();
-        assert_eq!(scene.consumer.positions().unwrap()[0].committed, 1);
-        assert_eq!(scene.after_a_power_cut(seed).unwrap(), Some(0));
+        assert_eq!(scene.consumer.positions().unwrap()[0].committed, 2);
+        assert_eq!(scene.after_a_power_cut(seed).unwrap(), Some(1));
         scene.broker.close().unwrap();
         scene.store.close().unwrap();
-        assert_eq!(scene.after_a_power_cut(seed).unwrap(), Some(1));
+        assert_eq!(scene.after_a_power_cut(seed).unwrap(), Some(2));
     }
 }

@@ -98,6 +98,10 @@ pub(super) struct Judge {
     settled: BTreeSet<(usize, QueueName, i64, u64)>,
     /// The progress of [`Consumer::positions`](mqstore::broker::Consumer::positions).
     pub(super) progress: Progress,
+    /// Topics of groups that have begun in this process, whose start may not be durable.
+    beginning: BTreeSet<(usize, String)>,
+    /// Topics of groups whose start is durable, in any process.
+    joined: BTreeSet<(usize, String)>,
     /// The values that the file may have after a power cut. Without an entry: no value.
     durable: BTreeMap<(usize, QueueName), BTreeSet<Option<i64>>>,
     pub(super) transactions: Transactions,
@@ -153,20 +157,51 @@ impl Judge {
         }
     }
 
-    /// A group without progress in a topic begins at the end of its queues.
-    pub(super) fn starts_at_the_end(&mut self, group: usize, reader: &MessageReader) -> Checked {
-        for topic in GROUPS[group].all_topics().filter(|topic| GROUPS[group].subscribes(topic)) {
-            if self.progress.keys().any(|(of, queue)| *of == group && queue.0 == topic) {
+    /// A consumer was to join, and the store shows progress of its group in these topics. A group begins once in each topic: at the end of
+    /// the queues that are there if it asks for that, and else at their first messages.
+    pub(super) fn begins(&mut self, group: usize, is_latest: bool, shown: &BTreeSet<String>, reader: &MessageReader) -> Checked {
+        for topic in shown.iter().filter(|topic| GROUPS[group].subscribes(topic)) {
+            if Self::is_known(&self.progress, group, topic) {
                 continue;
             }
-            for queue_id in works("queues are listed", reader.queue_ids(&topic))? {
+            let has_joined = self.joined.contains(&(group, topic.clone()));
+            ensure(!has_joined, "a group begins once in a topic", || {
+                format!("{} in {topic}", GROUPS[group].name)
+            })?;
+            self.beginning.insert((group, topic.clone()));
+            let queue_ids = works("queues are listed", reader.queue_ids(topic))?;
+            if queue_ids.is_empty() {
+                self.progress.insert((group, (topic.clone(), 0)), 0);
+            }
+            for queue_id in queue_ids {
                 let name = (topic.clone(), queue_id);
-                let end = works("queues are listed", reader.queue_bounds(&topic, queue_id))?.end;
-                self.excuse(group, &name, 0..end, reader)?;
-                self.queues.entry((group, name)).or_default().next = end;
+                let bounds = works("queues are listed", reader.queue_bounds(topic, queue_id))?;
+                let next = if is_latest { bounds.end } else { bounds.start };
+                self.excuse(group, &name, 0..next, reader)?;
+                self.queues.entry((group, name.clone())).or_default().next = next;
+                self.progress.insert((group, name), next);
             }
         }
         Ok(())
+    }
+
+    /// A consumer has joined: the starts of its group are durable.
+    pub(super) fn joins(&mut self, group: usize) {
+        let begun: Vec<_> = self.beginning.iter().filter(|(of, _)| *of == group).cloned().collect();
+        for joined in begun {
+            self.beginning.remove(&joined);
+            let own = self
+                .progress
+                .iter()
+                .filter(|((of, queue), _)| (*of, &queue.0) == (joined.0, &joined.1));
+            self.durable
+                .extend(own.map(|(key, offset)| (key.clone(), [Some(*offset)].into())));
+            self.joined.insert(joined);
+        }
+    }
+
+    fn is_known(progress: &Progress, group: usize, topic: &str) -> bool {
+        progress.keys().any(|(of, queue)| *of == group && queue.0 == topic)
     }
 
     fn excuse(&mut self, group: usize, queue: &QueueName, offsets: std::ops::Range<i64>, reader: &MessageReader) -> Checked {
@@ -444,6 +479,7 @@ impl Judge {
     /// A new process continues with the progress in the file, which is durable after a power cut.
     pub(super) fn restart(&mut self, progress: Progress, is_durable: bool, reader: &MessageReader) {
         self.queues.clear();
+        self.beginning.clear();
         for (key, offset) in &progress {
             let next = *offset;
             let given = BTreeMap::new();
@@ -492,6 +528,13 @@ impl Judge {
             ensure(known.contains(&value), "progress is what was made durable", || {
                 format!("{key:?} is {value:?}, expected one of {known:?}")
             })?;
+        }
+        for (group, topic) in &self.joined {
+            ensure(
+                Self::is_known(&progress, *group, topic),
+                "the start of a group is durable once it has joined",
+                || format!("{} in {topic}: {progress:?}", GROUPS[*group].name),
+            )?;
         }
         let sent_back = sent_back(log);
         for ((group, queue), offset) in &progress {

@@ -321,14 +321,16 @@ impl Run<'_> {
         self.settle()?;
         self.env.resume_fault(fault);
         let of = &GROUPS[group];
+        self.judge.may_persist();
         let joined = self.broker().consumer(Some(of.name), of.subscription(), start);
-        let Some(consumer) = self.outcome("a consumer joins", joined)? else {
-            return Ok(());
-        };
-        if *start == Start::Latest {
-            let store = self.store().clone();
-            self.judge.starts_at_the_end(group, store.reader())?;
-        }
+        let joined = self.outcome("a consumer joins", joined)?;
+        // Also if it fails: the start of the group is set once.
+        let (store, shown) = (self.store().clone(), self.topics_of(group)?);
+        self.judge.begins(group, *start == Start::Latest, &shown, store.reader())?;
+        self.judge.may_persist();
+        let Some(consumer) = joined else { return Ok(()) };
+        self.examine_taken()?;
+        self.judge.joins(group);
         let id = self.next.1;
         self.next.1 += 1;
         let paused = BTreeSet::new();
@@ -339,6 +341,16 @@ impl Run<'_> {
             paused,
         });
         Ok(())
+    }
+
+    /// Returns the topics in which the store shows progress of a group.
+    fn topics_of(&self, group: usize) -> Checked<BTreeSet<String>> {
+        let offsets = match self.broker().consumer_offsets() {
+            Err(Error::NotFound { .. }) => return Ok(BTreeSet::new()),
+            offsets => works("progress is shown", offsets)?.content,
+        };
+        let own = offsets.into_iter().filter(|offset| offset.group == GROUPS[group].name);
+        Ok(own.map(|offset| offset.topic).collect())
     }
 
     fn leave(&mut self, at: usize) -> Checked {
