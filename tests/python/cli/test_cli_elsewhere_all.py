@@ -31,6 +31,11 @@ OVERVIEWS = {"info", "doctor", "verify", "report"}
 ALONG_QUEUES = {"queues", "get place", "diff", "transactions", "consume", "import", "resend", "tail queue"}
 #: Those that find nothing in a store without dead letters, delayed messages and transactions.
 MAY_FIND_NOTHING = {"dead", "resend", "delayed", "transactions", "index"}
+#: Those that need only a store.
+PLAIN = (
+    *("topics", "queues", "du", "segments", "index", "dead", "manifest", "lag", "groups", "tail", "delayed", "transactions"),
+    *("doctor", "verify", "info"),
+)
 
 
 def commands(path: Path, folder: Path) -> dict[str, list[object]]:
@@ -42,8 +47,7 @@ def commands(path: Path, folder: Path) -> dict[str, list[object]]:
         return shutil.copytree(path, folder / name)
 
     at, unique_key = message["physical_offset"], message["unique_key"]
-    plain = "topics queues du segments index dead manifest lag groups tail delayed transactions doctor verify info".split()
-    return {name: [name, path] for name in plain} | {
+    return {name: [name, path] for name in PLAIN} | {
         "cat": ["cat", path, "orders"],
         "find": ["find", path, "--topic", "orders", "--all"],
         "find --key": ["find", path, "--topic", "orders", "--key", "k7"],
