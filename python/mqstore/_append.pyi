@@ -602,7 +602,7 @@ class Writer(Store):
 class AppendResult:
     """The result of an append. Two results with the same values are equal."""
     @property
-    def status(self) -> Literal["PUT_OK", "FLUSH_DISK_TIMEOUT"]:
+    def status(self) -> Literal["PUT_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"]:
         """RocketMQ's word for it: `PUT_OK`, or `FLUSH_DISK_TIMEOUT` for a message that was not durable yet when
         `sync_flush_timeout` was over. Of a `SYNC_MASTER` also `FLUSH_SLAVE_TIMEOUT`: too few slaves had it when
         `slave_timeout` was over; and `SLAVE_NOT_AVAILABLE`: too few are connected, or they are far behind, and it was not

@@ -37,9 +37,9 @@ class Inspect:
         """Returns the parts of the store that its broker keeps in files of another format, which are not read; mostly RocksDB
         databases. Cheap: lists some directories.
 
-        Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`, `consumer_offsets` or
-        `topic_configs`; `path` (utf8): the directory of these files; `topic` (utf8), null unless the part is of one topic;
-        `message` (utf8): what is there, and what is read in its place.
+        Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`, `consumer_offsets`,
+        `topic_configs` or `group_configs`; `path` (utf8): the directory of these files; `topic` (utf8), null unless the part
+        is of one topic; `message` (utf8): what is there, and what is read in its place.
         """
     def dump(self, physical_offset: int) -> RecordBatch:
         """Decodes the bytes at a physical offset, whole or damaged: a row for each field of the record or BLANK there.

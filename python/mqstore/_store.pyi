@@ -393,7 +393,8 @@ class Store:
         MessageIterator
             The iterator. Half and rolled-back messages are left out. What expires before it is read is
             skipped. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
-            `lost_queues` name it.
+            `lost_queues` name it. A queue of `start` whose topic is deleted and made again is followed from
+            the first message of the new topic on: a `RuntimeWarning` names it.
 
         Raises
         ------

@@ -226,13 +226,13 @@ class Queue(Tabular, Reversible[Message], Collection[Message]):
         Returns
         -------
         MessageIterator
-            The iterator.
+            The iterator. If the topic is deleted and made again, it continues with the first message of the
+            new queue: a `RuntimeWarning` names the queue.
 
         Raises
         ------
         NotFoundError
-            The queue does not hold the offset; the text names the bounds. Also raised by the iteration if
-            the queue begins again, because its topic was deleted.
+            The queue does not hold the offset; the text names the bounds.
         TypeError, ValueError
             An argument is not one of those accepted.
         CorruptError

@@ -16,7 +16,7 @@ use super::message_iterator::{MessageIterator, Ready, Source, read_ahead};
 use super::queue::Queue;
 use super::store::Store;
 use super::time::{to_ms, to_wait};
-use super::warnings::{warn, warn_of_lost};
+use super::warnings::{warn, warn_of_begun_again, warn_of_lost};
 use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::Round;
@@ -57,7 +57,7 @@ impl Source for Following {
                 self.is_over = matches!(&next, Some(Ok(message)) if message.view().store_time() >= self.until);
                 next.filter(|_| !self.is_over)
             });
-            if let Err(error) = self.warn_of_lost() {
+            if let Err(error) = self.warn_of_lost().and(self.warn_of_begun_again()) {
                 ready.push_back(Err(error));
             }
             if !ready.is_empty() {
@@ -108,6 +108,17 @@ impl Following {
         let path = self.handle.path();
         let warned = Python::try_attach(|py| warn_of_lost(py, path, &lost)).unwrap_or(Ok(()));
         self.warned.append(&mut lost);
+        warned.map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
+    }
+
+    /// Warns of the queues that have begun again since the last call.
+    fn warn_of_begun_again(&mut self) -> Result<()> {
+        let queues = self.follow.take_begun_again();
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let path = self.handle.path();
+        let warned = Python::try_attach(|py| warn_of_begun_again(py, path, &queues)).unwrap_or(Ok(()));
         warned.map_err(|raised| Error::Interrupted { cause: Arc::new(raised) })
     }
 
@@ -239,7 +250,8 @@ impl Store {
     /// MessageIterator
     ///     The iterator. Half and rolled-back messages are left out. What expires before it is read is
     ///     skipped. The messages of a queue whose files are lost are missing: a `RuntimeWarning` and
-    ///     `lost_queues` name it.
+    ///     `lost_queues` name it. A queue of `start` whose topic is deleted and made again is followed from
+    ///     the first message of the new topic on: a `RuntimeWarning` names it.
     ///
     /// Raises
     /// ------
@@ -321,13 +333,13 @@ impl Queue {
     /// Returns
     /// -------
     /// MessageIterator
-    ///     The iterator.
+    ///     The iterator. If the topic is deleted and made again, it continues with the first message of the
+    ///     new queue: a `RuntimeWarning` names the queue.
     ///
     /// Raises
     /// ------
     /// NotFoundError
-    ///     The queue does not hold the offset; the text names the bounds. Also raised by the iteration if
-    ///     the queue begins again, because its topic was deleted.
+    ///     The queue does not hold the offset; the text names the bounds.
     /// TypeError, ValueError
     ///     An argument is not one of those accepted.
     /// CorruptError

@@ -57,9 +57,9 @@ impl Inspect {
     /// not read; mostly RocksDB databases. Cheap: lists some directories.
     ///
     /// Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`,
-    /// `consumer_offsets` or `topic_configs`; `path` (utf8): the directory of these files; `topic`
-    /// (utf8), null unless the part is of one topic; `message` (utf8): what is there, and what is
-    /// read in its place.
+    /// `consumer_offsets`, `topic_configs` or `group_configs`; `path` (utf8): the directory of these
+    /// files; `topic` (utf8), null unless the part is of one topic; `message` (utf8): what is there,
+    /// and what is read in its place.
     fn kept_elsewhere(&self, py: Python<'_>) -> PyResult<RecordBatch> {
         let reader = self.0.current_reader(py)?;
         let parts = self.0.detach(py, || arrow::kept_elsewhere(&reader.kept_elsewhere()?))?;

@@ -33,6 +33,15 @@ pub(super) fn warn_of_lost(py: Python<'_>, path: &Path, queues: &[(String, i32)]
     warn(py, &text.extract::<String>()?)
 }
 
+/// Warns of followed queues that begin again: their messages come from the first one on.
+///
+/// # Errors
+/// As [`warn`].
+pub(super) fn warn_of_begun_again(py: Python<'_>, path: &Path, queues: &[(String, i32)]) -> PyResult<()> {
+    let text = imports::call(py, "mqstore._names", "begun_again", (path.as_os_str(), queues), None)?;
+    warn(py, &text.extract::<String>()?)
+}
+
 /// Counts the frames from the innermost one to the first that is not of this package.
 fn stack_level(py: Python<'_>) -> PyResult<i32> {
     let mut frame = match py.import("sys")?.call_method0("_getframe") {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::format::{
     BATCH_CONSUME_QUEUE_DIR, COMPACTION_LOG_DIR, CONSUMER_OFFSET_FILE, INDEX_DIR, ROCKSDB_STORE_DIR, RocksdbFamily,
-    TIMER_LOG_DIR, TOPICS_FILE,
+    SUBSCRIPTION_GROUP_FILE, TIMER_LOG_DIR, TOPICS_FILE,
 };
 use crate::log::broker_settings::database_of;
 use crate::log::consume_queue::ConsumeQueueStore;
@@ -30,6 +30,8 @@ pub enum StorePart {
     ConsumerOffsets,
     /// The settings of topics.
     TopicConfigs,
+    /// The settings of consumer groups.
+    GroupConfigs,
 }
 
 impl StorePart {
@@ -43,6 +45,7 @@ impl StorePart {
             Self::CompactedTopics => "compacted_topics",
             Self::ConsumerOffsets => "consumer_offsets",
             Self::TopicConfigs => "topic_configs",
+            Self::GroupConfigs => "group_configs",
         }
     }
 }
@@ -105,6 +108,7 @@ pub fn kept_elsewhere(env: &dyn Env, root: &Path, queues: &ConsumeQueueStore) ->
     for (part, file) in [
         (StorePart::ConsumerOffsets, CONSUMER_OFFSET_FILE),
         (StorePart::TopicConfigs, TOPICS_FILE),
+        (StorePart::GroupConfigs, SUBSCRIPTION_GROUP_FILE),
     ] {
         if let Some(path) = database_of(env, root, file)? {
             let what = format!(

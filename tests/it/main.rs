@@ -47,6 +47,7 @@ mod reading;
 mod reading_lightly;
 mod recovery;
 mod relisting;
+mod remade_topics;
 mod removed;
 mod repairing;
 mod resolving;

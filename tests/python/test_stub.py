@@ -33,6 +33,17 @@ def test_the_stubs_have_the_docstrings_of_the_native_module() -> None:
     assert wrong == [], "run tests/python/stub_docs.py"
 
 
+def test_the_stub_of_a_status_has_the_words_of_the_core() -> None:
+    source = Path(__file__).resolve().parents[2] / "src" / "store" / "append_result.rs"
+    words_of_core = re.findall(r'Self::\w+ => "([A-Z_]+)"', source.read_text(encoding="utf-8"))
+    [status] = [node for name, node, _ in entries_of_stubs() if name == "AppendResult.status"]
+    assert isinstance(status, ast.FunctionDef)
+    assert status.returns is not None
+    words_of_stub = ast.literal_eval(status.returns.slice) if isinstance(status.returns, ast.Subscript) else ()
+    assert len(words_of_core) == 4
+    assert list(words_of_stub) == words_of_core
+
+
 def parameters_of(node: ast.FunctionDef) -> set[str]:
     """The names of the parameters of a call, without `self`."""
     arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mqstore
 from mqstore._rows import rows_of
 from mqstore.cli._main import command
+from mqstore.cli._messages import note_elsewhere
 from mqstore.cli._output import Output
 from mqstore.cli._store import on_store
 
@@ -32,4 +33,5 @@ def index(store: mqstore.Store, out: Output) -> None:
     search reads. whole: every key can be reached. used: searches use the file, and do not read the log for its messages. It
     reads every index file completely. --json has more fields.
     """
+    note_elsewhere(store, out, "keys")
     out.table(rows_of(store.inspect.index_files()), f"{store.path} has no index file: a search by key reads the log", INDEX)

@@ -12,7 +12,7 @@ from mqstore._facts import file_queues
 from mqstore._lost_queues import lost_in_words, lost_queues
 from mqstore._rows import rows_of
 from mqstore.cli._main import command
-from mqstore.cli._messages import expect_topic
+from mqstore.cli._messages import expect_topic, note_elsewhere
 from mqstore.cli._output import Output, Row
 from mqstore.cli._store import on_store
 
@@ -24,8 +24,11 @@ def topics(store: mqstore.Store, out: Output) -> None:
 
     If the store has config/topics.json, it also lists topics without a message, the numbers of queues that clients read and
     write, and the permission (4 read, 2 write). messages counts queue offsets, also those of lost messages, which verify
-    lists. queues and messages are empty if the queues are in another format (RocksDB, batch consume queues).
+    lists. queues and messages are empty if the queues are in another format (RocksDB, batch consume queues); stderr names
+    what is in another format.
     """
+    for part in ("queues", "topic_configs", "compacted_topics"):
+        note_elsewhere(store, out, part)
     lost = lost_queues(store, lambda _: True, out.progress)
     out.table(_topics(store), f"{store.path} has no topic", missing=lost_in_words(store, lost))
 
@@ -61,8 +64,9 @@ def queues(store: mqstore.Store, out: Output, topic: str | None) -> None:
     """Lists the queues of TOPIC, or of all, with their bounds.
 
     max_offset is the queue offset of the next message. messages counts the offsets from min_offset on, also those of lost
-    messages, which verify lists. Batch consume queues, and queues in RocksDB, are not listed.
+    messages, which verify lists. Batch consume queues, and queues in RocksDB, are not listed: stderr names them.
     """
+    note_elsewhere(store, out, "queues")
     lost = lost_queues(store, lambda name: topic in (None, name), out.progress)
     if topic is not None and not lost:
         expect_topic(store, topic)

@@ -2,7 +2,8 @@
 //!
 //! A start position is compared with the bounds of its queue after the refresh: a position above the upper bound would skip the messages
 //! that are appended below it. Only [`OnMissing`] turns it into the first or the next message of the queue. A position whose message has
-//! expired moves to the lower bound.
+//! expired moves to the lower bound. A queue that begins again, because its topic was deleted and made again, is read from its first
+//! message on, whatever its start position was, and the pass reports it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use crate::read::lookup_by_time::Side;
 use crate::read::message_reader::MessageReader;
 use crate::read::queue_walk::QueueScan;
 use crate::read::scan::absent_topics::AbsentTopics;
+use crate::read::scan::known_end::KnownEnd;
 use crate::read::scan::log_locations::LogLocations;
 use crate::read::scan::pick::Picker;
 use crate::read::scan::queue_leads::LostQueues;
@@ -31,6 +33,8 @@ pub struct Follow {
     reader: Arc<MessageReader>,
     on_damage: OnDamage,
     of: Of,
+    /// Queues that have begun again and were not reported yet.
+    begun_again: Vec<(String, i32)>,
 }
 
 enum Of {
@@ -43,11 +47,18 @@ struct OfLog {
     /// The physical offset at which the pass began.
     start: i64,
     request: Arc<ScanRequest>,
-    /// The queues that are followed, and from which offset on.
-    offsets: Option<QueueOffsets>,
+    /// The queues that are followed; `None` for all.
+    queues: Option<BTreeMap<(String, i32), FollowedQueue>>,
     locations: LogLocations,
     picker: Picker,
     lost: LostQueues,
+}
+
+/// A queue of a pass over the log.
+struct FollowedQueue {
+    /// The queue offset of the first message.
+    start: i64,
+    known: KnownEnd,
 }
 
 /// Messages of a queue.
@@ -61,8 +72,12 @@ struct OfQueue {
     start: i64,
     /// The next queue offset.
     next: i64,
-    /// The end of the queue at the last check.
-    end: i64,
+    /// The last message at the last check.
+    known: KnownEnd,
+    /// The last message of the former queue, if this one has begun again: those up to it are not of this one.
+    former: Option<KnownEnd>,
+    /// True if another reader has come since the last check.
+    is_moved: bool,
     scan: Option<QueueScan>,
 }
 
@@ -99,14 +114,13 @@ impl Follow {
             FollowFrom::Offsets(offsets, on_missing) => start_of_queues(&reader, offsets, *on_missing)?,
         };
         let request = Arc::new(request);
-        let offsets = match from {
-            FollowFrom::Offsets(offsets, _) => Some(offsets),
-            _ => None,
+        let (lost, queues) = match from {
+            FollowFrom::Offsets(offsets, _) => (LostQueues::among(offsets.clone()), Some(followed(&reader, offsets)?)),
+            _ => (LostQueues::default(), None),
         };
-        let lost = offsets.clone().map_or_else(LostQueues::default, LostQueues::among);
         let of = OfLog {
             start,
-            offsets,
+            queues,
             locations: LogLocations::from_record(start, &request),
             picker: OfLog::picker(&reader, &request, &on_damage, &lost),
             request,
@@ -116,6 +130,7 @@ impl Follow {
             reader,
             on_damage,
             of: Of::Log(Box::new(of)),
+            begun_again: Vec::new(),
         })
     }
 
@@ -148,13 +163,16 @@ impl Follow {
             since: if let FollowFrom::Time(time) = from { *time } else { i64::MIN },
             start: next,
             next,
-            end: bounds.end,
+            known: KnownEnd::of(&reader, topic, queue_id, bounds.end)?,
+            former: None,
+            is_moved: false,
             scan: None,
         };
         Ok(Self {
             reader,
             on_damage,
             of: Of::Queue(Box::new(of)),
+            begun_again: Vec::new(),
         })
     }
 
@@ -162,7 +180,10 @@ impl Follow {
     pub fn move_to(&mut self, reader: Arc<MessageReader>) {
         match &mut self.of {
             Of::Log(log) => log.picker = OfLog::picker(&reader, &log.request, &self.on_damage, &log.lost),
-            Of::Queue(queue) => queue.scan = None,
+            Of::Queue(queue) => {
+                queue.scan = None;
+                queue.is_moved = true;
+            }
         }
         self.reader = reader;
     }
@@ -200,13 +221,18 @@ impl Follow {
     /// Returns the next message; `None` if absent yet. Up to `end` every message of the log is in its queue.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::NotFound`] if the queue begins again at smaller offsets,
-    /// [`Error::Io`], those of [`crate::interrupt::check`]. It can continue after each.
+    /// [`Error::Corrupt`] for damage that is not skipped, [`Error::Io`], those of [`crate::interrupt::check`]. It can continue after each.
     pub fn next_until(&mut self, end: i64) -> Result<Option<StoredMessage>> {
+        let begun_again = &mut self.begun_again;
         match &mut self.of {
-            Of::Log(log) => log.next_until(end, &self.reader, &self.on_damage),
-            Of::Queue(queue) => queue.next(&self.reader, &self.on_damage),
+            Of::Log(log) => log.next_until(end, &self.reader, &self.on_damage, begun_again),
+            Of::Queue(queue) => queue.next(&self.reader, &self.on_damage, begun_again),
         }
+    }
+
+    /// Returns the followed queues that have begun again since the last call, and whose messages come from the first one on.
+    pub fn take_begun_again(&mut self) -> Vec<(String, i32)> {
+        std::mem::take(&mut self.begun_again)
     }
 }
 
@@ -222,13 +248,21 @@ impl OfLog {
         )
     }
 
-    fn next_until(&mut self, end: i64, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
+    fn next_until(
+        &mut self,
+        end: i64,
+        reader: &Arc<MessageReader>,
+        on_damage: &OnDamage,
+        begun_again: &mut Vec<(String, i32)>,
+    ) -> Result<Option<StoredMessage>> {
         if self.locations.extend(end) {
             self.picker.cursor = RecordCursor::default();
         }
         while let Some(location) = self.locations.next(reader, &mut self.picker.cursor, on_damage)? {
             self.locations.drop_before(reader.log(), location.physical_offset);
-            if let Some(message) = self.picker.message(&location)?.filter(|message| self.is_followed(message)) {
+            if let Some(message) = self.picker.message(&location)?
+                && self.is_followed(&message, begun_again)
+            {
                 return Ok(Some(message));
             }
         }
@@ -237,10 +271,10 @@ impl OfLog {
 
     fn positions(&self, physical: i64, reader: &MessageReader) -> Result<QueueOffsets> {
         let mut positions = QueueOffsets::new();
-        if let Some(offsets) = &self.offsets {
-            for ((topic, queue_id), start) in offsets {
+        if let Some(queues) = &self.queues {
+            for ((topic, queue_id), queue) in queues {
                 let next = offset_from(reader, topic, *queue_id, physical)?;
-                positions.insert((topic.clone(), *queue_id), next.max(*start));
+                positions.insert((topic.clone(), *queue_id), next.max(queue.start));
             }
             return Ok(positions);
         }
@@ -254,16 +288,26 @@ impl OfLog {
         Ok(positions)
     }
 
-    fn is_followed(&self, message: &StoredMessage) -> bool {
-        let Some(offsets) = &self.offsets else { return true };
+    fn is_followed(&mut self, message: &StoredMessage, begun_again: &mut Vec<(String, i32)>) -> bool {
+        let Some(queues) = &mut self.queues else { return true };
         let view = message.view();
-        let from = offsets.get(&(view.topic().into_owned(), view.queue_id()));
-        from.is_some_and(|from| *from <= view.queue_offset())
+        let name = (view.topic().into_owned(), view.queue_id());
+        let Some(queue) = queues.get_mut(&name) else { return false };
+        if queue.known.advance(message) {
+            queue.start = 0;
+            begun_again.push(name);
+        }
+        queue.start <= view.queue_offset()
     }
 }
 
 impl OfQueue {
-    fn next(&mut self, reader: &Arc<MessageReader>, on_damage: &OnDamage) -> Result<Option<StoredMessage>> {
+    fn next(
+        &mut self,
+        reader: &Arc<MessageReader>,
+        on_damage: &OnDamage,
+        begun_again: &mut Vec<(String, i32)>,
+    ) -> Result<Option<StoredMessage>> {
         loop {
             while let Some(scan) = &mut self.scan {
                 match scan.next().transpose()? {
@@ -273,30 +317,34 @@ impl OfQueue {
                 }
             }
             let bounds = reader.queue_bounds(&self.topic, self.queue_id)?;
-            if bounds.end < self.end {
-                return Err(self.begins_again(bounds.end));
+            if (self.is_moved || bounds.end != self.known.end) && self.check(reader, &bounds)? {
+                begun_again.push((self.topic.clone(), self.queue_id));
             }
-            self.end = bounds.end;
-            if self.next >= self.end {
+            if self.next >= bounds.end {
                 return Ok(None);
             }
-            let scan = QueueScan::new(Arc::clone(reader), self.topic.clone(), self.queue_id, self.next..self.end)?;
+            let scan = QueueScan::new(Arc::clone(reader), self.topic.clone(), self.queue_id, self.next..bounds.end)?;
             self.scan = Some(scan.on_damage(on_damage.clone()));
-            self.next = self.end;
+            self.next = bounds.end;
         }
+    }
+
+    /// Takes up the end of the queue. Returns true if the queue begins again: then the pass continues with its first message.
+    fn check(&mut self, reader: &MessageReader, bounds: &Range<i64>) -> Result<bool> {
+        let begins_again = self.known.begins_again(reader, &self.topic, self.queue_id, bounds.end)?;
+        let known = KnownEnd::of(reader, &self.topic, self.queue_id, bounds.end)?;
+        if begins_again {
+            self.former = Some(self.known);
+            (self.start, self.next) = (0, bounds.start);
+        }
+        (self.known, self.is_moved) = (known, false);
+        Ok(begins_again)
     }
 
     fn is_wanted(&self, message: &StoredMessage) -> bool {
         let view = message.view();
-        view.store_time() >= self.since && self.tags.matches_tags_of(&view)
-    }
-
-    fn begins_again(&self, end: i64) -> Error {
-        Error::not_found(format!(
-            "the queue {}/{} ended at queue offset {} and ends at {end} now: its topic was deleted, or all its messages expired; follow \
-             it again",
-            self.topic, self.queue_id, self.end
-        ))
+        let is_new = self.former.is_none_or(|former| former.is_before(message));
+        is_new && view.store_time() >= self.since && self.tags.matches_tags_of(&view)
     }
 }
 
@@ -306,6 +354,19 @@ fn offset_from(reader: &MessageReader, topic: &str, queue_id: i32, physical: i64
         Some(queue) => Ok(queue.offset_from(physical)?.max(queue.min_offset())),
         None => Ok(0),
     }
+}
+
+/// Returns the queues that a pass over the log follows from these queue offsets on.
+///
+/// # Errors
+/// As [`KnownEnd::of`].
+fn followed(reader: &MessageReader, offsets: QueueOffsets) -> Result<BTreeMap<(String, i32), FollowedQueue>> {
+    let of = |(name, start): ((String, i32), i64)| {
+        let end = reader.queue_bounds(&name.0, name.1)?.end;
+        let known = KnownEnd::of(reader, &name.0, name.1, end)?;
+        Ok((name, FollowedQueue { start, known }))
+    };
+    offsets.into_iter().map(of).collect()
 }
 
 /// Returns the physical offset from which these queue offsets are read. An offset outside its queue is replaced in `offsets`.

@@ -41,6 +41,8 @@ mod throttle;
 mod scan;
 /// A scan with several threads.
 mod parallel_scan;
+/// Queues that begin again.
+mod known_end;
 /// A scan without an end.
 mod follow;
 

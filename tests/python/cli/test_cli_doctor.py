@@ -145,6 +145,18 @@ def test_doctor_ends_with_the_most_urgent_step(stores: dict[str, Path], events: 
     assert run("doctor", events, "--json").rows[0]["do_next"] is None
 
 
+def test_verify_ends_with_the_step_of_its_most_urgent_finding(
+    stores: dict[str, Path], events: Path, run: Callable[..., Any]
+) -> None:
+    for name in ("torn", "incomplete"):
+        of_doctor = run("doctor", stores[name]).out.splitlines()[-1]
+        assert of_doctor.startswith("do next, before a broker or another writer starts: ")
+        assert run("verify", stores[name]).out.splitlines()[-1] == of_doctor
+        assert of_doctor.endswith(run("verify", stores[name], "--json").objects[0]["do_next"])
+    assert run("verify", events).out.splitlines()[-1].startswith("nothing is wrong: ")
+    assert run("verify", events, "--json").rows[0]["do_next"] is None
+
+
 def test_no_note_is_the_next_step_where_something_is_wrong(tmp_path: Path, run: Callable[..., Any]) -> None:
     assert run("demo", tmp_path / "store").code == 0
     file = tmp_path / "store" / "checkpoint"

@@ -149,6 +149,7 @@ def test_info_counts_no_messages_of_queues_that_it_cannot_read(unpacked: Callabl
         "queues in consumequeue",
         "consumer_offsets in config/consumerOffsets",
         "topic_configs in config/topics",
+        "group_configs in config/subscriptionGroups",
     ]
 
 
