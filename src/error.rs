@@ -330,7 +330,7 @@ impl Error {
         match self {
             Self::IllegalMessage { status, .. } => Some(status),
             Self::DiskFull { .. } | Self::Io { .. } => Some("CREATE_MAPPED_FILE_FAILED"),
-            Self::Closed | Self::Poisoned { .. } => Some("SERVICE_NOT_AVAILABLE"),
+            Self::Closed | Self::Poisoned { .. } | Self::ReadOnly { .. } => Some("SERVICE_NOT_AVAILABLE"),
             Self::NotDurable { .. } => Some("FLUSH_DISK_TIMEOUT"),
             Self::Busy { .. } | Self::PoolFull { .. } => Some("OS_PAGE_CACHE_BUSY"),
             _ => None,

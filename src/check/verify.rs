@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::format::{ABORT_FILE, CHECKPOINT_FILE, Check, DispatchRequest, INDEX_DIR, LOCK_FILE, MessageView, is_salvage_record};
 use crate::log::{ConsumeQueueStore, EntryCursor, IndexService, LogRecord, load_checkpoint};
 use crate::read::{MessageReader, Throttle, Walked};
-use crate::recovery::{BrokerRecovery, WriterState, mark_of_log};
+use crate::recovery::{BrokerRecovery, WriterState, expect_uncut, mark_of_log};
 use crate::storage::Env;
 
 /// Bytes after which the pass pauses.
@@ -123,8 +123,9 @@ impl VerifyReport {
 /// total.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::Corrupt`] for files that are cut short during the pass, those of [`MessageReader::open`], what
-/// [`interrupt::check`](crate::interrupt::check) and `progress` return. Damage is a finding.
+/// [`Error::Io`], [`Error::Corrupt`] for files that are cut short during the pass, [`Error::LogCut`] if a slave cuts the log during each of
+/// several passes, those of [`MessageReader::open`], what [`interrupt::check`](crate::interrupt::check) and `progress` return. Damage is a
+/// finding.
 pub fn verify(
     env: &Arc<dyn Env>,
     reader: &MessageReader,
@@ -137,7 +138,19 @@ pub fn verify(
     loop {
         let before = WriterState::read(env.as_ref(), reader.path())?;
         let reopened = reader.reopened(env)?;
-        match look(env, reopened.as_ref().unwrap_or(reader), request, started, &mut progress) {
+        let looked = look(env, reopened.as_ref().unwrap_or(reader), request, started, &mut progress);
+        if may_be_of_a_cut(&looked)
+            && let Err(cut) = expect_uncut(env.as_ref(), reader.path(), before.replica.cuts)
+        {
+            // The look has compared files of two logs.
+            if looks >= LOOKS {
+                return Err(cut);
+            }
+            earlier = None;
+            looks += 1;
+            continue;
+        }
+        match looked {
             // A broker has removed an index file since it was listed.
             Err(error) if error.is_missing_file() && looks < LOOKS => looks += 1,
             Ok(mut found) => {
@@ -160,6 +173,14 @@ pub fn verify(
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Returns true for the results of a look that a cut of the log during it explains.
+fn may_be_of_a_cut(looked: &Result<VerifyReport>) -> bool {
+    match looked {
+        Ok(_) => true,
+        Err(error) => matches!(error, Error::LogCut { .. } | Error::Corrupt { .. }) || error.is_missing_file(),
     }
 }
 

@@ -4,8 +4,7 @@
 //! An open changes no file before [`Unrecovered::recover`].
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::config::{Sizes, StoreConfig};
 use crate::error::{Error, Result};
@@ -16,7 +15,7 @@ use crate::recovery::decision::{expect_recoverable, find_cut_off, find_missing};
 use crate::recovery::index_end::{IndexStart, estimate_index_start, find_index_start};
 use crate::recovery::plan::{RecoveryPlan, RecoveryReport, plan};
 use crate::recovery::recovery_note::RecoveryNote;
-use crate::recovery::replica_note::{expect_uncut, uncut_env};
+use crate::recovery::replica_note::{Cuts, expect_uncut, uncut_env};
 use crate::recovery::store_files::StoreFiles;
 use crate::recovery::store_state::{Exit, Intent, Opener, StoreState};
 use crate::recovery::unrecovered::{Recovered, Unrecovered};
@@ -66,9 +65,9 @@ fn is_consistent(env: &dyn Env, path: &Path, before: &WriterState, looked: &Resu
 
 /// Opens the files once, and expects that no slave has cut the log during that. Later each name is checked by itself.
 fn look_uncut(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, state: WriterState) -> Result<(Recovered, u64)> {
-    let (cuts, is_open) = (state.replica.cuts, Arc::<AtomicBool>::default());
-    let looked = look(&uncut_env(env, path, cuts, &is_open), path, config, state)?;
-    is_open.store(true, Ordering::Release);
+    let (cuts, opened) = (state.replica.cuts, Arc::<OnceLock<Cuts>>::default());
+    let looked = look(&uncut_env(env, path, &opened), path, config, state)?;
+    opened.get_or_init(|| cuts);
     expect_uncut(env.as_ref(), path, cuts)?;
     Ok(looked)
 }
@@ -157,7 +156,14 @@ pub(crate) fn open_for_writing(
     intent: Intent,
 ) -> Result<Unrecovered> {
     config.validate()?;
-    let files = StoreFiles::load(env, path, config, WriterState::read(env.as_ref(), path)?)?;
+    let opened = Arc::<OnceLock<Cuts>>::default();
+    let named = if intent.is_replica() {
+        // The log of a slave may be cut while readers of this process still have it.
+        uncut_env(env, path, &opened)
+    } else {
+        env.clone()
+    };
+    let files = StoreFiles::load(&named, path, config, WriterState::read(env.as_ref(), path)?)?;
     files.queues.expect_writable(intent.is_rebuild())?;
     let exit = if is_new { Exit::New } else { files.state.exit() };
     let records = files.records(exit, RecoveryNote::load(env.as_ref(), path)?);
@@ -194,6 +200,7 @@ pub(crate) fn open_for_writing(
     let last_writer = store.last_writer();
     Ok(Unrecovered {
         found: recovered(last_writer, files, report),
+        opened,
         plan,
         sizes,
     })

@@ -10,8 +10,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -142,15 +141,13 @@ pub(crate) fn expect_uncut(env: &dyn Env, root: &Path, opened: Cuts) -> Result<(
     Ok(())
 }
 
-/// Returns the environment of a reader: no name leads it to a file of another log than that of the store when there were these cuts. Names
-/// are checked from the time at which `is_open` is set: an open looks up thousands of them, and is checked at its end.
-pub(super) fn uncut_env(env: &Arc<dyn Env>, root: &Path, opened: Cuts, is_open: &Arc<AtomicBool>) -> Arc<dyn Env> {
-    let (named, root, is_open) = (env.clone(), root.to_owned(), is_open.clone());
-    let expect_unreplaced = move || {
-        if !is_open.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        expect_uncut(named.as_ref(), &root, opened).map_err(io::Error::other)
+/// Returns the environment of a reader: no name leads it to a file of another log than that of the store when there were the cuts `opened`.
+/// Names are checked from the time at which these are set: an open looks up thousands of names, and is checked at its end.
+pub(super) fn uncut_env(env: &Arc<dyn Env>, root: &Path, opened: &Arc<OnceLock<Cuts>>) -> Arc<dyn Env> {
+    let (named, root, opened) = (env.clone(), root.to_owned(), opened.clone());
+    let expect_unreplaced = move || match opened.get() {
+        Some(opened) => expect_uncut(named.as_ref(), &root, *opened).map_err(io::Error::other),
+        None => Ok(()),
     };
     Arc::new(CheckedEnv::unreplaced(env.clone(), expect_unreplaced))
 }

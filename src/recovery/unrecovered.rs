@@ -1,7 +1,7 @@
 //! A store that a writer has found, before and after its recovery on disk.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::config::{Sizes, StoreConfig};
 use crate::error::Result;
@@ -34,6 +34,8 @@ pub(crate) struct Recovered {
 /// A store that may be written to and is not recovered on disk yet: nothing of it was changed.
 pub(crate) struct Unrecovered {
     pub(crate) found: Recovered,
+    /// The cuts that the files of a slave are of, set once it is recovered.
+    pub(super) opened: Arc<OnceLock<Cuts>>,
     pub(super) plan: WritePlan,
     pub(super) sizes: Sizes,
 }
@@ -62,7 +64,12 @@ impl Unrecovered {
     /// [`crate::error::Error::DiskFull`], [`crate::error::Error::Io`]: the note of this recovery stays, and the next one does all of it
     /// again.
     pub(crate) fn recover(self, env: &Arc<dyn Env>, path: &Path, config: &StoreConfig) -> Result<Writable> {
-        let Self { found, plan, sizes } = self;
+        let Self {
+            found,
+            opened,
+            plan,
+            sizes,
+        } = self;
         let directory = plan.directory;
         make_directories(env.as_ref(), path, directory.is_begun)?;
         // Before the first change.
@@ -99,6 +106,8 @@ impl Unrecovered {
         if directory.removes_note {
             RecoveryNote::remove(env.as_ref(), path)?;
         }
+        // From now on a later cut is noticed: before, the names change under this recovery itself.
+        opened.get_or_init(|| plan.records.replica.map_or(found.cuts, |note| note.cuts));
         Ok(Writable {
             found,
             log,

@@ -29,7 +29,7 @@ pub(crate) struct WriterState {
     /// The stamps, also those in the future.
     pub(super) checkpoint: Checkpoint,
     /// The note of a slave. It has received nothing if another writer has opened the store since.
-    pub(super) replica: ReplicaNote,
+    pub(crate) replica: ReplicaNote,
 }
 
 impl WriterState {

@@ -1,13 +1,16 @@
 //! Readers of the directory of a slave that cuts its log: they read the log that they have opened, or say that it was cut.
 
 use std::fs;
+use std::ops::Range;
 
+use mqstore::check::{VerifyRequest, verify};
 use mqstore::config::{Errors, StoreConfig};
 use mqstore::error::{Error, Result};
+use mqstore::ha::Slave;
 use mqstore::read::{GetMessageStatus, GetRequest, MessageReader, StoredMessage, TagFilter};
 
 use super::slave::{Pair, copy_dir, env, wait_for, with_a_stale_tail};
-use super::{SEGMENT, asynchronous};
+use super::{SEGMENT, asynchronous, wait_until};
 use crate::queries::by_key;
 
 /// Messages that both logs have, that the slave loses, and that it gets instead: in one segment, and over several. All of one size, so that
@@ -137,6 +140,42 @@ fn a_reader_beside_a_cut_reads_the_old_log_or_says_that_it_was_cut() {
 }
 
 #[test]
+fn the_reader_of_a_slave_reads_the_log_before_a_cut_or_says_so() {
+    let mut refused_unread = 0;
+    for (kept, lost, new) in CASES {
+        for has_read in [true, false] {
+            let pair = Pair::new();
+            with_a_stale_tail(&pair, kept, lost);
+            let slave = pair.slave(pair.options());
+            wait_until(|| slave.reader().is_some());
+            let (reader, count) = (slave.reader().unwrap(), kept + lost);
+            if has_read {
+                assert_eq!(read_old(&reader, kept, count), 0);
+            }
+            let master = pair.master("master", asynchronous());
+            master.append(190..190 + new);
+            wait_for(&slave, master.end());
+            let refused = read_old(&reader, kept, count);
+            if has_read {
+                assert_eq!(refused, 0);
+            } else {
+                refused_unread += refused;
+            }
+            let fresh = slave.reader().unwrap();
+            wait_until(|| fresh.queue_bounds("orders", 0).unwrap() == (0..i64::from(kept + new)));
+            for n in 0..kept + new {
+                let number = if n < kept { n } else { 190 + (n - kept) };
+                let message = fresh.message_in_queue("orders", 0, i64::from(n)).unwrap();
+                assert_eq!(body(&message), number);
+            }
+            slave.close().unwrap();
+            master.close();
+        }
+    }
+    assert!(refused_unread > 0, "no read needed a file that it had not opened");
+}
+
+#[test]
 fn a_reader_that_has_read_no_more_than_the_common_part_continues() {
     for has_tail in [false, true] {
         for (kept, lost, new) in CASES {
@@ -176,6 +215,70 @@ fn a_reader_that_has_read_no_more_than_the_common_part_continues() {
             master.close();
         }
     }
+}
+
+/// Cuts the log of the slave: its next master has other messages after the common part, of which `name` is a copy.
+fn cut_by(pair: &Pair, slave: &Slave, name: &str, numbers: Range<u8>) -> i64 {
+    let master = pair.master(name, asynchronous());
+    master.append(numbers.clone());
+    let end = master.end();
+    // The slave may have held more than this of the log before.
+    wait_until(|| {
+        let (reader, last) = (slave.reader().unwrap(), numbers.end - 1);
+        let found = reader.query(&by_key("orders", &format!("key-{last}")));
+        reader.physical_bounds().end == end && found.is_ok_and(|found| found.hits.len() == 1)
+    });
+    master.close();
+    end
+}
+
+#[test]
+fn verify_reports_no_damage_while_the_log_is_cut() {
+    for (kept, lost, new) in CASES {
+        let pair = Pair::new();
+        with_a_stale_tail(&pair, kept, lost);
+        let names = ["first", "second"].map(|name| {
+            copy_dir(&pair.at("master"), &pair.at(name));
+            name
+        });
+        let slave = pair.slave(pair.options());
+        wait_until(|| slave.reader().is_some());
+        let (reader, mut ends) = (open(&pair), Vec::new());
+        let report = verify(&env(), &reader, VerifyRequest::default(), |done, all| {
+            if let Some(name) = names.get(ends.len()).filter(|_| done == all) {
+                let first = 150 + 50 * ends.len() as u8;
+                ends.push(cut_by(&pair, &slave, name, first..first + new.min(40) + 1 - ends.len() as u8));
+            }
+            Ok(())
+        });
+        let report = report.unwrap();
+        assert_eq!(ends.len(), 2);
+        assert!(report.is_ok(), "{:?}", report.findings);
+        assert_eq!(report.covered, 0..ends[1]);
+        slave.close().unwrap();
+    }
+}
+
+#[test]
+fn verify_of_a_log_that_is_cut_at_each_look_says_so() {
+    let pair = Pair::new();
+    with_a_stale_tail(&pair, 5, 3);
+    let names: Vec<_> = (0..8).map(|n| format!("master-{n}")).collect();
+    for name in &names {
+        copy_dir(&pair.at("master"), &pair.at(name));
+    }
+    let slave = pair.slave(pair.options());
+    wait_until(|| slave.reader().is_some());
+    let (reader, mut looks) = (open(&pair), 0);
+    let report = verify(&env(), &reader, VerifyRequest::default(), |done, all| {
+        if done == all {
+            cut_by(&pair, &slave, &names[looks], 150 + looks as u8..200 - looks as u8);
+            looks += 1;
+        }
+        Ok(())
+    });
+    assert!(matches!(report, Err(Error::LogCut { .. })), "{report:?}");
+    slave.close().unwrap();
 }
 
 #[test]

@@ -438,7 +438,8 @@ fn nothing_is_appended_to_the_store_of_a_slave() {
     let begin = OpenMode::Replica(ReplicaLog::BeginsAt(2 * SEGMENT));
     let store = MessageStore::open(&env(), &path, options("host:1".to_owned()).config, begin).unwrap();
     assert_eq!(store.reader().physical_bounds(), 2 * SEGMENT..2 * SEGMENT);
-    assert!(matches!(store.append(message(b"x")), Err(Error::ReadOnly { .. })));
+    let refused = store.append(message(b"x")).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly { .. }) && refused.put_status() == Some("SERVICE_NOT_AVAILABLE"));
     let mut done = Vec::new();
     let together = store.appender(None).append_together(vec![message(b"x")], &mut done);
     assert!(matches!(together, Err(Error::ReadOnly { .. })) && done.is_empty());
