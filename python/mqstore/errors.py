@@ -132,6 +132,8 @@ class CorruptError(StoreError, ValueError):
     """The byte in that file."""
     reason: str
     """The damage, in words."""
+    #: True if a slave has cut the log: then no message after it can be read, and a read that passes over damage must end, too.
+    _is_of_a_cut: bool = False
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         super().__init__(path, offset, reason)

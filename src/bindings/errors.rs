@@ -138,11 +138,13 @@ fn exception_of(error: Error) -> PyErr {
     }
 }
 
-/// Returns the exception of a reader whose log was cut.
+/// Returns the exception of a reader whose log was cut, with a mark: it is not about one message, so no option passes over it.
 fn of_cut(path: &Path, at: i64) -> PyErr {
     let why = "the log was cut here since the store was opened, because the master of its slave has other messages from here on: open the store \
                again, and read again what was read after this offset";
-    CorruptError::new_err((path.join(COMMIT_LOG_DIR).into_os_string(), at, why))
+    let error = CorruptError::new_err((path.join(COMMIT_LOG_DIR).into_os_string(), at, why));
+    let marked = Python::attach(|py| error.value(py).setattr("_is_of_a_cut", true));
+    marked.err().unwrap_or(error)
 }
 
 /// Returns the exception of a consumer's position.

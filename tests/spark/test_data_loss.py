@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import socket
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,8 +19,8 @@ from pyspark.sql import SparkSession
 
 import mqstore
 import mqstore.spark
-from mqstore.spark import _snapshot, fetch, resolve_keys, resolve_offsets
-from mqstore.spark._partitions import Stretch
+from mqstore.spark import _read, _snapshot, fetch, resolve_keys, resolve_offsets
+from mqstore.spark._partitions import QueueRange, Stretch
 from mqstore.spark.resolve import _fetched
 from mqstore.spark.source import MessageDataSource, MessageReader
 from mqstore.spark.stores import plan as snapshots
@@ -125,6 +126,64 @@ def test_a_scan_of_a_topic_does_not_miss_what_expired_of_others(tmp_path: Path) 
     reader, parts = plan(tmp_path / "s", topics="late", columns="body", targetPartitionBytes="2000")
     expire_half(tmp_path / "s")
     assert len(rows(reader, parts)) == 99
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> tuple[Path, Callable[[], None], Callable[[], None]]:
+    """Creates a store of a slave, and what receives messages after its 400, and what cuts these again for other ones."""
+    slave = make(tmp_path / "master", b"planned").with_name("slave")
+    for copy in ("older", "slave"):
+        shutil.copytree(tmp_path / "master", tmp_path / copy)
+
+    def follow(master: str, body: bytes) -> None:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+        with mqstore.open(tmp_path / master, "a", ha_listen_port=port) as writer:
+            for number in range(MESSAGES):
+                result = writer.append("orders", b"%s %d" % (body, number), queue_id=number % 2)
+            with mqstore.replicate(f"127.0.0.1:{port}", slave) as replica:
+                replica.wait(result, timeout=20)
+
+    return slave, lambda: follow("master", b"lost"), lambda: follow("older", b"other")
+
+
+@pytest.mark.parametrize("errors", ["raise", "skip", "corrupt_record"])
+def test_a_task_fails_when_a_slave_cuts_the_log_that_it_reads(
+    replica: tuple[Path, Callable[[], None], Callable[[], None]], errors: str
+) -> None:
+    path, grow, cut = replica
+    reader, parts = plan(path, errors=errors)
+    grow()
+    _snapshot._cache.clear()
+    check, cuts = _read._ExpiryCheck.check, [cut]
+
+    def checked(self: _read._ExpiryCheck) -> None:
+        # The task has opened its store, and has read nothing yet.
+        while cuts:
+            cuts.pop()()
+        check(self)
+
+    with mock.patch.object(_read._ExpiryCheck, "check", checked):
+        with pytest.raises(mqstore.CorruptError, match="the log was cut here"):
+            rows(reader, parts[:1])
+        # Spark tries the task again.
+        assert sorted(rows(reader, parts)) == sorted(b"planned %d" % number for number in range(MESSAGES))
+
+
+@pytest.mark.parametrize("errors", ["raise", "skip", "corrupt_record"])
+def test_a_missing_entry_of_a_log_that_was_cut_fails_the_task(
+    replica: tuple[Path, Callable[[], None], Callable[[], None]], errors: str
+) -> None:
+    path, grow, cut = replica
+    reader, _ = plan(path, errors=errors)
+    grow()
+    snapshot, entries = reader._stores[None].snapshot, QueueRange("orders", 0, 0, 200)
+    _snapshot._cache.clear()
+    store = snapshot.open()
+    cut()
+    with pytest.raises(mqstore.CorruptError, match="the log was cut here"):
+        list(_read._missing(snapshot, store, entries, [150], reader._scan.read))
 
 
 def test_a_scan_fails_when_a_longer_store_takes_the_place(store: Path) -> None:

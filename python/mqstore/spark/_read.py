@@ -89,7 +89,7 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
             break
         except mqstore.CorruptError as error:
             expiry.check()
-            if options.errors != "corrupt_record":
+            if options.errors != "corrupt_record" or is_of_a_cut(error):
                 advise_of_option(error)
                 raise
             yield rows.corrupt(schema, error, _physical_offset(store, error), snapshot.broker)
@@ -100,6 +100,11 @@ def read_stretch(snapshot: Snapshot, asked: dict[str, Any], rows: Rows, options:
     expiry.log(physical[1])
     log_skipped(batches, store.path)
     log_lost_queues(store.path, batches.lost_queues)
+
+
+def is_of_a_cut(error: Exception) -> bool:
+    """Returns True if a slave has cut the log: the rest of the store cannot be read, and a retry of the task opens it again."""
+    return isinstance(error, mqstore.CorruptError) and error._is_of_a_cut
 
 
 def log_lost_queues(path: str, queues: Iterable[tuple[str, int]]) -> None:
@@ -212,6 +217,8 @@ def _missing(
                 f"{part.topic}/{part.queue_id} has no message at queue offset {offset}"
             )
         except (mqstore.CorruptError, mqstore.NotFoundError, IndexError) as found:
+            if is_of_a_cut(found):
+                raise
             error = found if isinstance(found, mqstore.StoreError) else mqstore.NotFoundError(str(found))
         if options.errors == "raise":
             advise_of_option(error)
