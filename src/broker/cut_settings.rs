@@ -16,14 +16,14 @@ use super::consumer_offset::name_of;
 use super::copies::{CopySearch, real_place};
 use super::delay_offset::stored_log_end;
 use super::replicated_settings::{OFFSET_TABLE, ReplicatedFile, drop_own_field, levels_of, offsets_of, set_offset, topic_of};
-use super::retry::{DEAD_LETTER_PREFIX, RETRY_PREFIX};
+use super::retry::DEAD_LETTER_PREFIX;
 use super::settings_file::SettingsFile;
 use super::timer_offset::load_timer_check;
 use super::transaction_record::TRANSACTION_GROUP;
 use crate::error::{Error, Result};
 use crate::format::{
-    CONFIG_DIR, MessageId, MessageView, SCHEDULE_TOPIC, TIMER_CHECK_FILE, TOPIC_GROUP_SEPARATOR, TimerCheck, TimerProgress,
-    property,
+    CONFIG_DIR, MessageId, MessageView, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_CHECK_FILE, TOPIC_GROUP_SEPARATOR, TimerCheck,
+    TimerProgress, property,
 };
 use crate::storage::{Step, replace_file};
 use crate::store::MessageStore;
