@@ -509,8 +509,7 @@ class Writer(Store):
             Wanted tags, such as "paid || refund". All by default.
         start : {"earliest", "latest"} or mapping, default "earliest"
             Where a group begins that has no progress in a queue: "earliest" (the default), "latest",
-            or a mapping of (topic, queue id) to a queue offset. The start is durable once this call
-            returns, and queues that come later begin at their first message.
+            or a mapping of (topic, queue id) to a queue offset.
         since : datetime or int, optional
             Begins with the messages stored then or later instead: a datetime with a timezone, or an
             int of ms since 1970.
@@ -534,10 +533,6 @@ class Writer(Store):
         ------
         ValueError
             Another consumer of the group has other topics or options; a name that no broker accepts.
-        IllegalMessageError
-            The permissions of a topic do not include reading (`create_topic(perm=)`).
-        DiskFullError
-            The start of a new group cannot be made durable.
         CorruptError
             `config/consumerOffset.json`, or without `ordered` `config/topics.json`, cannot be read, and has
             no usable previous version.

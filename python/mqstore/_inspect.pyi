@@ -38,8 +38,8 @@ class Inspect:
         databases. Cheap: lists some directories.
 
         Columns: `part` (utf8): `queues`, `keys`, `transactions`, `timers`, `compacted_topics`, `consumer_offsets`,
-        `topic_configs` or `group_configs`; `path` (utf8): the directory of these files; `topic` (utf8), null unless the part
-        is of one topic; `message` (utf8): what is there, and what is read in its place.
+        `topic_configs` or `group_configs`; `path` (utf8): the directory of these files; `topic` (utf8), null unless the
+        part is of one topic; `message` (utf8): what is there, and what is read in its place.
         """
     def dump(self, physical_offset: int) -> RecordBatch:
         """Decodes the bytes at a physical offset, whole or damaged: a row for each field of the record or BLANK there.
@@ -174,8 +174,8 @@ class BrokerState:
             The name of the group.
         messages : Message or iterable of Message, optional
             The letters. None: those that were not sent again before; the group has progress in its dead
-            letters, which then passes them and is durable after each 1000 letters and at the end. After
-            a crash within the call at most 1000 letters come twice.
+            letters, which then passes them and is durable. After a crash within the call some come
+            twice.
         errors : {"raise", "skip"}, optional
             What to do at a letter that was lost or is damaged. None: as in `open`. "skip" passes it,
             and the report names it.

@@ -316,8 +316,7 @@ class Store:
             Wanted tags, such as "paid || refund". All by default.
         start : {"earliest", "latest"} or mapping, default "earliest"
             Where the consumer begins in topics without a position: "earliest" (the default), "latest",
-            or a mapping of (topic, queue id) to a queue offset. The start is in the file once this call
-            returns.
+            or a mapping of (topic, queue id) to a queue offset.
         since : datetime or int, optional
             Begins with the messages stored then or later instead: a datetime with a timezone, or an
             int of ms since 1970.
