@@ -31,7 +31,7 @@ def config(folder: Path, name: str) -> Any:
 
 
 def forms(folder: Path) -> dict[str, set[tuple[int, bool, tuple[str, ...]]]]:
-    """Returns what kinds of records there are, by topic: sysFlag, whether they name a half message, and the names of their properties."""
+    """Returns the kinds of records by topic: sysFlag, whether they name a half message, and the names of their properties."""
     with mqstore.open(folder) as store:
         return {
             name: {
