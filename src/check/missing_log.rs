@@ -139,13 +139,13 @@ impl MissingLog {
         changes
     }
 
-    /// Makes the segments in the copy at `root`. The caller syncs them.
+    /// Makes the segments in the directory of a copied log. The caller syncs them.
     ///
     /// # Errors
     /// [`Error::DiskFull`], [`Error::Io`].
-    pub(super) fn fill(&self, env: &dyn Env, root: &Path) -> Result<()> {
+    pub(super) fn fill(&self, env: &dyn Env, log: &Path) -> Result<()> {
         for start in self.segments.keys() {
-            let path = path_of(root, *start);
+            let path = segment_in(log, *start);
             let file = open_or_create(env, &path)?;
             file.allocate(self.segment_size)
                 .map_err(|error| Error::full_or_io("allocate", &path, error))?;
@@ -153,8 +153,8 @@ impl MissingLog {
         let Some(last) = self.last_record else {
             return Ok(());
         };
-        self.zero_stale_bytes(env, root, last)?;
-        let path = path_of(root, last.segment);
+        self.zero_stale_bytes(env, log, last)?;
+        let path = segment_in(log, last.segment);
         let position = (last.physical_offset - last.segment).unsigned_abs();
         let record = encode_salvage_record(last.physical_offset, MIN_RECORD_SIZE, false, last.store_time);
         let record = record.map_err(|malformed| Error::corrupt(&path, position, malformed.to_string()))?;
@@ -164,12 +164,12 @@ impl MissingLog {
     }
 
     /// Zeroes what precedes the last record and is not a record: the lengths of stale records would lead a salvage past the last record.
-    fn zero_stale_bytes(&self, env: &dyn Env, root: &Path, last: LastRecord) -> Result<()> {
+    fn zero_stale_bytes(&self, env: &dyn Env, log: &Path, last: LastRecord) -> Result<()> {
         let size = self.segment_size.cast_signed();
         let mut segment = last.segment;
         while segment + size > last.after {
             let stale = last.after.max(segment) - segment..last.physical_offset.min(segment + size) - segment;
-            let path = path_of(root, segment);
+            let path = segment_in(log, segment);
             open_or_create(env, &path)?
                 .zero(stale.start.unsigned_abs()..stale.end.unsigned_abs())
                 .map_err(|error| Error::full_or_io("zero", &path, error))?;
@@ -180,7 +180,11 @@ impl MissingLog {
 }
 
 fn path_of(root: &Path, start: i64) -> PathBuf {
-    root.join(COMMIT_LOG_DIR).join(segment_name(start.unsigned_abs()))
+    segment_in(&root.join(COMMIT_LOG_DIR), start)
+}
+
+fn segment_in(log: &Path, start: i64) -> PathBuf {
+    log.join(segment_name(start.unsigned_abs()))
 }
 
 fn open_or_create(env: &dyn Env, path: &Path) -> Result<Arc<dyn File>> {

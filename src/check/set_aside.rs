@@ -115,7 +115,8 @@ fn path_of_new(root: &Path, segment: &Path) -> PathBuf {
 }
 
 /// Copies the files of the store at `root`, without those of `left_out` and earlier backups, into the directory `into`, with the
-/// corrections and the missing segments, durably. The log is copied last: until then nothing there is taken for a store.
+/// corrections and the missing segments, durably. The log has another name until all is on the disk: so nothing there is taken for a
+/// store before.
 ///
 /// # Errors
 /// [`Error::Exists`] for a directory that is not empty; [`Error::DiskFull`], [`Error::Io`].
@@ -132,21 +133,31 @@ pub(super) fn copy_store(
     create_dir(env, into)?;
     expect_empty(env, into)?;
     let file_system = env.file_system(into).map_err(|error| Error::io("open", into, error))?;
+    let log = into.join(format!("{UNFINISHED_PREFIX}{COMMIT_LOG_DIR}"));
+    create_dir(env, &log)?;
+    env.sync_dir(into, Step::SetAside)
+        .map_err(|error| Error::io("sync", into, error))?;
     for (path, kind) in copied {
+        let made = match path.strip_prefix(COMMIT_LOG_DIR) {
+            Ok(of_log) => log.join(of_log),
+            Err(_) => into.join(&path),
+        };
         if kind == EntryKind::Directory {
-            let made = into.join(&path);
             create_dir(env, &made)?;
             env.copy_mode_and_owner(&root.join(&path), &made)
                 .map_err(|error| Error::io("set the mode and owner of", made, error))?;
         } else {
-            copy_file(env, &root.join(&path), &into.join(&path))?;
-            correct(env, &root.join(&path), &into.join(&path), corrections)?;
+            copy_file(env, &root.join(&path), &made)?;
+            correct(env, &root.join(&path), &made, corrections)?;
         }
     }
-    missing.fill(env, into)?;
+    missing.fill(env, &log)?;
     file_system
         .sync(Step::SetAside)
-        .map_err(|error| Error::io("sync", into, error))
+        .map_err(|error| Error::io("sync", into, error))?;
+    env.rename(&log, &into.join(COMMIT_LOG_DIR))
+        .and_then(|()| env.sync_dir(into, Step::SetAside))
+        .map_err(|error| Error::io("rename", log, error))
 }
 
 /// Refuses a directory for a copy that has anything in it. A missing one is made later.
