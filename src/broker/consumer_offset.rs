@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::cut_mark::CutMark;
 use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
 use super::topic_config::TopicConfigs;
 use super::transaction_mark::TransactionMark;
@@ -74,10 +75,17 @@ impl QueueProgress {
 impl ConsumerOffsets {
     /// Reads the progress of the groups of a store. A file that cannot be used makes each call fail that needs it.
     pub(super) fn load(store: &Arc<MessageStore>, topics: Arc<TopicConfigs>) -> Self {
+        let mut file = load_file(store, CONSUMER_OFFSET_FILE);
+        let of_writer = CutMark {
+            settled_end: None,
+            ..CutMark::of(&file)
+        };
+        // A damaged file has no mark, and is not written.
+        let _ = of_writer.write(&mut file);
         Self {
             store: store.clone(),
             topics,
-            file: Mutex::new(load_file(store, CONSUMER_OFFSET_FILE)),
+            file: Mutex::new(file),
             progress: Mutex::default(),
             changes: Arc::default(),
             persisted: Watermark::new(0),
@@ -169,7 +177,7 @@ impl ConsumerOffsets {
     /// Returns the progress that may pass messages which only records have settled that were cut while the store was a slave's: topic and
     /// group as the file names them.
     pub(super) fn of_cut_log(&self) -> BTreeSet<String> {
-        lock(&self.file).of_cut_log()
+        CutMark::of(&lock(&self.file)).of_cut_log
     }
 
     /// Notes that the progress of a group in a topic was set by its user: the next persist writes it as any other.
@@ -178,9 +186,9 @@ impl ConsumerOffsets {
     /// The damage of the file.
     pub(super) fn forget_cut(&self, group: &str, topic: &str) -> Result<()> {
         let mut file = lock(&self.file);
-        let mut names = file.of_cut_log();
-        if names.remove(&name_of(group, topic)) {
-            file.set_of_cut_log(names)?;
+        let mut mark = CutMark::of(&file);
+        if mark.of_cut_log.remove(&name_of(group, topic)) {
+            mark.write(&mut file)?;
             self.note_change();
         }
         Ok(())
@@ -202,13 +210,14 @@ impl ConsumerOffsets {
         table.retain(|name, _| !is_of_group(name));
         let is_stored = table.len() < before.len();
         if is_stored {
-            let of_cut_log = file.of_cut_log();
-            let others = of_cut_log.iter().filter(|name| !is_of_group(name)).cloned();
-            file.set_of_cut_log(others.collect())?;
+            let mark = CutMark::of(&file);
+            let mut of_others = mark.clone();
+            of_others.of_cut_log.retain(|name| !is_of_group(name));
+            of_others.write(&mut file)?;
             // The rest of the table may have progress that a failed persist has not written.
             if let Err(error) = file.persist_after_log(&self.store) {
                 *file.table(OFFSET_TABLE)? = before;
-                file.set_of_cut_log(of_cut_log)?;
+                mark.write(&mut file)?;
                 return Err(error);
             }
         }

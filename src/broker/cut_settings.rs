@@ -10,10 +10,12 @@
 //!
 //! Progress whose records all are before the cut stays: the files say where these records end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::consumer_offset::name_of;
 use super::copies::{CopySearch, real_place};
+use super::cut_mark::CutMark;
 use super::delay_offset::stored_log_end;
 use super::replicated_settings::{OFFSET_TABLE, ReplicatedFile, drop_own_field, levels_of, offsets_of, set_offset, topic_of};
 use super::retry::DEAD_LETTER_PREFIX;
@@ -92,15 +94,15 @@ fn cut_groups(store: &MessageStore, file: &mut SettingsFile, log_end: i64) -> Re
         let end = store.reader().queue_end_at(&topic, queue_id, log_end)?;
         set_offset(file, &name, queue_id, offset.min(end))?;
     }
-    let mut of_cut_log = file.of_cut_log();
-    let settled_end = file.settled_end().unwrap_or(i64::MAX).min(store.appended_offset());
+    let mut mark = CutMark::of(file);
+    let settled_end = mark.settled_end.unwrap_or(i64::MAX).min(store.appended_offset());
     if settled_end > log_end {
         restart_transactions(store, file)?;
-        of_cut_log.extend(lower_to_origins(store, file, log_end, settled_end)?);
+        mark.of_cut_log.extend(lower_to_origins(store, file, log_end..settled_end)?);
     }
+    mark.settled_end = Some(settled_end.min(log_end));
     drop_own_field(file)?;
-    file.set_of_cut_log(of_cut_log)?;
-    file.set_settled_end(settled_end.min(log_end))?;
+    mark.write(file)?;
     file.persist_cut()
 }
 
@@ -168,29 +170,42 @@ impl SentBack {
     }
 }
 
-/// Takes groups back to the messages that only the part of the log from `log_end` to `settled_end` has settled. Returns the names of the
-/// progress for which such a message was not found.
-fn lower_to_origins(store: &MessageStore, file: &mut SettingsFile, log_end: i64, settled_end: i64) -> Result<BTreeSet<String>> {
-    let mut of_cut_log = BTreeSet::new();
-    let mut search = CopySearch::new(log_end..settled_end);
+/// Takes groups back to the messages that only this part of the log has settled. Returns the names of the progress for which such a
+/// message was not found.
+fn lower_to_origins(store: &MessageStore, file: &mut SettingsFile, part: Range<i64>) -> Result<BTreeSet<String>> {
+    // The first message that a retry names, by the name of the progress and the queue.
+    let mut lowest: BTreeMap<(String, i32), i64> = BTreeMap::new();
+    // The groups of retries without their message, and the names of the progress if the topic is known.
+    let mut lost = BTreeSet::new();
+    let mut search = CopySearch::new(part);
     while !search.is_done() {
         for (_, sent_back) in search.read(store.reader(), SentBack::of)? {
             let settled = sent_back.settled(store)?;
             let name = sent_back.topic.as_ref().map(|topic| name_of(&sent_back.group, topic));
-            let is_of_group = |other: &str| match &name {
-                Some(name) => name == other,
-                None => other
-                    .rsplit_once(TOPIC_GROUP_SEPARATOR)
-                    .is_some_and(|(_, group)| group == sent_back.group),
-            };
-            for (name, queue_id, offset) in offsets_of(file.fields()?) {
-                match settled {
-                    _ if !is_of_group(&name) => {}
-                    Some((id, settled)) if id == queue_id => set_offset(file, &name, queue_id, offset.min(settled))?,
-                    Some(_) => {}
-                    None => drop(of_cut_log.insert(name)),
+            match name.clone().zip(settled) {
+                Some((name, (queue_id, settled))) => {
+                    let first = lowest.entry((name, queue_id)).or_insert(settled);
+                    *first = settled.min(*first);
+                }
+                None => {
+                    lost.insert((sent_back.group, name));
                 }
             }
+        }
+    }
+    let mut of_cut_log = BTreeSet::new();
+    for (name, queue_id, offset) in offsets_of(file.fields()?) {
+        let key = (name, queue_id);
+        if let Some(settled) = lowest.get(&key) {
+            set_offset(file, &key.0, queue_id, offset.min(*settled))?;
+        }
+        let (name, _) = key;
+        let group = name
+            .rsplit_once(TOPIC_GROUP_SEPARATOR)
+            .map_or("", |(_, group)| group)
+            .to_owned();
+        if lost.contains(&(group.clone(), None)) || lost.contains(&(group, Some(name.clone()))) {
+            of_cut_log.insert(name);
         }
     }
     Ok(of_cut_log)

@@ -8,6 +8,8 @@ mod topic_config;
 mod subscription_group;
 /// The mark of transactions, beside the progress of consumer groups.
 mod transaction_mark;
+/// The mark of cuts, in the file of the progress of groups.
+mod cut_mark;
 /// The progress of consumer groups.
 mod consumer_offset;
 /// The service that persists the progress of a delivery.

@@ -5,10 +5,11 @@
 //! nothing, and replaces no progress by older progress, except for progress that may pass what a cut of its log has removed: this begins
 //! again at the start of the queue, or where the next answer says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::cut_mark::CutMark;
 use super::delay_offset::LOG_END;
 use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
 use crate::error::Result;
@@ -135,7 +136,7 @@ fn persist_changed(store: &MessageStore, file: &mut SettingsFile, before: &Field
     if file.fields()? == before {
         return Ok(());
     }
-    file.persist_received(store)
+    file.persist_after_log(store)
 }
 
 fn merge_entries(store: &MessageStore, kind: ReplicatedFile, received: &Fields) -> Result<()> {
@@ -153,9 +154,9 @@ fn merge_entries(store: &MessageStore, kind: ReplicatedFile, received: &Fields) 
 
 fn merge_consumer_offsets(store: &MessageStore, received: &Fields, log_end: i64) -> Result<()> {
     let mut file = ReplicatedFile::ConsumerOffsets.load(store);
-    let (before, settled_end) = (file.fields()?.clone(), file.settled_end());
+    let (before, mark) = (file.fields()?.clone(), CutMark::of(&file));
     let topics = store.highest_queue_ids();
-    restart_cut_progress(store, &mut file)?;
+    restart_cut_progress(store, &mut file, &mark)?;
     for (name, queue_id, offset) in offsets_of(received) {
         let Some(topic) = topic_of(&name, |topic| topics.contains_key(topic)) else {
             continue;
@@ -168,29 +169,33 @@ fn merge_consumer_offsets(store: &MessageStore, received: &Fields, log_end: i64)
     }
     drop_own_field(&mut file)?;
     let settled_end = if file.fields()?.get(OFFSET_TABLE) == before.get(OFFSET_TABLE) {
-        settled_end
+        mark.settled_end
     } else if offsets_of(&before).is_empty() {
         Some(log_end)
     } else {
-        settled_end.map(|end| end.max(log_end))
+        mark.settled_end.map(|end| end.max(log_end))
     };
-    if let Some(end) = settled_end {
-        file.set_settled_end(end)?;
-    }
+    let taken = CutMark {
+        settled_end,
+        ..CutMark::default()
+    };
+    taken.write(&mut file)?;
     persist_changed(store, &mut file, &before)
 }
 
 /// Moves the progress that may pass what a cut has removed to the starts of the queues. What the master answers is raised from there.
-fn restart_cut_progress(store: &MessageStore, file: &mut SettingsFile) -> Result<()> {
-    let cut = file.of_cut_log();
+fn restart_cut_progress(store: &MessageStore, file: &mut SettingsFile, mark: &CutMark) -> Result<()> {
+    if mark.of_cut_log.is_empty() {
+        return Ok(());
+    }
     let topics = store.highest_queue_ids();
     for (name, queue_id, _) in offsets_of(file.fields()?) {
-        let topic = topic_of(&name, |topic| topics.contains_key(topic)).filter(|_| cut.contains(&name));
+        let topic = topic_of(&name, |topic| topics.contains_key(topic)).filter(|_| mark.of_cut_log.contains(&name));
         let Some(topic) = topic else { continue };
         let start = store.reader().queue_bounds(&topic, queue_id)?.start;
         set_offset(file, &name, queue_id, start)?;
     }
-    file.set_of_cut_log(BTreeSet::new())
+    Ok(())
 }
 
 /// Sets the progress of this name in a queue.

@@ -3,7 +3,6 @@
 //! The file is merged, never rewritten from scratch: fields and entries that this crate does not know stay as they were. A file that
 //! cannot be read, and has no usable previous version, stays as it is. Source: docs/BROKER_RECORDS.md, "Broker settings".
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,10 +20,6 @@ pub(super) type Fields = Map<String, Value>;
 
 /// The field of this crate. Brokers ignore it, and drop it when they write the file.
 pub(super) const OWN_FIELD: &str = "mqstore";
-/// In that field: the names of the progress that may pass messages which only records have settled that a slave has cut since.
-const OF_CUT_LOG: &str = "ofCutLog";
-/// In that field, of a slave: a physical offset. Every record that settles a message before the progress in the file is before it.
-const SETTLED_END: &str = "settledEnd";
 
 /// A settings file of a broker. Its owner locks it.
 #[derive(Debug)]
@@ -124,75 +119,17 @@ impl SettingsFile {
         self.persist()
     }
 
-    /// Replaces the file of a slave with what its master has answered, durably, as [`SettingsFile::persist_after_log`] does.
-    ///
-    /// # Errors
-    /// Those of [`SettingsFile::persist_after_log`].
-    pub(super) fn persist_received(&mut self, store: &MessageStore) -> Result<()> {
-        store.flush()?;
-        self.write()
-    }
-
-    /// Replaces the file of a writer durably. The version that this open found is kept as the previous one first, once.
+    /// Replaces the file durably. The version that this open found is kept as the previous one first, once.
     ///
     /// # Errors
     /// The damage of the file: it stays as it is. [`Error::DiskFull`], [`Error::Io`]: the old file remains.
     pub(super) fn persist(&mut self) -> Result<()> {
-        if self.settled_end().is_some() {
-            self.table(OWN_FIELD)?.remove(SETTLED_END);
-        }
-        self.write()
-    }
-
-    fn write(&mut self) -> Result<()> {
         let text = text_of(self.fields()?);
         if let Some(previous) = &self.previous {
             self.replace(&self.previous_path(), previous)?;
             self.previous = None;
         }
         self.replace(&self.path, text.as_bytes())
-    }
-
-    /// Returns a value of this crate's field.
-    fn own(&self, name: &str) -> Option<&Value> {
-        self.fields.as_ref().ok()?.get(OWN_FIELD)?.get(name)
-    }
-
-    /// Returns the names of the progress that may pass messages which only records have settled that a slave has cut since.
-    pub(super) fn of_cut_log(&self) -> BTreeSet<String> {
-        let names = self.own(OF_CUT_LOG).and_then(Value::as_array).into_iter().flatten();
-        names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
-    }
-
-    /// Replaces the names that [`SettingsFile::of_cut_log`] returns, in memory.
-    ///
-    /// # Errors
-    /// The damage of the file.
-    pub(super) fn set_of_cut_log(&mut self, names: BTreeSet<String>) -> Result<()> {
-        if names.is_empty() && self.own(OF_CUT_LOG).is_none() {
-            return Ok(());
-        }
-        let own = self.table(OWN_FIELD)?;
-        own.remove(OF_CUT_LOG);
-        if !names.is_empty() {
-            own.insert(OF_CUT_LOG.to_owned(), names.into_iter().map(Value::from).collect());
-        }
-        Ok(())
-    }
-
-    /// Returns a physical offset before which every record is that settles a message before the progress; `None` if it is unknown.
-    pub(super) fn settled_end(&self) -> Option<i64> {
-        self.own(SETTLED_END).and_then(Value::as_i64)
-    }
-
-    /// Sets what [`SettingsFile::settled_end`] returns, in memory.
-    ///
-    /// # Errors
-    /// The damage of the file.
-    pub(super) fn set_settled_end(&mut self, physical_offset: i64) -> Result<()> {
-        self.table(OWN_FIELD)?
-            .insert(SETTLED_END.to_owned(), Value::from(physical_offset));
-        Ok(())
     }
 
     /// Replaces the file and its previous version durably, before the log is cut: neither says more than the log then has.

@@ -190,6 +190,7 @@ fn entries_to_copy(env: &dyn Env, root: &Path, left_out: &[PathBuf]) -> Result<V
             match kind {
                 _ if left_out.contains(&root.join(&path)) => {}
                 EntryKind::Directory if is_ours(BACKUP_PREFIX) => {}
+                EntryKind::Directory if dir.as_os_str().is_empty() && is_ours(UNFINISHED_PREFIX) => {}
                 EntryKind::Directory if dir.as_os_str().is_empty() && name == COMMIT_LOG_DIR => last.push(path),
                 EntryKind::Directory => dirs.push(path),
                 EntryKind::File if is_ours(UNFINISHED_PREFIX) => {}

@@ -172,6 +172,12 @@ pub(crate) fn expect_store(env: &dyn Env, path: &Path) -> Result<()> {
     if entries.is_empty() {
         return not_a_store("an empty directory".to_owned());
     }
+    if entries
+        .iter()
+        .any(|entry| entry.name.to_str().and_then(|name| name.strip_prefix(UNFINISHED_PREFIX)) == Some(COMMIT_LOG_DIR))
+    {
+        return not_a_store("a copy that a repair has not finished: remove it, and repair again".to_owned());
+    }
     let mut names: Vec<_> = entries
         .iter()
         .take(8)

@@ -128,14 +128,19 @@ fn a_reader_beside_a_cut_reads_the_old_log_or_says_that_it_was_cut() {
             assert_eq!(read_old(&reader, kept, count) == 0, has_read);
             let fresh = open(&pair);
             assert_eq!(fresh.queue_bounds("orders", 0).unwrap(), 0..i64::from(kept + new));
-            for n in 0..kept + new {
-                let number = if n < kept { n } else { 190 + (n - kept) };
-                let message = fresh.message_in_queue("orders", 0, i64::from(n)).unwrap();
-                assert_eq!(body(&message), number);
-            }
+            expect_new_log(&fresh, kept, new);
             slave.close().unwrap();
             master.close();
         }
+    }
+}
+
+/// Checks the messages of a log that has `new` ones after the first `kept`.
+fn expect_new_log(reader: &MessageReader, kept: u8, new: u8) {
+    for n in 0..kept + new {
+        let number = if n < kept { n } else { 190 + (n - kept) };
+        let message = reader.message_in_queue("orders", 0, i64::from(n)).unwrap();
+        assert_eq!(body(&message), number);
     }
 }
 
@@ -163,11 +168,7 @@ fn the_reader_of_a_slave_reads_the_log_before_a_cut_or_says_so() {
             }
             let fresh = slave.reader().unwrap();
             wait_until(|| fresh.queue_bounds("orders", 0).unwrap() == (0..i64::from(kept + new)));
-            for n in 0..kept + new {
-                let number = if n < kept { n } else { 190 + (n - kept) };
-                let message = fresh.message_in_queue("orders", 0, i64::from(n)).unwrap();
-                assert_eq!(body(&message), number);
-            }
+            expect_new_log(&fresh, kept, new);
             slave.close().unwrap();
             master.close();
         }

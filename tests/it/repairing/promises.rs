@@ -478,6 +478,25 @@ fn a_copy_has_what_a_link_to_a_directory_elsewhere_leads_to() {
     assert_eq!(bounds(&into), bounds(&root));
 }
 
+#[test]
+fn an_unfinished_copy_is_named_and_its_log_is_never_copied() {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    intact(&root);
+    damage(&root);
+    fs::create_dir(root.join("mqstore-new-commitlog")).unwrap();
+    fs::write(root.join("mqstore-new-commitlog/x"), b"foreign").unwrap();
+    let into = dir.path().join("into");
+    assert!(repaired(&root, false, Some(&into)).unwrap().left.is_empty());
+    assert!(!into.join("commitlog/x").exists() && !into.join("mqstore-new-commitlog").exists());
+    fs::rename(into.join("commitlog"), into.join("mqstore-new-commitlog")).unwrap();
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    match MessageReader::open(&env, &into, StoreConfig::default()) {
+        Err(Error::NotAStore { found, .. }) => assert!(found.contains("a repair has not finished"), "{found}"),
+        opened => panic!("{opened:?}"),
+    }
+}
+
 /// Flips a bit of the first message.
 fn damage(root: &Path) {
     let segment = root.join("commitlog").join(segment_name(0));
