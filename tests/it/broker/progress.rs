@@ -56,6 +56,26 @@ fn progress_of_a_broker_is_continued_and_everything_else_is_kept() {
 }
 
 #[test]
+fn a_writer_drops_the_end_of_what_settled_the_progress_of_a_slave() {
+    let (_dir, path) = directory();
+    let open = Open::at(&path);
+    for tag in ["a", "b"] {
+        open.append("orders", 0, tag);
+    }
+    open.close();
+    let of_slave = r#"{"offsetTable":{"orders@billing":{"0":1}},"mqstore":{"settledEnd":1,"ofCutLog":["t@g"]}}"#;
+    put_settings(&path, "consumerOffset.json", of_slave);
+    let open = Open::at(&path);
+    let consumer = open.consumer("billing", subscription(&["orders"]));
+    let got = consumer.poll(9, None).unwrap();
+    assert_eq!((bodies(&got), ack(&consumer, &got)), (vec!["b".to_owned()], 1));
+    consumer.commit().unwrap();
+    let kept = &written(&path)["mqstore"];
+    assert_eq!((&kept["settledEnd"], &kept["ofCutLog"]), (&Value::Null, &json!(["t@g"])));
+    open.close();
+}
+
+#[test]
 fn a_durable_commit_survives_the_process_and_a_plain_one_may_not() {
     let (_dir, path) = directory();
     let open = Open::at(&path);
