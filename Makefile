@@ -174,8 +174,10 @@ environment = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
 	echo "Python 3.11 or later is needed, $(PYTHON) is $$($(PYTHON) --version 2>&1): name another with 'make PYTHON=python3.12 ...'" >&2; exit 1; }; \
 	$(PY) -m pip --version >/dev/null 2>&1 || { echo "creating .venv ..."; rm -rf $(VENV); $(PYTHON) -m venv $(VENV); }
 
-# Runs $(1) to $(4), or fewer, at the same time. The output of the others follows that of $(1).
-side_by_side = logs=$$(mktemp -d); others=; $(foreach n,2 3 4,$(if $($(n)),$($(n)) > $$logs/$(n) 2>&1 & others="$$others $$!";)) \
+# Runs $(1) to $(4), or fewer, at the same time. The output of the others follows that of $(1). A shell starts a command in the background
+# with SIGINT ignored, as would be its children, which tests interrupt.
+side_by_side = logs=$$(mktemp -d); others=; \
+	$(foreach n,2 3 4,$(if $($(n)),(trap - INT; exec $($(n))) > $$logs/$(n) 2>&1 & others="$$others $$!";)) \
 	trap 'kill $$others 2> /dev/null || true; rm -rf $$logs' EXIT; trap 'exit 130' INT; status=0; $(1) || status=$$?; \
 	for other in $$others; do wait $$other || status=$$?; done; cat $$logs/*; exit $$status
 
