@@ -283,14 +283,24 @@ fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files.filter_map(|(path, bytes)| Some((path, bytes?))).collect()
 }
 
-/// Every file and every directory below `dir`; directories have no bytes.
+/// Every file and every directory below `dir`; directories have no bytes. Reads all again if a writer renames a file during the call.
 fn tree(dir: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    loop {
+        match tree_once(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => {}
+            found => return found.unwrap(),
+        }
+    }
+}
+
+fn tree_once(dir: &Path) -> io::Result<Vec<(PathBuf, Option<Vec<u8>>)>> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(next) = dirs.pop() {
-        for entry in fs::read_dir(&next).unwrap() {
-            let path = entry.unwrap().path();
-            let bytes = path.is_file().then(|| fs::read(&path).unwrap());
+        for entry in fs::read_dir(&next)? {
+            let path = entry?.path();
+            fs::symlink_metadata(&path)?;
+            let bytes = if path.is_file() { Some(fs::read(&path)?) } else { None };
             found.push((path.strip_prefix(dir).unwrap().to_owned(), bytes));
             if path.is_dir() {
                 dirs.push(path);
@@ -298,5 +308,5 @@ fn tree(dir: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
         }
     }
     found.sort();
-    found
+    Ok(found)
 }
