@@ -38,6 +38,7 @@ def test_a_record_of_a_broker_that_recalls_a_timer_ends_it(tmp_path: Path) -> No
     with Clock() as clock, mqstore.open(tmp_path / "store", "x", **SMALL) as store:
         timer = store.message_at(append(store, b"recalled").physical_offset)
         append(store, b"kept")
+        wait_until(lambda: store.stats().delayed_waiting == 2)
         time = int(timer.properties["TIMER_OUT_MS"]) + 1
         recall = {"TIMER_DEL_UNIQKEY": f"orders+{timer.unique_key}"}
         store.append("orders", b"0", tags="_RECALL_TAG_", properties=recall, unique_key=timer.unique_key, deliver_at=time)
@@ -55,6 +56,7 @@ def test_recall_takes_what_appends_and_brokers_return(form: str, tmp_path: Path)
             result = append(store, b"recalled")
             timer = store.message_at(result.physical_offset)
             append(store, b"kept")
+            wait_until(lambda: store.stats().delayed_waiting == 2)
             given = {"result": result, "message": timer, "handle": handle_of(timer)}[form]
             recall = store.message_at(store.broker.recall(given).physical_offset)
             assert (recall.topic, recall.tags, recall.body, recall.unique_key) == (TIMERS, "_RECALL_TAG_", b"0", timer.unique_key)
@@ -111,7 +113,8 @@ def test_recall_in_a_task_ends_a_timer(tmp_path: Path) -> None:
 
     assert asyncio.run(recall()) == 1
     with mqstore.open(tmp_path / "store", "a", **SMALL) as store:
-        wait_until(lambda: store.stats().delayed_waiting == 0)
+        timer = store.topics[TIMERS].queues[0][0]
+        wait_until(lambda: ways(store, timer) == [("timer", "recalled"), ("recall", "waiting")])
 
 
 def test_the_result_of_another_store_recalls_nothing(tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_the_result_of_another_store_recalls_nothing(tmp_path: Path) -> None:
         elsewhere = other.append("payments", b"", deliver_at=HOUR, unique_key=mqstore.new_unique_key())
         with pytest.raises(ValueError, match="is not of this store: another message is at its physical offset"):
             one.broker.recall(elsewhere)
-        assert one.stats().delayed_waiting == 1
+        wait_until(lambda: one.stats().delayed_waiting == 1)
         for given in (None, 5, b"x"):
             with pytest.raises(TypeError, match="expected an AppendResult, a Message or a recall handle"):
                 one.broker.recall(given)  # type: ignore[arg-type]
