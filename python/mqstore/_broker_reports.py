@@ -131,11 +131,10 @@ class OpenTransaction(Shown):
         Its queue offset.
     physical_offset : int
         Its physical offset, in bytes.
-    born_time : int
-        The time that its producer gave it, in ms since 1970.
-    store_time : int
-        The time at which it was stored, in ms since 1970. A broker stores it again for each
-        question.
+    born_time : datetime with the timezone UTC, or int
+        The time that its producer gave it; an int of ms since 1970 outside the years 1 to 9999.
+    store_time : datetime with the timezone UTC, or int
+        The time at which it was stored, likewise. A broker stores it again for each question.
     age : timedelta
         The time between `store_time` and the call, never negative.
     checks : int
@@ -155,8 +154,8 @@ class OpenTransaction(Shown):
     half_topic: str
     queue_offset: int
     physical_offset: int
-    born_time: int
-    store_time: int
+    born_time: datetime | int
+    store_time: datetime | int
     age: timedelta
     checks: int
     tags: str | None
@@ -244,8 +243,8 @@ class TracedRecord(Shown):
         The queue offset.
     physical_offset : int
         The physical offset, in bytes.
-    store_time : int
-        The time at which it was stored, in ms since 1970.
+    store_time : datetime with the timezone UTC, or int
+        The time at which it was stored; an int of ms since 1970 outside the years 1 to 9999.
     passed_by : tuple[str, ...]
         The groups whose progress has passed it. A group also passes what it has sent back.
     awaited_by : tuple[str, ...]
@@ -258,7 +257,7 @@ class TracedRecord(Shown):
     queue_id: int
     queue_offset: int
     physical_offset: int
-    store_time: int
+    store_time: datetime | int
     passed_by: tuple[str, ...]
     awaited_by: tuple[str, ...]
 

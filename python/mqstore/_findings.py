@@ -15,7 +15,7 @@ from mqstore._facts import file_queues
 from mqstore._fixes import BEFORE_ANYTHING, WITHOUT_WRITER, Fix, run, words
 from mqstore._groups import by_topic, lags_of, progress_of
 from mqstore._lost_queues import has_queue
-from mqstore._rows import date_order, json_time, rows_of, time_of
+from mqstore._rows import date_order, json_time, rows_of
 from mqstore._settings import missing_settings, why_missing
 from mqstore._timers import count_timers
 
@@ -319,7 +319,7 @@ def _of_transactions(store: mqstore.Store, verified: list[Row]) -> Iterator[Row]
             words(""),
         )
     if found is not None and found.halves:
-        oldest = json_time(time_of(min(half.store_time for half in found.halves)))
+        oldest = json_time(max(found.halves, key=lambda half: half.age).store_time)
         doubt = f"; {found.damaged_stretches} damaged stretches of the log may have ended some" if found.damaged_stretches else ""
         yield _finding(
             "transaction.open",

@@ -30,7 +30,7 @@ from mqstore._facts import is_in_queue
 from mqstore._groups import progress_of
 from mqstore._lost_queues import lost_queues
 from mqstore._reports import Trace, TracedRecord
-from mqstore._rows import ms_of, store_time_of
+from mqstore._rows import store_time_of
 from mqstore._timers import is_recall, timer_fate
 from mqstore._transactions import Counting, fate_of
 
@@ -81,7 +81,7 @@ class _Tracer:
             queue_id=message.queue_id,
             queue_offset=message.queue_offset,
             physical_offset=message.physical_offset,
-            store_time=ms_of(store_time_of(message)),
+            store_time=store_time_of(message),
             passed_by=passed_by,
             awaited_by=awaited_by,
         )

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDateTime, PyDict, PyTuple};
 
 use super::imports;
-use super::time::{age_of, to_datetime};
+use super::time::{age_of, to_datetime, to_time};
 use crate::broker::{CleanStats, DelayStats, NextRemoval, OpenHalf, OpenHalves};
 use crate::check::Fix;
 use crate::format::property;
@@ -297,8 +297,8 @@ fn open_transaction<'py>(py: Python<'py>, half: &OpenHalf) -> Report<'py> {
             half_topic: view.topic(),
             queue_offset: view.queue_offset(),
             physical_offset: view.physical_offset(),
-            born_time: view.born_time(),
-            store_time: view.store_time(),
+            born_time: to_time(py, view.born_time())?,
+            store_time: to_time(py, view.store_time())?,
             age: age_of(py, view.store_time())?,
             checks: half.checks,
             tags: view.tags(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import mqstore
-from mqstore._rows import json_time, time_of
+from mqstore._rows import json_time
 from mqstore._trace import trace_of
 from mqstore.cli._main import Failure, command
 from mqstore.cli._output import Output
@@ -32,7 +32,7 @@ def trace(store: mqstore.Store, out: Output, message_id: str) -> None:
     rows = [
         {
             **record.to_dict(),
-            "store_time": json_time(time_of(record.store_time)),
+            "store_time": json_time(record.store_time),
             "passed_by": list(record.passed_by),
             "awaited_by": list(record.awaited_by),
         }

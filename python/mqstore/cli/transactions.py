@@ -5,7 +5,7 @@ from __future__ import annotations
 import mqstore
 from mqstore._broker_topics import HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC
 from mqstore._lost_queues import lost_in_words, lost_queues
-from mqstore._rows import json_time, time_of
+from mqstore._rows import json_time
 from mqstore.cli._main import command
 from mqstore.cli._messages import note_elsewhere
 from mqstore.cli._output import Output, Row
@@ -42,8 +42,8 @@ def _row(half: mqstore.OpenTransaction) -> Row:
         "queue_id": half.queue_id,
         "queue_offset": half.queue_offset,
         "physical_offset": half.physical_offset,
-        "born_time": json_time(time_of(half.born_time)),
-        "store_time": json_time(time_of(half.store_time)),
+        "born_time": json_time(half.born_time),
+        "store_time": json_time(half.store_time),
         "age": round(half.age.total_seconds(), 3),
         "check_times": None if half.half_topic == ROCKSDB_HALF_TOPIC else half.checks,
         "tags": half.tags,
