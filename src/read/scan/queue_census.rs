@@ -12,14 +12,13 @@ use crate::config::Errors;
 use crate::error::{Error, Result};
 use crate::format::{Check, is_light_queue};
 use crate::interrupt;
-use crate::log::{ConsumeQueue, EntryCursor, LogFiles, LogRecord, RecordCursor, SequentialRead};
+use crate::log::{EntryCursor, LogFiles, LogRecord, RecordCursor, SequentialRead};
 use crate::read::damage::OnDamage;
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::log_locations::LogLocations;
 use crate::read::scan::predicate::Predicate;
 use crate::read::scan::queue_leads::LostQueues;
 use crate::read::scan::request::ScanRequest;
-use crate::read::scan::segment_times::partition_point;
 use crate::sync::lock;
 
 /// Returns the queues of these topics, of all by default, that had messages and whose files are lost. If the queues show a sign of one,
@@ -142,7 +141,7 @@ fn count_unfilled(reader: &MessageReader, stretch: &Range<i64>) -> Result<Vec<Ra
         let mut entries = EntryCursor::new(Arc::clone(&queue));
         let mut current = (0..0, None);
         // A wrong entry may end this early: the segment then does not count as full.
-        for offset in first_within(&queue, stretch)?..queue.max_offset() {
+        for offset in queue.offset_from(stretch.start)?.max(queue.min_offset())..queue.max_offset() {
             interrupt::check()?;
             let unit = entries.known_unit(offset)?;
             let Some(unit) = unit.filter(|unit| unit.physical_offset >= stretch.start) else {
@@ -180,15 +179,4 @@ fn is_blank(log: &LogFiles, offset: i64) -> Result<bool> {
     let record = log.read(offset, Check::Structure)?;
     read.drop_before(log, i64::MAX);
     Ok(matches!(record, LogRecord::Blank { .. }))
-}
-
-/// Returns the queue offset of the first entry that leads to a stretch of the log, or past it, by binary search: entries ascend.
-fn first_within(queue: &ConsumeQueue, stretch: &Range<i64>) -> Result<i64> {
-    let Range { start, end } = queue.min_offset()..queue.max_offset();
-    let count = usize::try_from(end - start).unwrap_or_default();
-    let is_before = |at: usize| {
-        let unit = queue.known_unit(start + at as i64)?;
-        Ok(unit.is_some_and(|unit| unit.physical_offset < stretch.start))
-    };
-    Ok(start + partition_point(0..count, is_before)? as i64)
 }

@@ -103,7 +103,7 @@ fn contradiction(agrees: Result<Option<bool>>, at: usize) -> Option<Result<usize
 }
 
 /// Returns the first of the items that does not pass `is_before`, by binary search.
-pub(super) fn partition_point(items: Range<usize>, is_before: impl Fn(usize) -> Result<bool>) -> Result<usize> {
+fn partition_point(items: Range<usize>, is_before: impl Fn(usize) -> Result<bool>) -> Result<usize> {
     let Range {
         start: mut low,
         end: mut high,
