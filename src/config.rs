@@ -433,8 +433,8 @@ options! {
         if |percent| (1..=100).contains(percent);
     /// Segments are removed above `disk_space_clean_forcibly_ratio`. With False a full disk removes nothing that is not old enough.
     clean_file_forcibly_enable: bool = true, "cleanFileForciblyEnable", "";
-    /// The removal for age or `max_log_bytes` waits until each consumer group has consumed the messages. With False it does not, as in
-    /// RocketMQ.
+    /// The removal for age or `max_log_bytes` waits until each consumer group has consumed the messages, and each connected slave has
+    /// acknowledged them. With False it does not, as in RocketMQ.
     retain_unconsumed: bool = true, "", "";
     /// The time between two looks for segments to remove. The first one is a minute after the open.
     clean_resource_interval: u64 = 10_000, "cleanResourceInterval", "ms", "1 or more (ms)" if |interval| *interval > 0;

@@ -423,9 +423,10 @@ class Writer(Store):
         dry_run : bool, default False
             Removes nothing, and reports what would be removed.
         force : bool, default False
-            Also removes messages that consumer groups have not consumed: without it a trim stops before
-            the first of them. Delayed messages that were not delivered, and half messages of open
-            transactions, are always kept. So is the last segment.
+            Also removes messages that consumer groups have not consumed, and that connected slaves have
+            not acknowledged: without it a trim stops before the first of them. Delayed messages that
+            were not delivered, and half messages of open transactions, are always kept. So is the last
+            segment.
 
         Raises
         ------

@@ -4,7 +4,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any, final
 
+from mqstore._replicas import Slave
 from mqstore._shown import Shown
+
+
+def shown_needs(head: str, rows: tuple[tuple[str, str, int, int], ...], slaves: tuple[Slave, ...]) -> str:
+    """Returns how many groups and slaves need messages, after this head; an empty text if none does."""
+    groups = {row[0] for row in rows}
+    counts = (f"{len(needing)} {name}" for needing, name in ((groups, "groups"), (slaves, "slaves")) if needing)
+    return f"{head} {' and '.join(counts)}" if groups or slaves else ""
 
 
 @final
@@ -24,6 +32,9 @@ class NextRemoval(Shown):
         (`disk_space_clean_forcibly_ratio`). None if it is not to go yet.
     kept_for : tuple[tuple[str, str, int, int], ...]
         What still needs messages of it, as in `TrimReport.kept_for`.
+    kept_for_slaves : tuple[Slave, ...]
+        The slaves of this writer that have not acknowledged all of it. A store that is only read
+        knows of none: the process that writes it does.
     disk_percent : int | None
         The used part of the disk; None without `disk_max_used_space_ratio`.
     """
@@ -32,6 +43,7 @@ class NextRemoval(Shown):
     time: datetime | None
     reason: str | None
     kept_for: tuple[tuple[str, str, int, int], ...]
+    kept_for_slaves: tuple[Slave, ...]
     disk_percent: int | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +55,7 @@ class NextRemoval(Shown):
             return "<mqstore.NextRemoval nothing: one segment is left>"
         begin, end = self.segment
         when = f", {self.reason}" if self.reason else f", from {self.time.isoformat(timespec='seconds')}" if self.time else ""
-        kept = f", kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
+        kept = shown_needs(", kept for", self.kept_for, self.kept_for_slaves)
         return f"<mqstore.NextRemoval {begin} to {end}{when}{kept}>"
 
 

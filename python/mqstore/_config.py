@@ -240,7 +240,8 @@ class StoreConfig(Shown):
         removes nothing that is not old enough. RocketMQ: `cleanFileForciblyEnable`.
     retain_unconsumed : bool, default True
         The removal for age or `max_log_bytes` waits until each consumer group has consumed the
-        messages. With False it does not, as in RocketMQ.
+        messages, and each connected slave has acknowledged them. With False it does not, as in
+        RocketMQ.
     clean_resource_interval : int | timedelta, default 10000
         The time between two looks for segments to remove. The first one is a minute after the
         open. In ms. RocketMQ: `cleanResourceInterval`.

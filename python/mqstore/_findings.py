@@ -397,7 +397,7 @@ def _of_retention(store: mqstore.Store) -> Iterator[Row]:
         return
     if removal is not None and removal.segment is not None:
         begin, end = removal.segment
-        needed = ", ".join(sorted({row[0] for row in removal.kept_for}))
+        needed = ", ".join([*sorted({row[0] for row in removal.kept_for}), *map(slave_in_words, removal.kept_for_slaves)])
         yield _finding(
             "retention.next",
             "note",
@@ -406,6 +406,11 @@ def _of_retention(store: mqstore.Store) -> Iterator[Row]:
             words(""),
             physical_offset=begin,
         )
+
+
+def slave_in_words(slave: mqstore.Slave) -> str:
+    """Returns the address of a slave, and how far it is."""
+    return f"slave {slave.address}, which has acknowledged the log up to {slave.acknowledged_offset}"
 
 
 def removal_in_words(removal: mqstore.NextRemoval) -> str:

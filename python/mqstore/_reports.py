@@ -17,6 +17,7 @@ from mqstore._broker_reports import (
     ResendReport,
     Trace,
     TracedRecord,
+    shown_needs,
 )
 from mqstore._replicas import RefusedSlave, ReplicaCut, Replicas, Slave
 from mqstore._shown import Shown
@@ -118,6 +119,11 @@ class TrimReport(Shown):
         transactions"), topic, queue id, and number of messages that it has not consumed.
     unread : tuple[tuple[str, str, int, int], ...]
         The same for groups whose unread messages were removed (`force`).
+    kept_for_slaves : tuple[Slave, ...]
+        The connected slaves that kept further segments: they have not acknowledged all of them.
+    unreplicated : tuple[Slave, ...]
+        The connected slaves that had not acknowledged all that was removed (`force`). What they
+        were not sent is lost for them.
     """
 
     dry_run: bool
@@ -131,6 +137,8 @@ class TrimReport(Shown):
     refusal: str | None
     kept_for: tuple[tuple[str, str, int, int], ...]
     unread: tuple[tuple[str, str, int, int], ...]
+    kept_for_slaves: tuple[Slave, ...]
+    unreplicated: tuple[Slave, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict."""
@@ -138,7 +146,7 @@ class TrimReport(Shown):
 
     def __repr__(self) -> str:
         what = "would be removed" if self.dry_run else "removed"
-        kept = f", more kept for {len({row[0] for row in self.kept_for})} groups" if self.kept_for else ""
+        kept = shown_needs(", more kept for", self.kept_for, self.kept_for_slaves)
         return f"<mqstore.TrimReport {len(self.segments)} segments {what}, {self.bytes} bytes{kept}>"
 
 
@@ -217,6 +225,8 @@ class StoreStats(Shown):
         The time from which its age lets it go; None without `file_reserved_time`.
     removal_kept_for : tuple[tuple[str, str, int, int], ...] | None
         What still needs messages of it, as in `TrimReport.kept_for`.
+    removal_kept_for_slaves : tuple[Slave, ...] | None
+        The connected slaves that have not acknowledged all of it.
     removal_refusal : str | None
         The reason why the last attempt has failed. The next one is some seconds later.
     available_buffer_nums : int | None
@@ -259,6 +269,7 @@ class StoreStats(Shown):
     next_removal: tuple[int, int] | None
     next_removal_time: datetime | None
     removal_kept_for: tuple[tuple[str, str, int, int], ...] | None
+    removal_kept_for_slaves: tuple[Slave, ...] | None
     removal_refusal: str | None
     available_buffer_nums: int | None
     is_transient_store_pool_low: bool | None

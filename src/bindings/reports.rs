@@ -33,17 +33,6 @@ macro_rules! report {
 /// Returns the `Replicas` of a store that listens for slaves at this address.
 pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, addresses: [Option<SocketAddr>; 2]) -> Report<'py> {
     let [address, broker_address] = addresses;
-    let slave = |slave: store::Slave| {
-        report!(
-            py,
-            Slave {
-                address: slave.address.to_string(),
-                connected_at: to_datetime(py, slave.connected_at)?,
-                from_offset: slave.from,
-                acknowledged_offset: slave.acknowledged,
-            }
-        )
-    };
     let refused = |slave: store::RefusedSlave| {
         report!(
             py,
@@ -54,7 +43,6 @@ pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address
             }
         )
     };
-    let slaves = replicas.connected().into_iter().map(slave).collect::<PyResult<Vec<_>>>()?;
     let refused = replicas.refused().into_iter().map(refused).collect::<PyResult<Vec<_>>>()?;
     report!(
         py,
@@ -62,10 +50,26 @@ pub(super) fn replicas<'py>(py: Python<'py>, replicas: &store::Replicas, address
             address: address.map(|address| address.to_string()),
             broker_address: broker_address.map(|address| address.to_string()),
             replicated_offset: replicas.replicated(),
-            slaves: PyTuple::new(py, slaves)?,
+            slaves: slaves(py, &replicas.connected())?,
             refused: PyTuple::new(py, refused)?,
         }
     )
+}
+
+/// Returns a tuple of `Slave`.
+fn slaves<'py>(py: Python<'py>, slaves: &[store::Slave]) -> PyResult<Bound<'py, PyTuple>> {
+    let slave = |slave: &store::Slave| {
+        report!(
+            py,
+            Slave {
+                address: slave.address.to_string(),
+                connected_at: to_datetime(py, slave.connected_at)?,
+                from_offset: slave.from,
+                acknowledged_offset: slave.acknowledged,
+            }
+        )
+    };
+    PyTuple::new(py, slaves.iter().map(slave).collect::<PyResult<Vec<_>>>()?)
 }
 
 /// Returns a `ReplicaCut` for each cut.
@@ -128,6 +132,7 @@ pub(super) fn store_stats<'py>(
             next_removal: removal.and_then(segment_of),
             next_removal_time: removal.and_then(|removal| time_of(py, removal)),
             removal_kept_for: removal.map(|removal| holds(py, &removal.holds)).transpose()?,
+            removal_kept_for_slaves: removal.map(|removal| slaves(py, &removal.slaves)).transpose()?,
             removal_refusal: refused.map(|refused| refused.text().to_string()),
             available_buffer_nums: pool.map(|pool| pool.available),
             is_transient_store_pool_low: pool.map(|pool| pool.is_low()),
@@ -234,6 +239,8 @@ pub(super) fn trim_report<'py>(py: Python<'py>, report: &broker::TrimReport, dry
             refusal: trimmed.refused.as_ref().map(|refused| refused.text().to_string()),
             kept_for: holds(py, &report.holds)?,
             unread: holds(py, &report.unread)?,
+            kept_for_slaves: slaves(py, &report.slaves)?,
+            unreplicated: slaves(py, &report.unreplicated)?,
         }
     )
 }
@@ -263,6 +270,7 @@ pub(super) fn next_removal<'py>(py: Python<'py>, removal: &NextRemoval) -> Repor
                 CleanReason::Disk => "disk",
             }),
             kept_for: holds(py, &removal.holds)?,
+            kept_for_slaves: slaves(py, &removal.slaves)?,
             disk_percent: removal.disk_percent,
         }
     )

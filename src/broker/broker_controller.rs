@@ -238,7 +238,8 @@ impl BrokerController {
     }
 
     /// Removes the oldest segments, and the queue and index files that lead only to them. It stops before the first message that is still
-    /// needed. If it is `forced`, it also removes messages that groups have not consumed. A dry run removes nothing.
+    /// needed. If it is `forced`, it also removes messages that groups have not consumed and slaves have not acknowledged. A dry run
+    /// removes nothing.
     ///
     /// # Errors
     /// Those of [`BrokerController::holds`] and [`MessageStore::trim`].

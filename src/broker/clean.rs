@@ -117,7 +117,7 @@ impl CleanService {
             return Ok(stats);
         };
         let situation = self.situation(&segment, now)?;
-        stats.removal = self.oldest.removal(segment, &situation, self.retention.holds()?);
+        stats.removal = self.oldest.removal(segment, &situation, self.retention.needed()?);
         Ok(stats)
     }
 
@@ -133,6 +133,7 @@ impl CleanService {
         };
         let report = self.retention.trim(TrimTo::Offset(segment.end), !removable.waits, false)?;
         self.note_unread(removable, &report);
+        self.warn_of_slaves(removable, &report);
         if report.trimmed.segments.is_empty() && removable.is_forced {
             self.warn_of_stop(&report, segment.start);
         }
@@ -160,9 +161,22 @@ impl CleanService {
         }
     }
 
+    /// Warns of slaves that had not acknowledged what was removed because the disk is full.
+    fn warn_of_slaves(&self, removable: Removable, report: &TrimReport) {
+        let Some(removed) = report.trimmed.segments.last().filter(|_| removable.is_forced) else {
+            return;
+        };
+        for slave in &report.unreplicated {
+            self.warnings.push(format!(
+                "the disk is full: removed messages up to the physical offset {}; the slave {} had acknowledged the log up to {}",
+                removed.end, slave.address, slave.acknowledged
+            ));
+        }
+    }
+
     /// Warns once for each segment that stays on a full disk, because nothing else has the content of its messages.
     fn warn_of_stop(&mut self, report: &TrimReport, segment: i64) {
-        if let Some(hold) = report.holds.first()
+        if let Some(hold) = report.holds.iter().find(|hold| !hold.yields_to_force())
             && self.warned_of.replace(segment) != Some(segment)
         {
             self.warnings.push(format!(

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::retention::{Hold, holds_in};
+use super::retention::{Hold, Needed, needed_in};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::{COMMIT_LOG_DIR, segment_name};
 use crate::read::MessageReader;
 use crate::services::{CleanReason, CleanRules, LimitedClock, Situation};
-use crate::store::{TrimTo, last_stored, oldest_segments};
+use crate::store::{Slave, TrimTo, last_stored, oldest_segments};
 
 /// The segment that goes next.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,8 @@ pub struct NextRemoval {
     pub due: Option<i64>,
     /// The messages of it that keep it, or would.
     pub holds: Vec<Hold>,
+    /// The connected slaves that have not acknowledged all of it, and keep it, or would; none of a store that is only read.
+    pub slaves: Vec<Slave>,
     /// The used part of the disk; `None` if no rule asks for it, or it is unknown.
     pub disk_percent: Option<u64>,
 }
@@ -114,14 +116,15 @@ impl OldestSegment {
         Ok(last)
     }
 
-    /// Returns the removal of the oldest segment, with the messages that are still needed.
-    pub(super) fn removal(&self, segment: Range<i64>, situation: &Situation, mut holds: Vec<Hold>) -> NextRemoval {
-        holds.retain(|hold| hold.physical_offset < segment.end);
+    /// Returns the removal of the oldest segment, with what still needs its messages.
+    pub(super) fn removal(&self, segment: Range<i64>, situation: &Situation, needed: Needed) -> NextRemoval {
+        let Needed { holds, slaves } = needed.before(segment.end);
         NextRemoval {
             segment: Some(segment),
             reason: self.rules.removable(situation).map(|removable| removable.reason),
             due: self.rules.due(situation),
             holds,
+            slaves,
             disk_percent: situation.disk_percent,
         }
     }
@@ -152,5 +155,5 @@ pub fn next_removal(reader: &Arc<MessageReader>, config: &StoreConfig) -> Result
     if let Some(error) = unknown {
         return Err(error);
     }
-    Ok(Some(rules.removal(segment, &situation, holds_in(reader)?)))
+    Ok(Some(rules.removal(segment, &situation, needed_in(reader)?)))
 }

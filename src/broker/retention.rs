@@ -1,7 +1,8 @@
 //! Retention: the messages that somebody still needs, and the removal of those that nobody does.
 //!
-//! A trim stops before the first message that a consumer group has not consumed, unless it is forced. It never removes a delayed
-//! message or timer message that was not delivered, nor a half message of an open transaction: nothing else holds their content.
+//! A trim stops before the first message that a consumer group has not consumed or a connected slave has not acknowledged, unless it is
+//! forced. It never removes a delayed message or timer message that was not delivered, nor a half message of an open transaction: nothing
+//! else holds their content.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::format::{HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, retry_topic};
 use crate::log::BrokerSettings;
 use crate::read::{GroupOffset, MessageReader};
-use crate::store::{MessageStore, TrimTo, Trimmed};
+use crate::store::{MessageStore, Slave, TrimTo, Trimmed};
 
 /// The reason why a message is still needed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +50,40 @@ pub struct Hold {
     pub physical_offset: i64,
 }
 
+impl Hold {
+    /// Returns true if a forced trim does not wait for it.
+    pub(super) fn yields_to_force(&self) -> bool {
+        matches!(self.by, NeededBy::Group(_))
+    }
+}
+
+/// The holds and the slaves that keep messages of a store.
+#[derive(Debug, Default)]
+pub(super) struct Needed {
+    pub(super) holds: Vec<Hold>,
+    /// The connected slaves. Each needs what it has not acknowledged.
+    pub(super) slaves: Vec<Slave>,
+}
+
+impl Needed {
+    /// Returns what needs messages before this physical offset.
+    pub(super) fn before(mut self, end: i64) -> Self {
+        self.holds.retain(|hold| hold.physical_offset < end);
+        self.slaves.retain(|slave| slave.acknowledged < end);
+        self
+    }
+
+    /// Returns the physical offset of the first message that a trim keeps. A forced trim waits for no group and no slave.
+    pub(super) fn floor(&self, forced: bool) -> i64 {
+        let holds = self.holds.iter().filter(|hold| !forced || !hold.yields_to_force());
+        let slaves = self.slaves.iter().filter(|_| !forced);
+        let needed = holds
+            .map(|hold| hold.physical_offset)
+            .chain(slaves.map(|slave| slave.acknowledged));
+        needed.min().unwrap_or(i64::MAX)
+    }
+}
+
 /// The result of [`Retention::trim`].
 #[derive(Debug, Clone, Default)]
 pub struct TrimReport {
@@ -60,6 +95,10 @@ pub struct TrimReport {
     pub holds: Vec<Hold>,
     /// The messages that were removed although a group has not consumed them, counted without those that remain.
     pub unread: Vec<Hold>,
+    /// The connected slaves that kept segments from being removed.
+    pub slaves: Vec<Slave>,
+    /// The connected slaves that had not acknowledged all messages that were removed.
+    pub unreplicated: Vec<Slave>,
 }
 
 impl TrimReport {
@@ -70,14 +109,13 @@ impl TrimReport {
         trimmed: Trimmed,
         wanted: &[Range<i64>],
         oldest: Option<i64>,
-        holds: Vec<Hold>,
+        needed: Needed,
     ) -> Result<Self> {
         let end_of = |segments: &[Range<i64>]| segments.last().map_or(0, |segment| segment.end);
         let (removed, wanted) = (end_of(&trimmed.segments), end_of(wanted));
-        let (mut unread, holds): (Vec<Hold>, _) = holds
-            .into_iter()
-            .filter(|hold| hold.physical_offset < wanted)
-            .partition(|hold| hold.physical_offset < removed);
+        let needed = needed.before(wanted);
+        let (mut unread, holds): (Vec<Hold>, _) = needed.holds.into_iter().partition(|hold| hold.physical_offset < removed);
+        let (unreplicated, slaves) = needed.slaves.into_iter().partition(|slave| slave.acknowledged < removed);
         for hold in &mut unread {
             if let Some(queue) = reader.queue_store().queue(&hold.topic, hold.queue_id)? {
                 hold.messages = queue
@@ -93,6 +131,8 @@ impl TrimReport {
             stored: oldest.zip(newer).map(|(oldest, newer)| oldest..newer),
             holds,
             unread,
+            slaves,
+            unreplicated,
         })
     }
 }
@@ -138,14 +178,26 @@ impl Retention {
         Ok(holds)
     }
 
+    /// Returns what still needs messages: the holds, and the connected slaves.
+    ///
+    /// # Errors
+    /// Those of [`Retention::holds`].
+    pub(super) fn needed(&self) -> Result<Needed> {
+        Ok(Needed {
+            holds: self.holds()?,
+            slaves: self.store.replicas().connected(),
+        })
+    }
+
     /// Removes the oldest segments, and the queue and index files that lead only to them. It stops before the first message that is still
-    /// needed. If it is `forced`, it also removes messages that groups have not consumed. A dry run removes nothing.
+    /// needed. If it is `forced`, it also removes messages that groups have not consumed and slaves have not acknowledged. A dry run
+    /// removes nothing.
     ///
     /// # Errors
     /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
     pub(super) fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
-        let holds = self.holds()?;
-        let floor = floor_of(&holds, forced);
+        let needed = self.needed()?;
+        let floor = needed.floor(forced);
         let wanted = self.store.segments_to_trim(to, i64::MAX)?;
         let log = self.store.reader().log();
         let oldest = log.claimed_store_time(log.first_offset())?;
@@ -154,7 +206,7 @@ impl Retention {
         } else {
             self.remove(to, floor, forced)?
         };
-        TrimReport::new(self.store.reader(), trimmed, &wanted, oldest, holds)
+        TrimReport::new(self.store.reader(), trimmed, &wanted, oldest, needed)
     }
 
     /// Makes the progress of the groups durable, and removes segments before `floor`: a group that a crash sets back to older progress
@@ -163,7 +215,7 @@ impl Retention {
         let mut trimmed = Trimmed::default();
         match self.groups.persist() {
             Err(shortage) if shortage.is_shortage() => {
-                let on_disk = floor_of(&holds_in(self.store.reader())?, forced);
+                let on_disk = needed_in(self.store.reader())?.floor(forced);
                 trimmed = self.store.trim(to, floor.min(on_disk))?;
                 if trimmed.refused.is_some() || self.store.segments_to_trim(to, floor)?.is_empty() {
                     return Ok(trimmed);
@@ -179,12 +231,15 @@ impl Retention {
     }
 }
 
-/// Returns the messages of a store that consumer groups, delays, timers and transactions still need, by the settings files.
+/// Returns what still needs messages of a store by its settings files: consumer groups, delays, timers and transactions.
 ///
 /// # Errors
 /// The damage of a settings file, and those of reading queues.
-pub(super) fn holds_in(reader: &Arc<MessageReader>) -> Result<Vec<Hold>> {
-    holds_by(reader, known(reader.consumer_offsets())?, None)
+pub(super) fn needed_in(reader: &Arc<MessageReader>) -> Result<Needed> {
+    Ok(Needed {
+        holds: holds_by(reader, known(reader.consumer_offsets())?, None)?,
+        ..Needed::default()
+    })
 }
 
 /// Returns the messages that are still needed, with this progress of the groups, and with the timer messages of a writer that knows them.
@@ -217,13 +272,6 @@ fn holds_by(reader: &Arc<MessageReader>, groups: Vec<GroupOffset>, mut timers: O
     }
     holds.sort();
     Ok(holds)
-}
-
-/// Returns the physical offset of the first message that a trim keeps because it is needed. A forced trim does not wait for groups.
-pub(super) fn floor_of(holds: &[Hold], forced: bool) -> i64 {
-    let holds_it = |hold: &&Hold| !forced || !matches!(hold.by, NeededBy::Group(_));
-    let floor = holds.iter().filter(holds_it).map(|hold| hold.physical_offset).min();
-    floor.unwrap_or(i64::MAX)
 }
 
 /// The progress by queue of each group in each topic, of the delivery of delayed messages and timers, and of transactions.

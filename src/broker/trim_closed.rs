@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::retention::{TrimReport, floor_of, holds_in};
+use super::retention::{TrimReport, needed_in};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
 use crate::format::Check;
@@ -43,12 +43,12 @@ pub fn trim_closed(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, reques
     };
     let reader = Arc::new(MessageReader::open(&env, path, config.clone())?);
     let end = reader.physical_bounds().end;
-    let holds = holds_in(&reader)?;
+    let needed = needed_in(&reader)?;
     let safe = safe_until(&reader)?;
     let wanted = oldest_segments(&reader, request.to, end, end - 1)?;
-    let needed = floor_of(&holds, request.is_forced).min(end - 1);
-    let segments = oldest_segments(&reader, request.to, end, needed.min(safe))?;
-    let refused = (segments.len() < oldest_segments(&reader, request.to, end, needed)?.len()).then(|| Error::Invalid {
+    let floor = needed.floor(request.is_forced).min(end - 1);
+    let segments = oldest_segments(&reader, request.to, end, floor.min(safe))?;
+    let refused = (segments.len() < oldest_segments(&reader, request.to, end, floor)?.len()).then(|| Error::Invalid {
         what: format!(
             "messages at the physical offset {safe} and after it are not in their queues on disk: a writer puts them there when it \
              opens the store"
@@ -64,7 +64,7 @@ pub fn trim_closed(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, reques
         _ => Trimmed::planned(segments),
     };
     trimmed.refused = trimmed.refused.or(refused);
-    TrimReport::new(&reader, trimmed, &wanted, oldest, holds)
+    TrimReport::new(&reader, trimmed, &wanted, oldest, needed)
 }
 
 /// Takes the lock of the store; a dry run takes none.

@@ -162,11 +162,16 @@ impl LogSender {
             return Err(Ended::Refused(ahead));
         }
         if asked < begin {
-            let below =
-                format!("it asks for the log from {asked} on, which was removed: the log of this master begins at {begin}");
-            return Err(Ended::Refused(below));
+            return Err(self.below_begin(asked));
         }
         Ok(asked)
+    }
+
+    fn below_begin(&self, asked: i64) -> Ended {
+        let begin = self.store.reader().log().first_offset();
+        Ended::Refused(format!(
+            "it asks for the log from {asked} on, which was removed: the log of this master begins at {begin}"
+        ))
     }
 
     /// Sends the log from a physical offset on, until the store is closed and all of it is sent. A heartbeat says where the log ends, at
@@ -192,7 +197,13 @@ impl LogSender {
             let bytes = frame.get_mut(TransferHeader::LEN..).unwrap_or_default();
             // A heartbeat may be about a segment that is not there yet.
             if size > 0 {
-                log.fill(next, bytes).map_err(|error| Ended::Refused(error.to_string()))?;
+                log.fill(next, bytes).map_err(|error| {
+                    // A forced trim does not wait for slaves.
+                    if next < log.first_offset() {
+                        return self.below_begin(next);
+                    }
+                    Ended::Refused(error.to_string())
+                })?;
             }
             // Before the send, so that no acknowledgement comes first.
             sent.store(end, Ordering::SeqCst);

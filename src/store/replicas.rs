@@ -156,17 +156,6 @@ impl Replicas {
         self.replicated.get()
     }
 
-    /// Returns the first physical offset that a connected slave still needs; `i64::MAX` without one.
-    pub(super) fn lowest(&self) -> i64 {
-        let state = lock(&self.state);
-        state
-            .connected
-            .values()
-            .map(|slave| slave.acknowledged)
-            .min()
-            .unwrap_or(i64::MAX)
-    }
-
     /// Waits until enough slaves hold the log up to the end of an append that began at the time `begun`, or until it is sure that they do
     /// not in time: `RocketMQ`'s `handleHA`.
     ///

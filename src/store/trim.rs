@@ -77,18 +77,14 @@ impl Trimmed {
 }
 
 impl MessageStore {
-    /// Returns the segments that [`MessageStore::trim`] would remove, oldest first. What a connected slave has not acknowledged stays.
+    /// Returns the segments that [`MessageStore::trim`] would remove, oldest first.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn segments_to_trim(&self, to: TrimTo, floor: i64) -> Result<Vec<Range<i64>>> {
         // A message that is in its queue stays after the removed ones: the next offsets follow from it.
-        oldest_segments(
-            self.reader(),
-            to,
-            self.appended_offset(),
-            floor.min(self.dispatched_offset() - 1).min(self.replicas().lowest()),
-        )
+        let floor = floor.min(self.dispatched_offset() - 1);
+        oldest_segments(self.reader(), to, self.appended_offset(), floor)
     }
 
     /// Removes the oldest segments, and the queue and index files that lead to nothing else. The last segment stays, and so does

@@ -13,6 +13,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mqstore::broker::{BrokerController, TrimReport};
 use mqstore::config::{BrokerRole, FlushDiskType, StoreConfig};
 use mqstore::format::{Message, encode_properties};
 use mqstore::ha::Master;
@@ -150,6 +151,15 @@ impl Slave {
         let mut bytes = vec![0; i32::from_be_bytes(head[8..].try_into().unwrap()) as usize];
         self.stream.read_exact(&mut bytes).unwrap();
         Some((offset, bytes))
+    }
+
+    /// The next frame; `None` once the master has closed the connection, also in the middle of a frame.
+    fn frame_or_end(&mut self) -> Option<Vec<u8>> {
+        let mut head = [0; 12];
+        self.stream.read_exact(&mut head).ok()?;
+        let mut bytes = vec![0; i32::from_be_bytes(head[8..].try_into().unwrap()) as usize];
+        self.stream.read_exact(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// The next frame with bytes of the log.
@@ -487,19 +497,60 @@ fn a_trim_keeps_what_a_connected_slave_has_not_acknowledged() {
     assert!(node.store.catch_up(LONG).unwrap());
     let mut slave = node.slave(SEGMENT + 5);
     node.wait_for_slaves(1);
-    let trimmed = || {
-        let to = TrimTo::Offset(i64::MAX);
-        let segments = node.store.trim(to, i64::MAX).unwrap().segments;
-        segments.last().map_or(0, |segment| segment.end)
-    };
-    assert_eq!(trimmed(), SEGMENT);
+    let broker = BrokerController::new(&node.store);
+    let trim = |is_dry_run| broker.trim(TrimTo::Offset(i64::MAX), false, is_dry_run).unwrap();
+    let removed = |report: &TrimReport| report.trimmed.segments.last().map_or(0, |segment| segment.end);
+    for is_dry_run in [true, false] {
+        let report = trim(is_dry_run);
+        assert_eq!((removed(&report), report.holds.len()), (SEGMENT, 0));
+        let kept_for: Vec<_> = report
+            .slaves
+            .iter()
+            .map(|slave| (slave.address, slave.acknowledged))
+            .collect();
+        assert_eq!(kept_for, [(slave.stream.local_addr().unwrap(), SEGMENT + 5)]);
+        assert_eq!(report.unreplicated, []);
+    }
     let end = node.store.appended_offset();
     slave.take_until(end);
     wait_until(|| node.store.replicas().connected()[0].acknowledged == end);
-    assert_eq!(trimmed(), end / SEGMENT * SEGMENT);
+    let report = trim(false);
+    assert_eq!((removed(&report), report.slaves), (end / SEGMENT * SEGMENT, Vec::new()));
     // A slave that asks for what was removed is refused.
     assert!(node.slave(SEGMENT).frame().is_none());
     assert!(node.refusal().contains("which was removed"));
+    broker.close().unwrap();
+}
+
+#[test]
+fn a_forced_trim_names_the_slave_that_it_leaves_and_refuses_it() {
+    let node = Node::open(StoreConfig {
+        mapped_file_size_commit_log: Some(1 << 20),
+        ..asynchronous()
+    });
+    let mut slave = node.slave(0);
+    node.wait_for_slaves(1);
+    // More than the sockets hold: the master has not sent the rest.
+    while node.store.appended_offset() < 32 << 20 {
+        node.append(&vec![b'x'; 100_000]);
+    }
+    assert!(node.store.catch_up(LONG).unwrap());
+    let broker = BrokerController::new(&node.store);
+    let report = broker.trim(TrimTo::Offset(i64::MAX), true, false).unwrap();
+    assert_eq!(report.trimmed.segments.len(), 32);
+    let left: Vec<_> = report
+        .unreplicated
+        .iter()
+        .map(|slave| (slave.address, slave.acknowledged))
+        .collect();
+    assert_eq!(
+        (left, report.slaves),
+        (vec![(slave.stream.local_addr().unwrap(), 0)], Vec::new())
+    );
+    while slave.frame_or_end().is_some() {}
+    let refusal = node.refusal();
+    assert!(refusal.contains("which was removed"), "{refusal}");
+    broker.close().unwrap();
 }
 
 #[test]

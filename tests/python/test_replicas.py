@@ -23,6 +23,8 @@ import pytest
 
 import mqstore
 import mqstore.aio
+from mqstore._findings import findings_of
+from mqstore.report import report as report_of
 
 SMALL: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 16, "max_hash_slot_num": 10, "max_index_num": 20}
 
@@ -146,6 +148,30 @@ def test_replicas_says_who_is_connected_how_far_and_who_was_refused(master: mqst
     assert refused.reason == f"it holds the log up to {end + 100}, and is ahead: the log of this master ends at {end}"
     assert pickle.loads(pickle.dumps(master.replicas)).refused == (refused,)
     assert master.replicas.to_dict()["refused"][0]["reason"] == refused.reason
+
+
+def test_a_slave_keeps_segments_and_a_forced_trim_names_it(tmp_path: Path) -> None:
+    options = SMALL | {"ha_listen_port": 0, "max_log_bytes": 1 << 16}
+    with mqstore.open(tmp_path / "store", "x", **options) as store, slave_of(store, asked=0) as slave:
+        slave.acknowledges = False
+        store.append_batch([b"x" * 1024] * 200, "orders")
+        store.wait_dispatched()
+        [connected] = store.replicas.slaves
+        for dry_run in (True, False):
+            report = store.trim(before_offset=2 << 16, dry_run=dry_run)
+            assert (report.segments, report.kept_for, report.kept_for_slaves) == ((), (), (connected,))
+        assert repr(report) == "<mqstore.TrimReport 0 segments removed, 0 bytes, more kept for 1 slaves>"
+        removal, stats = store.broker.next_removal(), store.stats()
+        assert removal is not None
+        assert (removal.segment, removal.reason, removal.kept_for_slaves) == ((0, 1 << 16), "log_bytes", (connected,))
+        assert (stats.next_removal, stats.removal_kept_for_slaves) == (removal.segment, (connected,))
+        [note] = [row for row in findings_of(store, store.verify()) if row["id"] == "retention.next"]
+        named = f"slave {connected.address}, which has acknowledged the log up to 0"
+        assert named in note["meaning"]
+        assert named in report_of(store).html
+        forced = store.trim(before_offset=2 << 16, force=True)
+        assert (forced.segments, forced.kept_for_slaves) == (((0, 1 << 16), (1 << 16, 2 << 16)), ())
+        assert (forced.unread, forced.unreplicated) == ((), (connected,))
 
 
 def test_slaves_get_the_rest_before_a_close_returns(tmp_path: Path) -> None:

@@ -61,9 +61,11 @@ def trim(
 
 def _fields(report: mqstore.TrimReport) -> dict[str, Any]:
     names = ("group", "topic", "queue_id", "messages")
+    # A store that no writer has open has no slaves.
+    facts = {name: value for name, value in report.to_dict().items() if name not in ("kept_for_slaves", "unreplicated")}
     needed = {name: [dict(zip(names, row, strict=True)) for row in getattr(report, name)] for name in ("kept_for", "unread")}
     times = {name: None if (time := getattr(report, name)) is None else json_time(time) for name in ("since", "until")}
-    return report.to_dict() | times | needed
+    return facts | times | needed
 
 
 def _print(report: mqstore.TrimReport, out: Output) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import mqstore
 from mqstore._facts import facts_of
-from mqstore._findings import next_line, removal_in_words
+from mqstore._findings import next_line, removal_in_words, slave_in_words
 from mqstore._groups import in_words, lags_of
 from mqstore._lost_queues import empty_lost
 from mqstore._rows import date_order, each_row, rows_of, visible
@@ -336,10 +336,11 @@ def retention_section(store: mqstore.Store) -> Section:
         return Section("retention", title, "Only one segment is left, which stays.")
     begin, end = removal.segment
     text = f"The segment from {begin} to {end} goes next{removal_in_words(removal)}."
-    if not removal.kept_for:
+    if not (removal.kept_for or removal.kept_for_slaves):
         return Section("retention", title, f"{text} Nothing needs its messages any more.")
     heads = ("needed_by", "topic", "queue_id", "messages")
     needed = [[visible(row[0]), visible(row[1]), *row[2:]] for row in removal.kept_for]
+    needed += [[slave_in_words(slave), None, None, None] for slave in removal.kept_for_slaves]
     return Section("retention", title, f"{text} Messages of it are still needed:", table=Table(heads, needed))
 
 

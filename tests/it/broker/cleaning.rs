@@ -319,6 +319,46 @@ fn a_full_disk_removes_unread_messages_and_names_the_group() {
 }
 
 #[test]
+fn age_and_length_wait_for_a_connected_slave_which_stats_name() {
+    let mut open = Cleaning::filled(by_length(), 6);
+    let replicas = open.store.replicas().clone();
+    let slave = replicas.connect("192.0.2.1:4711".parse().unwrap(), 100, 0);
+    assert_eq!(open.clean(), 0);
+    let removal = open.stats().removal;
+    assert_eq!(
+        (removal.segment, removal.reason),
+        (Some(0..SEGMENT), Some(CleanReason::LogBytes))
+    );
+    let kept_for: Vec<_> = removal
+        .slaves
+        .iter()
+        .map(|slave| (slave.address, slave.acknowledged))
+        .collect();
+    assert_eq!(kept_for, [("192.0.2.1:4711".parse().unwrap(), 100)]);
+    replicas.acknowledge(slave, SEGMENT);
+    assert_eq!((open.clean(), open.stats().removal.slaves.len()), (SEGMENT, 1));
+    replicas.disconnect(slave);
+    assert!(open.clean() > SEGMENT);
+    open.close();
+}
+
+#[test]
+fn a_full_disk_waits_for_no_slave_and_names_it() {
+    let mut open = Cleaning::filled(by_disk(), 6);
+    let replicas = open.store.replicas();
+    replicas.connect("192.0.2.1:4711".parse().unwrap(), 100, 0);
+    let used = open.env.disk_usage(Path::new("/data")).unwrap().used;
+    open.env.set_disk_size(used * 4 / 3 - 1000);
+    assert_eq!(open.clean(), SEGMENT);
+    let expected = format!(
+        "the disk is full: removed messages up to the physical offset {SEGMENT}; \
+         the slave 192.0.2.1:4711 had acknowledged the log up to 100"
+    );
+    assert_eq!(open.broker.clean_warnings().take(), [expected]);
+    open.close();
+}
+
+#[test]
 fn a_disk_over_the_first_ratio_removes_what_is_old_in_any_hour() {
     let config = StoreConfig {
         delete_when: "04".to_owned(),
@@ -350,6 +390,11 @@ fn a_delayed_message_stays_on_a_full_disk_and_a_warning_says_so() {
     for _ in 0..4 {
         open.fill();
     }
+    // A group is in nobody's way on a full disk.
+    drop(
+        open.broker
+            .consumer(Some("billing"), subscription(&["orders"]), &Start::Earliest),
+    );
     open.env.set_disk_size(1);
     assert_eq!(open.clean(), 0);
     let expected = "the disk is full, and the oldest segment cannot be removed: it has delayed messages that were not delivered";
