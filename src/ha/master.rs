@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::listener::{Listener, Service, address_of};
-use super::wire::{FIRST_HEARTBEAT, HEARTBEAT, MAX_FRAME, SILENCE, SlaveReport, TransferHeader};
+use super::timing::Timing;
+use super::wire::{FIRST_HEARTBEAT, MAX_FRAME, SlaveReport, TransferHeader};
 use crate::error::Result;
 use crate::storage::ClosedInChild;
 use crate::store::{MessageStore, Replicas};
@@ -33,6 +34,7 @@ pub struct Master {
 #[derive(Debug)]
 struct LogSender {
     store: Arc<MessageStore>,
+    timing: Timing,
 }
 
 impl Master {
@@ -42,11 +44,22 @@ impl Master {
     /// [`Error::Invalid`](crate::error::Error::Invalid) for a host that is no address; [`Error::Io`](crate::error::Error::Io) if the
     /// port is taken, or a thread cannot be started.
     pub fn start(store: &Arc<MessageStore>) -> Result<Option<Self>> {
+        Self::start_with(store, Timing::default())
+    }
+
+    /// Same as [`Master::start`], with these times of a connection.
+    ///
+    /// # Errors
+    /// Those of [`Master::start`].
+    pub fn start_with(store: &Arc<MessageStore>, timing: Timing) -> Result<Option<Self>> {
         let config = store.config();
         let Some(port) = config.ha_listen_port.and_then(|port| u16::try_from(port).ok()) else {
             return Ok(None);
         };
-        let sender = Arc::new(LogSender { store: store.clone() });
+        let sender = Arc::new(LogSender {
+            store: store.clone(),
+            timing,
+        });
         let listener = Listener::start(address_of(config, port)?, sender.clone())?;
         Ok(Some(Self { sender, listener }))
     }
@@ -119,8 +132,8 @@ impl LogSender {
     /// Sends the log to a slave, and takes its reports.
     fn feed(&self, stream: &TcpStream, address: SocketAddr) -> std::result::Result<(), Ended> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE))?;
-        stream.set_write_timeout(Some(SILENCE))?;
+        stream.set_read_timeout(Some(self.timing.silence))?;
+        stream.set_write_timeout(Some(self.timing.silence))?;
         let mut report = [0; SlaveReport::LEN];
         (&*stream).read_exact(&mut report)?;
         let from = self.start_of(SlaveReport::decode(report).max_physical_offset)?;
@@ -156,6 +169,11 @@ impl LogSender {
         let (begin, end) = (log.first_offset(), self.store.committed_offset());
         if asked == 0 {
             return Ok(log.start_of_segment(end).max(begin));
+        }
+        if asked < 0 {
+            return Err(Ended::Refused(format!(
+                "it asks for the log from {asked} on, where no log begins"
+            )));
         }
         if asked > end {
             let ahead = format!("it holds the log up to {asked}, and is ahead: the log of this master ends at {end}");
@@ -208,7 +226,7 @@ impl LogSender {
             // Before the send, so that no acknowledgement comes first.
             sent.store(end, Ordering::SeqCst);
             (&*stream).write_all(&frame)?;
-            (next, patience) = (end, if size > 0 { FIRST_HEARTBEAT } else { HEARTBEAT });
+            (next, patience) = (end, if size > 0 { FIRST_HEARTBEAT } else { self.timing.heartbeat });
         }
     }
 

@@ -1,4 +1,4 @@
-//! The times of a slave.
+//! The times of a connection between master and slave.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ const SETTINGS_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest time for all answers to one question.
 const SETTINGS_ANSWER: Duration = Duration::from_secs(30);
 
-/// The times of a connection.
+/// The times of a connection. A master uses `heartbeat` and `silence`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// The pause before the next connection after a failure.
     pub pause: Duration,
-    /// The longest time without a report.
+    /// The longest time without a report of the slave, or a frame of the master.
     pub heartbeat: Duration,
-    /// The time without a byte of the master after which it counts as dead.
+    /// The time without a byte of the other end after which it counts as dead.
     pub silence: Duration,
     /// The time between two questions for settings.
     pub settings: Duration,
