@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::model::{Checked, Violation, ensure, works};
 use super::run::machine;
 use super::scenes::{GEOMETRY, message, open};
 use crate::played_broker::PlayedBroker;
-use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
+use crate::simulated_env::{Call, Failure, Fault, Random, SimulatedEnv};
 
 /// Longer than any wait for what comes.
 const LONG: Duration = Duration::from_secs(20);
@@ -42,6 +42,8 @@ fn log_of(sizes: &[usize]) -> Vec<u8> {
 /// A master of this log, until it is dropped.
 struct Master {
     address: SocketAddr,
+    /// The furthest report of a slave after its first one.
+    acknowledged: Arc<AtomicI64>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -50,16 +52,21 @@ impl Master {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let is_over = Arc::<AtomicBool>::default();
-        let (log, over) = (log.to_vec(), is_over.clone());
+        let acknowledged = Arc::<AtomicI64>::default();
+        let (log, over, reported) = (log.to_vec(), is_over.clone(), acknowledged.clone());
         thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept()
                 && !over.load(Ordering::Relaxed)
             {
-                let log = log.clone();
-                thread::spawn(move || serve(&stream, &log));
+                let (log, reported) = (log.clone(), reported.clone());
+                thread::spawn(move || serve(&stream, &log, &reported));
             }
         });
-        Self { address, is_over }
+        Self {
+            address,
+            acknowledged,
+            is_over,
+        }
     }
 }
 
@@ -71,7 +78,7 @@ impl Drop for Master {
 }
 
 /// Sends the log from where the slave asks on, then heartbeats, until the slave leaves.
-fn serve(mut stream: &TcpStream, log: &[u8]) -> Option<()> {
+fn serve(mut stream: &TcpStream, log: &[u8], acknowledged: &AtomicI64) -> Option<()> {
     let mut report = [0; SlaveReport::LEN];
     stream.read_exact(&mut report).ok()?;
     let asked = SlaveReport::decode(report).max_physical_offset;
@@ -85,8 +92,10 @@ fn serve(mut stream: &TcpStream, log: &[u8]) -> Option<()> {
         stream.write_all(&[&header.encode(), piece].concat()).ok()?;
         at += piece.len() as i64;
     }
-    while stream.read(&mut report).ok()? > 0 {}
-    Some(())
+    loop {
+        stream.read_exact(&mut report).ok()?;
+        acknowledged.fetch_max(SlaveReport::decode(report).max_physical_offset, Ordering::SeqCst);
+    }
 }
 
 fn follow(env: &SimulatedEnv, master: &Master, config: StoreConfig) -> Slave {
@@ -533,4 +542,49 @@ fn progress_never_passes_a_log_that_a_slave_cuts() {
     for seed in 0..12 {
         progress_cut_by_a_slave(None, seed).unwrap();
     }
+}
+
+#[test]
+fn a_slave_acknowledges_nothing_whose_sync_has_failed() {
+    let check = "a slave whose sync has failed";
+    let log = log_of(&[500, 900, 300, 2000, 700]);
+    // What the slave has before the device fails.
+    let half = log_of(&[500, 900, 300]);
+    assert!(log.starts_with(&half));
+    let env = machine();
+    let master = Master::of(&half);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &half, check).unwrap();
+    slave.close().unwrap();
+    let machine = env.clone();
+    env.pause_before(Call::Sync(Step::LogRange), move || {
+        machine.set_fault(Some(Fault {
+            failure: Failure::Device,
+            number: 0,
+            stays: true,
+        }));
+    });
+    let master = Master::of(&log);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    let failed = slave.wait(log.len() as i64 - 1, Some(Instant::now() + LONG)).unwrap_err();
+    assert!(failed.to_string().contains("Input/output error"), "{failed}");
+    let status = slave.status();
+    assert_eq!(
+        (status.state, status.error.map(|error| error.to_string())),
+        (SlaveState::Failed, Some(failed.to_string()))
+    );
+    // Nothing else is received, synced again or acknowledged, and a power cut takes nothing that was.
+    let acknowledged = master.acknowledged.load(Ordering::SeqCst) as usize;
+    assert!(acknowledged <= half.len(), "{acknowledged}");
+    for seed in 0..8 {
+        let left = recovered_log(&env.crash(seed).0, check).unwrap();
+        assert!(left.starts_with(&half), "{seed}: {} bytes", left.len());
+    }
+    let _ = slave.close();
+    assert_eq!(env.synced_again(), None);
+    env.set_fault(None);
+    let slave = follow(&env, &master, GEOMETRY.config());
+    wait_for(&slave, &log, check).unwrap();
+    slave.close().unwrap();
+    assert!(recovered_log(&env.crash(1).0, check).unwrap() == log);
 }
