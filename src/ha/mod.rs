@@ -15,6 +15,8 @@ mod socket;
 mod listener;
 /// The master.
 mod master;
+/// The end of a log, and what names it.
+mod log_tail;
 /// The settings of the master, which slaves ask for.
 mod settings_server;
 /// A connection that another thread may end.

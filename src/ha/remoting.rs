@@ -21,6 +21,8 @@ pub(super) const NOT_SUPPORTED: i32 = 3;
 pub(super) const RUNTIME_INFO: i32 = 28;
 /// The field of an answer with the end of the durable log, after what it answers was read.
 pub(super) const LOG_END: &str = "mqstoreLogEnd";
+/// The field of an answer with the checksum of the log before that end.
+pub(super) const LOG_CHECKSUM: &str = "mqstoreLogChecksum";
 /// The most bytes of a frame: RocketMQ's `com.rocketmq.remoting.frameMaxLength`.
 pub(super) const MAX_FRAME: usize = 16 * 1024 * 1024;
 /// The most bytes of a header.

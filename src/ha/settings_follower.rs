@@ -1,14 +1,16 @@
 //! The settings of a slave: asks its master for topics, groups and progress, and merges the answers into the files of the store.
 //!
 //! An answer waits until the slave holds the log up to the end that the master's log had when it answered. Then every record that settles
-//! the progress is there. An answer from before a cut of the log is dropped: it is about another log.
+//! the progress is there. An answer from before a cut of the log is dropped: it is about another log. So is one whose checksum of the log is
+//! not that of the slave's own.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::line::Line;
-use super::remoting::{LOG_END, MAX_FRAME, RUNTIME_INFO, RemotingCommand, SUCCESS, code_of};
+use super::log_tail::LogTail;
+use super::remoting::{LOG_CHECKSUM, LOG_END, MAX_FRAME, RUNTIME_INFO, RemotingCommand, SUCCESS, code_of};
 use super::timed_stream::TimedStream;
 use super::timing::Timing;
 use crate::broker::{ReceivedSettings, ReplicatedFile};
@@ -47,8 +49,8 @@ pub(super) struct SettingsFollower {
 #[derive(Debug)]
 struct Answered {
     settings: ReceivedSettings,
-    /// The end of its log, at which everything is stored that the progress passes.
-    log_end: i64,
+    /// The end of its log, before which everything is stored that the progress passes.
+    log: LogTail,
     /// The number of cuts before the question.
     cuts: u64,
 }
@@ -98,7 +100,7 @@ impl SettingsFollower {
                 Ok(Some(answered)) => {
                     let older = waiting
                         .take()
-                        .filter(|older| older.log_end <= answered.log_end && older.cuts == answered.cuts);
+                        .filter(|older| older.log.end <= answered.log.end && older.cuts == answered.cuts);
                     waiting = self.take(older.unwrap_or(answered), deadline, &compared);
                 }
                 Ok(None) => return,
@@ -118,9 +120,9 @@ impl SettingsFollower {
         let stream = stream.of_process()?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let answered = ask_all(&mut TimedStream::new(stream, self.timing.settings_answer)).map(|(settings, log_end)| Answered {
+        let answered = ask_all(&mut TimedStream::new(stream, self.timing.settings_answer)).map(|(settings, log)| Answered {
             settings,
-            log_end,
+            log,
             cuts,
         });
         if self.line.is_closed() {
@@ -142,9 +144,9 @@ impl SettingsFollower {
                 return None;
             }
             if let Some((store, end)) = compared()
-                && end >= answered.log_end
+                && end >= answered.log.end
             {
-                self.show(&store, answered.settings.merge(&store, answered.log_end));
+                self.show(&store, answered.merge(&store));
                 return None;
             }
             drop(cuts);
@@ -164,9 +166,24 @@ impl SettingsFollower {
     }
 }
 
+impl Answered {
+    /// Merges the settings into the files of a store that has the log of the master.
+    fn merge(self, store: &MessageStore) -> Result<()> {
+        let end = self.log.end;
+        if self.log.is_of_another_log(LogTail::of(store, end)?) {
+            let what = format!(
+                "the settings that the master has answered are of another log, which differs before physical offset {end}: none was taken; \
+                 do they come from the broker port of this master?"
+            );
+            return Err(Error::Invalid { what });
+        }
+        self.settings.merge(store, end)
+    }
+}
+
 /// Returns the settings of a master, and the end of its log after them.
-fn ask_all(stream: &mut TimedStream<'_>) -> io::Result<(ReceivedSettings, i64)> {
-    let (mut settings, mut log_end) = (ReceivedSettings::default(), None);
+fn ask_all(stream: &mut TimedStream<'_>) -> io::Result<(ReceivedSettings, LogTail)> {
+    let (mut settings, mut log) = (ReceivedSettings::default(), None);
     for (opaque, file) in (1..).zip(ReplicatedFile::ALL) {
         let answer = exchange(stream, &RemotingCommand::request(code_of(file), opaque))?;
         if answer.code != SUCCESS {
@@ -187,24 +204,30 @@ fn ask_all(stream: &mut TimedStream<'_>) -> io::Result<(ReceivedSettings, i64)> 
             io::Error::new(io::ErrorKind::InvalidData, what)
         };
         settings.add(file, &answer.body).map_err(malformed)?;
-        let stated = answer.ext_fields.get(LOG_END).and_then(|end| end.parse::<i64>().ok());
-        log_end = log_end.max(stated);
+        log = log.max(log_of(&answer));
     }
-    Ok((
-        settings,
-        match log_end {
-            Some(end) => end,
-            None => ask_log_end(stream)?,
-        },
-    ))
+    let log = match log {
+        Some(log) => log,
+        None => ask_log_end(stream)?,
+    };
+    Ok((settings, log))
+}
+
+/// Returns the end of the master's log, and its checksum, that an answer states.
+fn log_of(answer: &RemotingCommand) -> Option<LogTail> {
+    let field = |name| answer.ext_fields.get(name);
+    let end = field(LOG_END)?.parse().ok()?;
+    let checksum = field(LOG_CHECKSUM).and_then(|checksum| checksum.parse().ok());
+    Some(LogTail { end, checksum })
 }
 
 /// Asks a broker of `RocketMQ` where its log ends. Without the answer nobody knows when its progress may be taken.
-fn ask_log_end(stream: &mut TimedStream<'_>) -> io::Result<i64> {
+fn ask_log_end(stream: &mut TimedStream<'_>) -> io::Result<LogTail> {
     let answer = exchange(stream, &RemotingCommand::request(RUNTIME_INFO, 0))?;
     let fields = decode_settings(&answer.body).ok().filter(|_| answer.code == SUCCESS);
     let end = fields.and_then(|fields| fields.get("table")?.get("commitLogMaxOffset")?.as_str()?.parse().ok());
-    end.ok_or_else(|| {
+    let log = end.map(|end| LogTail { end, checksum: None });
+    log.ok_or_else(|| {
         let what = format!(
             "request {RUNTIME_INFO} was answered with {} and no commitLogMaxOffset, where the log of the master ends: its progress was not taken",
             answer.code

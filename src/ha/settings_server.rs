@@ -1,7 +1,7 @@
 //! The settings of a master for its slaves: answers the requests of a slave of `RocketMQ` for topics, groups and progress.
 //!
-//! The answers are the files on disk, so that a slave gets no progress past a message that this master can lose. An answer has a field of this
-//! crate, the end of the durable log at that time. Brokers ignore it.
+//! The answers are the files on disk, so that a slave gets no progress past a message that this master can lose. An answer has fields of
+//! this crate: the end of the durable log at that time, and a checksum of the bytes before it. Brokers ignore them.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::listener::{Listener, Service, address_of};
-use super::remoting::{LOG_END, NOT_SUPPORTED, RemotingCommand, SUCCESS, SYSTEM_ERROR, code_of};
+use super::log_tail::LogTail;
+use super::remoting::{LOG_CHECKSUM, LOG_END, NOT_SUPPORTED, RemotingCommand, SUCCESS, SYSTEM_ERROR, code_of};
 use super::timed_stream::TimedStream;
 use super::wire::SILENCE;
 use crate::broker::{BrokerController, ReplicatedFile};
@@ -144,12 +145,15 @@ impl Answerer {
             let remark = format!("request code {} not supported: this is a store of mqstore", request.code);
             return request.answer(NOT_SUPPORTED, Some(remark));
         };
-        match self.broker.settings_on_disk(file) {
-            Ok(body) => {
-                // After the file was read: every record that settles its progress is before that end.
-                let log_end = self.store.flushed_offset().to_string();
+        // The end after the file was read: every record that settles its progress is before it.
+        let settings = self.broker.settings_on_disk(file);
+        let settings = settings.and_then(|body| Ok((body, LogTail::of(&self.store, self.store.flushed_offset())?)));
+        match settings {
+            Ok((body, LogTail { end, checksum })) => {
                 let mut answer = request.answer(SUCCESS, None);
-                answer.ext_fields.insert(LOG_END.to_owned(), log_end);
+                answer.ext_fields.insert(LOG_END.to_owned(), end.to_string());
+                let checksum = checksum.map(|checksum| (LOG_CHECKSUM.to_owned(), checksum.to_string()));
+                answer.ext_fields.extend(checksum);
                 answer.body = body;
                 answer
             }

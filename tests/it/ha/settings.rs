@@ -294,6 +294,31 @@ fn settings_wait_until_the_log_of_a_master_that_comes_back_is_compared() {
 }
 
 #[test]
+fn settings_of_another_log_are_not_taken() {
+    let pair = Pair::new();
+    let (master, other) = (Node::open(&pair, "master"), Node::open(&pair, "other"));
+    // The other log has as many bytes, and the same queue.
+    master.append(9);
+    for _ in 0..9 {
+        other.store.append(message(&[b'x'; 700])).unwrap();
+    }
+    assert_eq!(master.store.appended_offset(), other.store.appended_offset());
+    other.commit("billing", 5);
+    let slave = pair.slave(SlaveOptions {
+        broker: Some(other.settings_address().to_string()),
+        ..master.options()
+    });
+    wait_until(|| {
+        let error = slave.settings().error;
+        error.is_some_and(|error| error.to_string().contains("are of another log"))
+    });
+    assert_eq!((progress(&pair, "orders"), slave.settings().taken_at), (None, None));
+    slave.close().unwrap();
+    other.close();
+    master.close();
+}
+
+#[test]
 fn a_broker_that_does_not_say_where_its_log_ends_is_an_error() {
     let pair = Pair::new();
     let master = Node::open(&pair, "master");
