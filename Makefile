@@ -25,6 +25,8 @@ SOURCES := $(shell find src) Cargo.toml Cargo.lock pyproject.toml
 SLOW_RUST := crashes::every_step_is_needed
 # The Rust test whose random histories `make slowtest` multiplies.
 GROUP_HISTORIES := groups_get_every_message_and_repeat_none_that_is_settled
+# That of masters and slaves.
+NODE_HISTORIES := no_kill_or_cut_loses_what_a_slave_acknowledged
 HAVE := $(wildcard python docs/site docs/figures tests/conftest.py tests/data tests/docs tests/python tests/spark tests/interop tests/mutants tests/torture spark_examples benches)
 
 export VIRTUAL_ENV := $(VENV)
@@ -56,8 +58,9 @@ test: java $(VENV)/dev.stamp $(NATIVE) ## the Rust, Python and Spark tests, in l
 slowtest: java $(VENV)/dev.stamp $(NATIVE) ## the tests that `make test` leaves out
 	@echo "== Slow Rust tests"
 	@cargo test --test it -- --ignored --exact $(SLOW_RUST)
-	@echo "== Ten times the histories of consumer groups, four times those of transactions"
-	@MQSTORE_CRASHES=10 MQSTORE_TRANSACTION_HISTORIES=100 cargo test --test it -- --nocapture $(GROUP_HISTORIES) transaction_histories
+	@echo "== Ten times the histories of consumer groups and of a master with its slave, four times those of transactions"
+	@MQSTORE_CRASHES=10 MQSTORE_TRANSACTION_HISTORIES=100 cargo test --test it -- --nocapture $(GROUP_HISTORIES) $(NODE_HISTORIES) \
+	  transaction_histories
 	@echo "== Slow Python tests, and beside them slow Spark tests"
 	@$(call side_by_side,$(PY) -m pytest -m slow tests/python tests/torture,$(PY) -m pytest -m slow tests/spark)
 	@echo "== Spark tests over Spark Connect"
