@@ -431,7 +431,8 @@ class Writer(Store):
         Raises
         ------
         CorruptError
-            A settings file with the progress of groups is damaged: nothing is removed.
+            A settings file with the progress of groups is damaged, or, unless `force` is true, the
+            progress of a group is lost: nothing is removed.
         DiskFullError
             Nothing can be removed before there is free space.
         PoisonedError, ClosedError, StoreIOError

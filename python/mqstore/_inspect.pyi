@@ -155,8 +155,8 @@ class BrokerState:
         config=StoreConfig.from_broker_conf(file), geometry=None)` has those of a broker. It reads the newest segment, and
         the oldest one where its age is near the limit.
 
-        Raises `CorruptError` if a settings file with the progress of groups is damaged, and `StoreIOError` for what the
-        system refuses, such as the use of the disk.
+        Raises `CorruptError` if a settings file with the progress of groups is damaged, or if the removal waits for a group
+        whose progress is lost, and `StoreIOError` for what the system refuses, such as the use of the disk.
         """
     def resend(
         self,

@@ -172,8 +172,9 @@ impl BrokerState {
     /// store: `open(path, config=StoreConfig.from_broker_conf(file), geometry=None)` has those of a
     /// broker. It reads the newest segment, and the oldest one where its age is near the limit.
     ///
-    /// Raises `CorruptError` if a settings file with the progress of groups is damaged, and
-    /// `StoreIOError` for what the system refuses, such as the use of the disk.
+    /// Raises `CorruptError` if a settings file with the progress of groups is damaged, or if the
+    /// removal waits for a group whose progress is lost, and `StoreIOError` for what the system
+    /// refuses, such as the use of the disk.
     fn next_removal<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let reader = self.handle.reader(py, Freshness::Queues)?;
         let broker = self.handle.own_broker()?;

@@ -46,8 +46,9 @@ use crate::storage::{Env, RealEnv};
 /// LockedError
 ///     A writer has the store; a dry run does not ask.
 /// CorruptError
-///     The first segment that would stay does not begin with a message, or a settings file with the
-///     progress of groups is damaged: nothing is removed.
+///     The first segment that would stay does not begin with a message, a settings file with the
+///     progress of groups is damaged, or, unless `force` is true, the progress of a group is lost:
+///     nothing is removed.
 /// StoreError
 ///     As `open`.
 ///

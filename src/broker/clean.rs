@@ -118,6 +118,9 @@ impl CleanService {
         };
         let situation = self.situation(&segment, now)?;
         stats.removal = self.oldest.removal(segment, &situation, self.retention.needed()?);
+        if self.store.config().retain_unconsumed {
+            stats.refused = stats.refused.or(self.retention.expect_progress().err());
+        }
         Ok(stats)
     }
 

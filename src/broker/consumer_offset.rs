@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::cut_mark::CutMark;
+use super::lost_progress::note_lost_progress;
 use super::settings_file::{Fields, OWN_FIELD, SettingsFile};
 use super::topic_config::TopicConfigs;
 use super::transaction_mark::TransactionMark;
@@ -82,6 +83,7 @@ impl ConsumerOffsets {
         };
         // A damaged file has no mark, and is not written.
         let _ = of_writer.write(&mut file);
+        note_lost_progress(store.reader(), &mut file);
         Self {
             store: store.clone(),
             topics,

@@ -10,6 +10,8 @@ mod subscription_group;
 mod transaction_mark;
 /// The mark of cuts, in the file of the progress of groups.
 mod cut_mark;
+/// The groups whose progress is lost.
+mod lost_progress;
 /// The progress of consumer groups.
 mod consumer_offset;
 /// The service that persists the progress of a delivery.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::lost_progress::expect_progress;
 use super::retention::{Hold, Needed, needed_in};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -134,7 +135,8 @@ impl OldestSegment {
 /// all. Reads the last segment, and the oldest one if some of its messages may be old enough.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a malformed option; the damage of a settings file with the progress of groups; those of reading.
+/// [`Error::Invalid`] for a malformed option; the damage of a settings file with the progress of groups; [`Error::Corrupt`] if the removal
+/// waits for a group whose progress is lost; those of reading.
 pub fn next_removal(reader: &Arc<MessageReader>, config: &StoreConfig) -> Result<Option<NextRemoval>> {
     if !config.removes_segments() {
         return Ok(None);
@@ -155,5 +157,9 @@ pub fn next_removal(reader: &Arc<MessageReader>, config: &StoreConfig) -> Result
     if let Some(error) = unknown {
         return Err(error);
     }
-    Ok(Some(rules.removal(segment, &situation, needed_in(reader)?)))
+    let needed = needed_in(reader)?;
+    if config.retain_unconsumed {
+        expect_progress(reader, &[])?;
+    }
+    Ok(Some(rules.removal(segment, &situation, needed)))
 }

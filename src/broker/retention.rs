@@ -1,14 +1,15 @@
 //! Retention: the messages that somebody still needs, and the removal of those that nobody does.
 //!
-//! A trim stops before the first message that a consumer group has not consumed or a connected slave has not acknowledged, unless it is
-//! forced. It never removes a delayed message or timer message that was not delivered, nor a half message of an open transaction: nothing
-//! else holds their content.
+//! A trim stops before the first message that a consumer group has not consumed or a connected slave has not acknowledged, and where the
+//! progress of a group is not known, unless it is forced. It never removes a delayed message or timer message that was not delivered, nor
+//! a half message of an open transaction: nothing else holds their content.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::consumer_groups::ConsumerGroups;
+use super::lost_progress::expect_progress;
 use super::timer_backlog::TimerBacklog;
 use super::timer_offset::{TimerOffsets, TimerState, load_timer_check};
 use super::timer_queue::first_left_by_broker;
@@ -189,13 +190,25 @@ impl Retention {
         })
     }
 
+    /// Refuses to remove messages while the progress of a group is lost.
+    ///
+    /// # Errors
+    /// Those of [`expect_progress`].
+    pub(super) fn expect_progress(&self) -> Result<()> {
+        expect_progress(self.store.reader(), &known(self.groups.offsets())?)
+    }
+
     /// Removes the oldest segments, and the queue and index files that lead only to them. It stops before the first message that is still
     /// needed. If it is `forced`, it also removes messages that groups have not consumed and slaves have not acknowledged. A dry run
     /// removes nothing.
     ///
     /// # Errors
-    /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim).
+    /// Those of [`Retention::holds`] and [`MessageStore::trim`](crate::store::MessageStore::trim); unless it is forced, those of
+    /// [`Retention::expect_progress`].
     pub(super) fn trim(&self, to: TrimTo, forced: bool, dry_run: bool) -> Result<TrimReport> {
+        if !forced {
+            self.expect_progress()?;
+        }
         let needed = self.needed()?;
         let floor = needed.floor(forced);
         let wanted = self.store.segments_to_trim(to, i64::MAX)?;

@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::lost_progress::expect_progress;
 use super::retention::{TrimReport, needed_in};
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -33,7 +34,8 @@ pub struct TrimRequest {
 ///
 /// # Errors
 /// [`Error::Locked`] while a writer has the store, [`Error::Corrupt`] if the first segment that would stay does not begin with a record,
-/// or a settings file with the progress of groups is damaged; those of [`MessageReader::open`] and [`Error::Io`].
+/// a settings file with the progress of groups is damaged, or, unless it is forced, the progress of a group is lost; those of
+/// [`MessageReader::open`] and [`Error::Io`].
 pub fn trim_closed(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, request: TrimRequest) -> Result<TrimReport> {
     expect_store(env.as_ref(), path)?;
     let lock = lock_of(env.as_ref(), path, config, request)?;
@@ -44,6 +46,9 @@ pub fn trim_closed(env: &Arc<dyn Env>, path: &Path, config: &StoreConfig, reques
     let reader = Arc::new(MessageReader::open(&env, path, config.clone())?);
     let end = reader.physical_bounds().end;
     let needed = needed_in(&reader)?;
+    if !request.is_forced {
+        expect_progress(&reader, &[])?;
+    }
     let safe = safe_until(&reader)?;
     let wanted = oldest_segments(&reader, request.to, end, end - 1)?;
     let floor = needed.floor(request.is_forced).min(end - 1);

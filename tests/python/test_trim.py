@@ -61,6 +61,23 @@ def test_trim_keeps_what_a_group_has_not_consumed_unless_forced(tmp_path: Path) 
         assert refused.value.offset == 100
 
 
+def test_a_group_whose_progress_is_lost_keeps_every_message_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with filled(path) as store, store.consumer("billing", "orders") as consumer:
+        consumer.ack(consumer.poll(100))
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (path / "config" / name).unlink(missing_ok=True)
+    for dry_run in (True, False):
+        with pytest.raises(mqstore.CorruptError, match='"billing" is lost'):
+            mqstore.trim(path, before_offset=2 * SEGMENT, dry_run=dry_run)
+    with mqstore.open(path, "a", max_log_bytes=SEGMENT) as store:
+        with pytest.raises(mqstore.CorruptError, match='"billing" is lost'):
+            store.trim(before_offset=2 * SEGMENT)
+        assert '"billing" is lost' in str(store.stats().removal_refusal)
+        assert store.min_physical_offset == 0
+    assert len(mqstore.trim(path, before_offset=2 * SEGMENT, dry_run=False, force=True).segments) == 2
+
+
 def test_delayed_messages_stay_also_when_forced(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "x", mapped_file_size_commit_log=SEGMENT) as store:
         store.append("orders", b"later", delay_level=18)

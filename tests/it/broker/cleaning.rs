@@ -255,6 +255,33 @@ fn age_and_length_wait_for_every_group() {
 }
 
 #[test]
+fn retention_removes_nothing_while_the_progress_of_a_group_is_lost() {
+    let open = Cleaning::filled(by_length(), 6);
+    let consumer = open
+        .broker
+        .consumer(Some("billing"), subscription(&["orders"]), &Start::Latest)
+        .unwrap();
+    consumer.commit().unwrap();
+    consumer.close().unwrap();
+    open.close();
+    let machine = open.env.shared();
+    machine.unlink(Path::new("/data/store/config/consumerOffset.json")).unwrap();
+    let mut open = Cleaning::open(open.env.clone(), by_length());
+    let is_named = |stats: &CleanStats| {
+        stats
+            .refused
+            .as_ref()
+            .is_some_and(|error| error.to_string().contains("\"billing\""))
+    };
+    assert!(is_named(&open.stats()));
+    assert_eq!((open.clean(), is_named(&open.stats())), (0, true));
+    open.broker.delete_group("billing").unwrap();
+    assert_eq!(open.clean(), 4 * SEGMENT);
+    assert!(open.stats().refused.is_none());
+    open.close();
+}
+
+#[test]
 fn a_deleted_group_ends_its_hold_and_an_open_one_is_refused() {
     let mut open = Cleaning::filled(by_length(), 6);
     let join = |open: &Cleaning, group| {

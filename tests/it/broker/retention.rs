@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::broker::{BrokerController, Hold, NeededBy, NextRemoval, Start, next_removal};
+use mqstore::broker::{BrokerController, Hold, NeededBy, NextRemoval, Start, TrimReport, TrimRequest, next_removal, trim_closed};
 use mqstore::config::StoreConfig;
-use mqstore::error::Error;
+use mqstore::error::{Error, Result};
 use mqstore::read::MessageReader;
 use mqstore::services::{CleanReason, Next, Service};
 use mqstore::storage::{Env, RealEnv};
@@ -322,4 +322,107 @@ fn a_reader_names_the_segment_that_goes_next_and_who_keeps_it() {
     open.broker.trim(TrimTo::Offset(i64::MAX), true, false).unwrap();
     open.close();
     assert_eq!(removal(&path, &by_length).unwrap().segment, None);
+}
+
+/// Trims a closed store to its last segments.
+fn trim(path: &std::path::Path, is_forced: bool) -> Result<TrimReport> {
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let request = TrimRequest {
+        to: TrimTo::Offset(2 * SEGMENT),
+        is_forced,
+        is_dry_run: false,
+    };
+    trim_closed(&env, path, &StoreConfig::default(), request)
+}
+
+fn expect_lost(trimmed: Result<TrimReport>, group: &str) {
+    let error = trimmed.unwrap_err();
+    let is_named = matches!(&error, Error::Corrupt { path, reason, .. }
+        if path.ends_with("config/consumerOffset.json") && reason.contains(&format!("{group:?}")));
+    assert!(is_named, "{error}");
+}
+
+/// Consumes all messages of `orders` as this group, durably.
+fn consume_all(open: &Open, group: &str) {
+    let consumer = open.consumer(group, subscription(&["orders"]));
+    while let got = consumer.poll(100, Some(Instant::now())).unwrap()
+        && ack(&consumer, &got) > 0
+    {}
+    consumer.commit().unwrap();
+    consumer.close().unwrap();
+}
+
+#[test]
+fn a_group_whose_progress_is_lost_keeps_every_message_unless_forced() {
+    let (_dir, path) = directory();
+    let open = filled(&path);
+    consume_all(&open, "billing");
+    open.close();
+    let file = path.join("config/consumerOffset.json");
+    let kept = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    expect_lost(trim(&path, false), "billing");
+    let by_length = StoreConfig {
+        max_log_bytes: Some(2 * SEGMENT as u64),
+        ..StoreConfig::default()
+    };
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let reader = Arc::new(MessageReader::open(&env, &path, StoreConfig::default()).unwrap());
+    assert!(matches!(next_removal(&reader, &by_length), Err(Error::Corrupt { .. })));
+    // The progress of another group, in a new file, does not hide the loss, nor does the next open.
+    for group in ["audit", "shipping"] {
+        let open = Open::at(&path);
+        expect_lost(open.broker.trim(TrimTo::Offset(2 * SEGMENT), false, false), "billing");
+        consume_all(&open, group);
+        assert!(file.exists());
+        expect_lost(open.broker.trim(TrimTo::Offset(2 * SEGMENT), false, false), "billing");
+        open.close();
+        expect_lost(trim(&path, false), "billing");
+    }
+    let with_others = fs::read(&file).unwrap();
+    fs::write(&file, kept).unwrap();
+    let _ = fs::remove_file(path.join("config/consumerOffset.json.bak"));
+    let removed = trim(&path, false).unwrap().trimmed.segments.len();
+    assert_eq!(removed, 2);
+    fs::write(&file, with_others).unwrap();
+    expect_lost(trim(&path, false), "billing");
+    assert!(trim(&path, true).is_ok());
+    let open = Open::at(&path);
+    open.broker.delete_group("billing").unwrap();
+    open.close();
+    assert!(trim(&path, false).is_ok());
+}
+
+#[test]
+fn progress_that_is_lost_is_none_of_a_new_group_or_of_groups_of_a_broker() {
+    let (_dir, path) = directory();
+    let open = filled(&path);
+    let consumer = open.consumer("billing", subscription(&["nothing yet"]));
+    let report = open.broker.trim(TrimTo::Offset(SEGMENT), false, false).unwrap();
+    assert_eq!(report.trimmed.segments.len(), 1);
+    consumer.close().unwrap();
+    open.broker.delete_group("billing").unwrap();
+    open.close();
+    let config = path.join("config");
+    for name in ["consumerOffset.json", "consumerOffset.json.bak"] {
+        let _ = fs::remove_file(config.join(name));
+    }
+    let groups = r#"{"subscriptionGroupTable":{"TOOLS_CONSUMER":{},"CID_ONSAPI_PULL":{},"CID_RMQ_SYS_TRANS":{}}}"#;
+    fs::write(config.join("subscriptionGroup.json"), groups).unwrap();
+    assert_eq!(trim(&path, false).unwrap().trimmed.segments.len(), 1);
+}
+
+#[test]
+fn a_group_that_the_previous_version_of_the_progress_lacks_keeps_all() {
+    let (_dir, path) = directory();
+    let open = filled(&path);
+    consume_all(&open, "billing");
+    open.close();
+    // This open keeps the file without the second group as the previous version.
+    let open = Open::at(&path);
+    consume_all(&open, "audit");
+    open.close();
+    fs::remove_file(path.join("config/consumerOffset.json")).unwrap();
+    assert!(path.join("config/consumerOffset.json.bak").exists());
+    expect_lost(trim(&path, false), "audit");
 }
