@@ -100,6 +100,9 @@ pub(super) const PAST_END: [FindingId; 3] = [
     FindingId::CheckpointAhead,
 ];
 
+const PUT_FIRST_BACK: Fix =
+    Fix::ByHand("put the segments back, if there is a copy of them; the messages after them are not affected");
+
 macro_rules! finding_ids {
     ($($(#[doc = $doc:literal])? $id:ident: $name:literal, $severity:ident, $fix:expr, $known_as:literal, $meaning:literal;)*) => {
         /// A kind of finding.
@@ -141,6 +144,8 @@ finding_ids! {
         "there is no whole record here: the message, and others that were hidden by the damage, cannot be read";
     LogMissingSegment: "log.missing_segment", Error, Fix::PutBack, "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
+    LogBeginsLate: "log.begins_late", Warning, PUT_FIRST_BACK, "",
+        "only mqstore has written the first messages of this store, and no note says that it has removed their segments (only a crash on a full disk may lose the note): they are lost";
     LogCutShort: "log.cut_short", Error, Fix::PutBack, "#3257",
         "a segment is shorter than the others: nothing can be written after it, and a broker does not start";
     LogEmptyFile: "log.empty_file", Warning, Fix::SetAside, "#6904, #6903",

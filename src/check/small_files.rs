@@ -14,6 +14,7 @@ use crate::format::{
 };
 use crate::log::{ConsumeQueueStore, KeptElsewhere, StorePart, kept_elsewhere};
 use crate::read::MessageReader;
+use crate::recovery::load_own_from;
 use crate::storage::{DirEntry, EntryKind, Env, read_file};
 use crate::store::misplaced_entries;
 
@@ -70,6 +71,24 @@ pub(super) fn look_at_names(env: &dyn Env, context: &mut Context<'_>) -> Result<
         {
             context.add(Finding::new(FindingId::LogCutShort, &path, offset, reason));
         }
+    }
+    look_at_beginning(env, context)
+}
+
+/// Reports segments before the log that nobody has removed by right. A broker that removes some replaces the claim in the `lock` file. Of a
+/// first segment that is empty another finding says so.
+fn look_at_beginning(env: &dyn Env, context: &mut Context<'_>) -> Result<()> {
+    if context.findings().has_error(FindingId::LogCutShort) {
+        return Ok(());
+    }
+    let claim = load_own_from(env, context.root)?;
+    if let Some(missing) = claim.and_then(|claim| context.log.untrimmed_before(env, claim)) {
+        let (path, position) = context.log.path_of(missing.start);
+        let what = format!(
+            "no segment holds the physical offsets from {} to {}",
+            missing.start, missing.end
+        );
+        context.add(Finding::new(FindingId::LogBeginsLate, &path, position, what));
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ impl LogFiles {
     /// Removes the segments that end at or before `until`, oldest first, and never the last one, durably.
     ///
     /// A note says before where the log will begin, so that one sync is enough: see [`load_trim_note`]. Where the note cannot be stored,
-    /// as on a full disk, the oldest segment is removed durably first, and so on.
+    /// as on a full disk, the oldest segment is removed durably first, which makes room, and so on.
     ///
     /// # Errors
     /// [`Error::Io`]: the last removals may not be durable.
@@ -127,10 +127,13 @@ impl LogFiles {
         loop {
             let end = self.end_of_segment(self.first_offset());
             if end > until {
+                // After the removal of the only segment there may be room for the note.
+                if !is_noted && !expired.files.is_empty() {
+                    let _ = save_trim_note(env, self.root(), until);
+                }
                 return Ok(expired);
             }
-            let is_only = self.end_of_segment(end) > until;
-            is_noted = is_noted || (!is_only && save_trim_note(env, self.root(), until).is_ok());
+            is_noted = is_noted || save_trim_note(env, self.root(), until).is_ok();
             let removed = self.files.expire(if is_noted { until } else { end } as u64);
             let is_over = removed.files.is_empty() || removed.refused.is_some();
             env.sync_dir(self.dir(), Step::LogExpired)
@@ -142,6 +145,14 @@ impl LogFiles {
                 return Ok(expired);
             }
         }
+    }
+
+    /// Returns the physical offsets from `since` to the start of the log that no trim has removed, if there are any.
+    pub(crate) fn untrimmed_before(&self, env: &dyn Env, since: i64) -> Option<Range<i64>> {
+        let first = self.first_offset();
+        let trimmed_until = |_| load_trim_note(env, self.root()).unwrap_or(since).max(since);
+        let missing = Some(since).filter(|since| *since < first).map(trimmed_until)?..first;
+        (!missing.is_empty()).then_some(missing)
     }
 
     /// Removes the segments whose removal a power failure has interrupted. Their removal need not be durable: the note stays.

@@ -163,6 +163,9 @@ pub(crate) const ROWS: &[Row] = &[
     (FindingId::LogMissingSegment, &[], |store| {
         fs::remove_file(&store.files("commitlog")[1]).unwrap();
     }),
+    (FindingId::LogBeginsLate, &[], |store| {
+        fs::remove_file(&store.files("commitlog")[0]).unwrap();
+    }),
     (FindingId::LogCutShort, &[], |store| {
         edit(store.files("commitlog").last().unwrap(), |bytes| bytes.truncate(SEGMENT - 8));
     }),

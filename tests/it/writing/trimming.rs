@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::check::Severity;
+use mqstore::check::{Finding, FindingId, Severity};
 use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::read::{GetMessageStatus, GetRequest, TagFilter};
@@ -203,7 +204,10 @@ fn a_trim_on_a_full_disk_removes_messages_whose_entries_are_on_disk() {
         .map(|id| reader(crashed.path()).queue_bounds("orders", id).unwrap().end)
         .sum();
     assert_eq!(ends, count);
-    assert!(verified(crashed.path()).is_ok());
+    // There was no room for the note, either.
+    let findings = verified(crashed.path()).findings;
+    let is_expected = |finding: &Finding| finding.severity == Severity::Note || finding.id == FindingId::LogBeginsLate;
+    assert!(findings.iter().all(is_expected), "{findings:?}");
     env.heal();
     let trimmed = store.trim(to, i64::MAX).unwrap();
     assert_eq!((trimmed.segments.len(), trimmed.refused.is_none()), (2, true));
@@ -229,6 +233,32 @@ fn a_trim_of_many_segments_syncs_their_directory_once() {
     let syncs = changes.iter().filter(|change| change.contains("LogExpired"));
     assert_eq!(syncs.count(), 1);
     store.close().unwrap();
+}
+
+#[test]
+fn a_first_segment_that_no_trim_has_removed_is_missing() {
+    let place = Place::new();
+    let store = place.create();
+    fill(&store, 6);
+    for trimmed in 1..=2 {
+        store.trim(TrimTo::Offset(trimmed * SEGMENT as i64), i64::MAX).unwrap();
+    }
+    store.close().unwrap();
+    assert!(verified(&place.store).findings.is_empty());
+    fs::remove_file(place.at("commitlog").join(format!("{:020}", 2 * SEGMENT))).unwrap();
+    let missing = format!("the physical offsets from {} to {}", 2 * SEGMENT, 3 * SEGMENT);
+    let found = |root: &Path| {
+        let findings = verified(root).findings;
+        let mut late = findings.iter().filter(|finding| finding.id == FindingId::LogBeginsLate);
+        late.any(|finding| finding.what.contains(&missing))
+    };
+    assert!(found(&place.store));
+    place.reopen().close().unwrap();
+    assert!(found(&place.store));
+    // A broker that has opened the store since removes segments by right.
+    let broker = killed(&place);
+    fs::write(broker.path().join("lock"), b"lock").unwrap();
+    assert!(!found(broker.path()));
 }
 
 #[test]
