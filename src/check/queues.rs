@@ -10,8 +10,8 @@ use crate::check::finding_id::FindingId;
 use crate::check::findings::{Affected, Finding};
 use crate::error::Result;
 use crate::format::{
-    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, MAX_QUEUE_OFFSET, MIN_RECORD_SIZE, MessageView,
-    Transaction, is_light_queue, is_salvage_record,
+    CONSUME_QUEUE_DIR, CQ_UNIT_SIZE, Check, CqUnit, DelayLevels, DispatchRequest, LIGHT_QUEUE_ID, MAX_QUEUE_OFFSET,
+    MIN_RECORD_SIZE, MessageView, Transaction, is_light_queue, is_salvage_record,
 };
 use crate::interrupt;
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, QueueHandle, QueueTable};
@@ -33,6 +33,8 @@ pub(super) struct Queues<'a> {
     levels: DelayLevels,
     /// Some topic has queues on disk.
     has_topics: bool,
+    /// Some light queue has files.
+    has_light: bool,
     /// Topics of messages that have none there.
     missing: BTreeSet<String>,
     /// `None` for a queue of a form that is not read.
@@ -65,6 +67,7 @@ impl<'a> Queues<'a> {
             at_once,
             levels,
             has_topics: !store.topics().is_empty(),
+            has_light: store.has_light_queues(),
             missing: BTreeSet::new(),
             compared: QueueTable::default(),
             entries: 0,
@@ -100,16 +103,47 @@ impl<'a> Queues<'a> {
             let queue = self.queue_of(view, context);
             self.compared.add(view.topic_bytes(), view.queue_id(), queue)
         };
+        self.compare_at(handle, view.queue_offset(), (view, dispatched, unit), context)?;
+        if self.has_light {
+            self.compare_light(view, dispatched, unit, context)?;
+        }
+        Ok(())
+    }
+
+    /// Compares the entries of a message in the light queues that have files. A broker removes those that nobody uses.
+    fn compare_light(
+        &mut self,
+        view: &MessageView<'_>,
+        dispatched: &DispatchRequest<'_>,
+        unit: CqUnit,
+        context: &mut Context<'_>,
+    ) -> Result<()> {
+        for (name, offset) in view.light_queues().into_iter().filter(|(name, _)| is_light_queue(name)) {
+            if let Some(handle) = self.compared.find(name.as_bytes(), LIGHT_QUEUE_ID) {
+                self.compare_at(handle, offset, (view, dispatched, unit), context)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the entry of a message at this queue offset of a queue.
+    #[inline]
+    fn compare_at(
+        &mut self,
+        handle: QueueHandle,
+        offset: i64,
+        (view, dispatched, unit): (&MessageView<'_>, &DispatchRequest<'_>, CqUnit),
+        context: &mut Context<'_>,
+    ) -> Result<()> {
         let Some(queue) = self.compared.get_mut(handle).and_then(Option::as_mut) else {
             return Ok(());
         };
-        let offset = view.queue_offset();
         self.entries += 1;
         let known = queue.entries.known_unit(offset)?;
         if known.is_some_and(|known| dispatched.is_entry(known, &self.levels)) {
             return queue.pass_over(offset, offset + 1, context);
         }
-        queue.look_closer(view, unit, context)
+        queue.look_closer(offset, view, unit, context)
     }
 
     /// Returns true if no other entries come before these, which agree with their messages: queue offsets.
@@ -175,9 +209,9 @@ fn check_name(topic: &str, context: &mut Context<'_>) {
 }
 
 /// Adds the finding about a message whose queue offset another message has, to which the entry leads.
-fn add_taken(view: &MessageView<'_>, found: CqUnit, context: &mut Context<'_>) {
+fn add_taken(view: &MessageView<'_>, is_light: bool, found: CqUnit, context: &mut Context<'_>) {
     let at = view.physical_offset();
-    let id = if found.physical_offset > at {
+    let id = if found.physical_offset > at || is_light {
         FindingId::LogEarlierTopic
     } else {
         context.contradictions.add_without_entry(at, true);
@@ -364,8 +398,8 @@ impl Compared {
     }
 
     /// Says what is wrong with the entry of a message that is not `unit`.
-    fn look_closer(&mut self, view: &MessageView<'_>, unit: CqUnit, context: &mut Context<'_>) -> Result<()> {
-        let offset = view.queue_offset();
+    fn look_closer(&mut self, offset: i64, view: &MessageView<'_>, unit: CqUnit, context: &mut Context<'_>) -> Result<()> {
+        let is_light = is_light_queue(&self.topic);
         let found = self
             .queue
             .written_unit(offset)?
@@ -381,7 +415,7 @@ impl Compared {
                 (FindingId::QueueTagsCode, what)
             }
             Some(found) if found.physical_offset != at && self.leads(offset, found, context)? => {
-                add_taken(view, found, context);
+                add_taken(view, is_light, found, context);
                 return Ok(());
             }
             Some(found) => {
@@ -412,7 +446,7 @@ impl Compared {
                 format!("the message at physical offset {at} has no entry"),
             ),
         };
-        if found.is_none() && offset != self.next && !context.has_damage() {
+        if found.is_none() && offset != self.next && !is_light && !context.has_damage() {
             context.contradictions.add_without_entry(at, false);
         }
         self.pass_over(offset, offset, context)?;
@@ -421,7 +455,7 @@ impl Compared {
         } else {
             self.path_of(offset)
         };
-        let finding = Finding::new(id, &path, position, self.sentence(offset, &what)).of(Affected::of(view));
+        let finding = Finding::new(id, &path, position, self.sentence(offset, &what)).of(self.affected(offset, Some(unit)));
         let finding = context.of_deleted_topic(&self.topic, at, finding);
         context.add_after(finding, if self.is_topic_missing { ANYWHERE } else { STEP });
         self.next = self.next.max(offset.saturating_add(1));

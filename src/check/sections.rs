@@ -9,7 +9,7 @@ use std::thread;
 use crate::check::index_items::{KeyFile, KeyItems};
 use crate::check::store_times::FAR;
 use crate::error::Result;
-use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_salvage_record};
+use crate::format::{Check, DelayLevels, DispatchRequest, MessageView, is_light_queue, is_salvage_record};
 use crate::log::{ConsumeQueue, EntryCursor, LogFiles, QueueHandle, QueueTable, SequentialRead};
 use crate::pipeline::{Pipeline, Worker};
 
@@ -38,6 +38,8 @@ pub(super) struct SectionReader<'a> {
     check: Check,
     levels: &'a DelayLevels,
     queues: QueueTable<Entries>,
+    /// Some light queue has files. Sections with its messages do not agree: only a comparison of each message looks at it.
+    has_light: bool,
     files: &'a [Arc<KeyFile>],
     agreed: Agreed,
     /// Set if the time of the last message is far from the one before it: only the next message decides about it.
@@ -75,6 +77,7 @@ impl<'a> SectionReader<'a> {
             check,
             levels,
             queues: table,
+            has_light: queues.iter().any(|(topic, ..)| is_light_queue(topic)),
             files,
             agreed: Agreed::default(),
             is_undecided: false,
@@ -149,6 +152,9 @@ impl<'a> SectionReader<'a> {
     fn has_entry(&mut self, view: &MessageView<'_>, dispatched: &DispatchRequest<'_>) -> Result<bool> {
         if !view.has_queue_entry() {
             return Ok(true);
+        }
+        if self.has_light && !view.light_queues().is_empty() {
+            return Ok(false);
         }
         let Some(handle) = self.queues.find(view.topic_bytes(), view.queue_id()) else {
             return Ok(false);

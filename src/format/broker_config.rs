@@ -12,6 +12,9 @@ pub const TOPIC_GROUP_SEPARATOR: char = '@';
 /// The prefix of the names of light queues (LMQ), and of the groups that consume them.
 const LMQ_PREFIX: &str = "%LMQ%";
 
+/// The queue id of every light queue.
+pub const LIGHT_QUEUE_ID: i32 = 0;
+
 /// Returns true for the name of a light queue, which is the topic of its files. Its messages are stored under other topics.
 pub fn is_light_queue(topic: &str) -> bool {
     topic.starts_with(LMQ_PREFIX)

@@ -82,9 +82,10 @@ mod topic_name;
 
 pub use body::{MAX_DECODED_BODY, decode_body};
 pub use broker_config::{
-    ConsumerOffset, DelayOffset, SubscriptionGroupConfig, TOPIC_GROUP_SEPARATOR, TopicConfig, consumer_offsets_of,
-    decode_consumer_offsets, decode_delay_offsets, decode_settings, decode_subscription_group, decode_subscription_groups,
-    decode_topic_config, decode_topic_configs, delay_offsets_of, is_light_queue, subscription_groups_of, topic_configs_of,
+    ConsumerOffset, DelayOffset, LIGHT_QUEUE_ID, SubscriptionGroupConfig, TOPIC_GROUP_SEPARATOR, TopicConfig,
+    consumer_offsets_of, decode_consumer_offsets, decode_delay_offsets, decode_settings, decode_subscription_group,
+    decode_subscription_groups, decode_topic_config, decode_topic_configs, delay_offsets_of, is_light_queue,
+    subscription_groups_of, topic_configs_of,
 };
 pub use broker_json::check_settings;
 pub use bytes::is_zero;

@@ -224,7 +224,7 @@ pub(super) fn plan_from(scan_start: i64, until: i64, store: &StoreState<'_>) -> 
                 undispatched.pass_over(Some(substitute_for_record(&view)), i64::from(view.size()));
             }
             undispatched.add(&view)?;
-            undispatched.add_to_light_queues(&view);
+            undispatched.add_to_light_queues(&view)?;
         }
         (report.log_end, report.stop_reason) = stop(&scan, store)?;
         if let Some(torn) = torn {

@@ -7,13 +7,10 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::{
-    Check, CqUnit, DelayLevels, DispatchRequest, MAX_QUEUE_OFFSET, MIN_RECORD_SIZE, MessageView, Version, is_light_queue,
-    is_salvage_record, validate_topic,
+    Check, CqUnit, DelayLevels, DispatchRequest, LIGHT_QUEUE_ID, MAX_QUEUE_OFFSET, MIN_RECORD_SIZE, MessageView, Version,
+    is_light_queue, is_salvage_record, validate_topic,
 };
 use crate::log::{ConsumeQueue, ConsumeQueueStore, EntryCursor, LogFiles, LogRecord, QueueHandle, QueueTable, QueueTail};
-
-/// The queue id of every light queue.
-const LIGHT_QUEUE_ID: i32 = 0;
 
 /// The entries that are missing in each queue, by topic and queue id.
 pub(crate) type QueueTails = BTreeMap<(String, i32), QueueTail>;
@@ -38,7 +35,7 @@ pub(super) struct Undispatched<'a> {
     delay_levels: DelayLevels,
     /// True if queues are made again: then an entry with the address of an extension is replaced, and unused queue offsets are noted.
     is_rebuild: bool,
-    /// Set if a light queue has files. Where a database holds queues, too, it holds the light queues, and the broker writes there.
+    /// Set if a light queue has files.
     has_light_queues: bool,
     /// One for each queue that the scan has met; `None` for a batch consume queue.
     incomplete: QueueTable<Option<IncompleteQueue>>,
@@ -117,7 +114,7 @@ impl<'a> Undispatched<'a> {
             queues,
             delay_levels,
             is_rebuild,
-            has_light_queues: queues.second_rocksdb().is_none() && queues.topics().iter().any(|topic| is_light_queue(topic)),
+            has_light_queues: queues.has_light_queues(),
             incomplete: QueueTable::default(),
             gap: false,
             refused: 0,
@@ -246,25 +243,32 @@ impl<'a> Undispatched<'a> {
         }
     }
 
-    /// Adds the missing entries at the ends of the light queues of a store. A queue whose next message is another one was removed, as a
-    /// broker removes those that nobody uses, or is kept in RocksDB.
-    pub(super) fn add_to_light_queues(&mut self, view: &MessageView<'_>) {
+    /// Adds the entries of a message that are missing in light queues. A queue that ends before was removed, as a broker removes those that
+    /// nobody uses.
+    ///
+    /// # Errors
+    /// Those of reading an entry, and the message to which it leads.
+    pub(super) fn add_to_light_queues(&mut self, view: &MessageView<'_>) -> Result<()> {
         if !self.has_light_queues {
-            return;
+            return Ok(());
         }
-        let Some(unit) = DispatchRequest::of(view).unit(&self.delay_levels) else {
-            return;
+        let (log, request) = (self.log, DispatchRequest::of(view));
+        let Some(unit) = request.unit(&self.delay_levels) else {
+            return Ok(());
         };
         let light = view.light_queues().into_iter().filter(|(name, _)| is_light_queue(name));
         for (name, queue_offset) in light {
             let handle = self.handle(name.as_bytes(), LIGHT_QUEUE_ID, view.version());
-            if let Some(Some(queue)) = self.incomplete.get_mut(handle)
-                && queue.is_valid
-                && queue.next().unwrap_or(0) == queue_offset
-            {
+            let Some(Some(queue)) = self.incomplete.get_mut(handle) else {
+                continue;
+            };
+            let is_free = queue_offset <= queue.next().unwrap_or(0) && queue.entries.get(queue_offset).is_none();
+            let is_whole = |known| request.is_entry(known, &self.delay_levels);
+            if queue.is_valid && is_free && queue.known(log, queue_offset, unit, is_whole)? == Known::Absent {
                 queue.entries.insert(queue_offset, unit);
             }
         }
+        Ok(())
     }
 
     /// Returns the handle of a queue, which it adds if it is new.

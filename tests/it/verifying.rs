@@ -6,6 +6,7 @@ mod delay_levels;
 mod every_bit;
 mod golden_stores;
 mod killed;
+mod light_queues;
 mod live_losses;
 pub(crate) mod table;
 pub(crate) mod writable;

@@ -122,6 +122,11 @@ impl ConsumeQueueStore {
         self.second_rocksdb().filter(|_| is_light_queue(topic))
     }
 
+    /// Returns true if a light queue has files. Where a database holds queues, too, it holds the light queues, and the broker writes there.
+    pub(crate) fn has_light_queues(&self) -> bool {
+        self.second_rocksdb().is_none() && self.read().keys().any(|topic| is_light_queue(topic))
+    }
+
     /// Returns true if there are topics, and all of them have batch consume queues.
     pub fn has_only_batch_queues(&self) -> bool {
         let topics = self.read();

@@ -6,15 +6,12 @@ use std::ops::Range;
 use foldhash::fast::RandomState;
 
 use crate::error::Result;
-use crate::format::{CqUnit, MessageView, Transaction, is_light_queue, property};
+use crate::format::{CqUnit, LIGHT_QUEUE_ID, MessageView, Transaction, is_light_queue, property};
 use crate::read::get_message::{TagFilter, is_code_of, wrong_tags};
 use crate::read::message_reader::MessageReader;
 use crate::read::scan::queue_leads::{Lead, LostQueues, QueueLeads};
 use crate::read::scan::record_location::{LedBy, RecordLocation};
 use crate::read::scan::request::{ScanRequest, TimeOf, Transactions};
-
-/// The queue id of every light queue.
-const LIGHT_QUEUE_ID: i32 = 0;
 
 /// The conditions of a request, the cheap ones first.
 #[derive(Debug)]
