@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import compare
 import embedded
 import pytest
-from generator import Geometry
+from crash import AFTERWARDS
+from generator import Geometry, Step
 from rocketmq import Dump, RocketMQ, read_dump, save_lines
 
 import mqstore
@@ -55,6 +60,35 @@ def test_a_trim_leaves_what_rocketmq_leaves_of_aged_segments(rocketmq: RocketMQ,
         assert (ours.bounds, bounds_of(ours)) == (theirs.bounds, bounds_of(theirs))
         assert ours.records == theirs.records
         assert answers == their_answers
+
+
+def test_a_trim_of_a_killed_rocketmq_keeps_the_bounds_of_its_queues(rocketmq: RocketMQ, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    body = base64.b64encode(b"x" * 1_000).decode()
+    puts: list[Step] = [
+        AFTERWARDS | {"topic": "orders", "queue": number % QUEUES, "body": body, "properties": {"KEYS": f"k{number}"}}
+        for number in range(MESSAGES)
+    ]
+    # Killed once it holds the store open, after a line for the command and one for each put: all messages are in their queues.
+    left = rocketmq.killed(path, GEOMETRY, [*puts, {"op": "sleep", "ms": 2_000}], after=MESSAGES + 1)
+    places, _ = compare.places(left)
+    assert len(places) == MESSAGES
+    assert (path / "abort").exists()
+    kept = 5 * GEOMETRY.segment
+    command = [sys.executable, "-m", "mqstore", "trim", path, "--max-bytes", str(kept), "--yes"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (path / "abort").exists()
+    begin = min(int(segment.name) for segment in (path / "commitlog").iterdir())
+    assert begin > 10 * GEOMETRY.segment
+    first = {queue: next(p for p in places[queue::QUEUES] if p["physical_offset"] >= begin) for queue in range(QUEUES)}
+    expected = {("orders", queue): (place["queue_offset"], MESSAGES // QUEUES) for queue, place in first.items()}
+    with mqstore.open(path) as reader:
+        ours = embedded.dump(reader, GEOMETRY.segment)
+    assert bounds_of(ours) == expected
+    theirs = read_dump(rocketmq.run(path, GEOMETRY, "dump")["dump"])
+    assert (theirs.bounds, bounds_of(theirs)) == (ours.bounds, expected)
+    assert theirs.records == ours.records
 
 
 def bounds_of(dump: Dump) -> dict[tuple[str, int], tuple[int, int]]:
