@@ -523,7 +523,8 @@ class Writer(Store):
             True keeps the order of each queue: a message that fails is given again after 1 s, and its
             queue waits. By default as the topic was created.
         max_reconsume_times : int, optional
-            Retries before a message becomes a dead letter: 16 by default, no limit if ordered.
+            Retries before a message becomes a dead letter. By default `retryMaxTimes` of the group's
+            settings, which is 16 for a new group; no limit if ordered.
         consume_timeout : float or timedelta, default 900
             Seconds, or a timedelta (15 min by default): a message that was neither acknowledged nor
             sent back by then is given again.
@@ -534,10 +535,12 @@ class Writer(Store):
         Raises
         ------
         ValueError
-            Another consumer of the group has other topics or options; a name that no broker accepts.
+            Another consumer of the group has other topics or options; a name that no broker accepts; the
+            settings of the group (`config/subscriptionGroup.json`) have `consumeEnable` false, or no
+            `retryQueueNums`.
         CorruptError
-            `config/consumerOffset.json`, or without `ordered` `config/topics.json`, cannot be read, and has
-            no usable previous version.
+            `config/consumerOffset.json`, `config/subscriptionGroup.json`, or without `ordered`
+            `config/topics.json`, cannot be read, and has no usable previous version.
         """
     def import_from(
         self,

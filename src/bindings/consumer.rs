@@ -24,8 +24,6 @@ use crate::storage::Generation;
 
 /// RocketMQ's `consumeTimeout`.
 const CONSUME_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// RocketMQ's `retryMaxTimes`.
-const MAX_RECONSUME_TIMES: i32 = 16;
 
 /// A consumer of a group: it polls messages, and acknowledges them. `Writer.consumer` and
 /// `Store.consumer` make one. A context manager, and an iterator over the messages as they come.
@@ -78,7 +76,8 @@ impl Writer {
     ///     True keeps the order of each queue: a message that fails is given again after 1 s, and its
     ///     queue waits. By default as the topic was created.
     /// max_reconsume_times : int, optional
-    ///     Retries before a message becomes a dead letter: 16 by default, no limit if ordered.
+    ///     Retries before a message becomes a dead letter. By default `retryMaxTimes` of the group's
+    ///     settings, which is 16 for a new group; no limit if ordered.
     /// consume_timeout : float or timedelta, default 900
     ///     Seconds, or a timedelta (15 min by default): a message that was neither acknowledged nor
     ///     sent back by then is given again.
@@ -89,10 +88,12 @@ impl Writer {
     /// Raises
     /// ------
     /// ValueError
-    ///     Another consumer of the group has other topics or options; a name that no broker accepts.
+    ///     Another consumer of the group has other topics or options; a name that no broker accepts; the
+    ///     settings of the group (`config/subscriptionGroup.json`) have `consumeEnable` false, or no
+    ///     `retryQueueNums`.
     /// CorruptError
-    ///     `config/consumerOffset.json`, or without `ordered` `config/topics.json`, cannot be read, and has
-    ///     no usable previous version.
+    ///     `config/consumerOffset.json`, `config/subscriptionGroup.json`, or without `ordered`
+    ///     `config/topics.json`, cannot be read, and has no usable previous version.
     #[pyo3(
         signature = (group, topics, *, tags=None, start=None, since=None, on_missing=None, ordered=None, max_reconsume_times=None,
             consume_timeout=None, timeout=None),
@@ -125,7 +126,7 @@ impl Writer {
             topics: topics.clone(),
             tags: tags.unwrap_or("*").to_owned(),
             is_ordered,
-            max_reconsume_times: max_reconsume_times.or((!is_ordered).then_some(MAX_RECONSUME_TIMES)),
+            max_reconsume_times,
             consume_timeout,
             on_missing: on_missing.unwrap_or(OnMissing::Refuse),
         };

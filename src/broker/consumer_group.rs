@@ -32,7 +32,8 @@ pub struct Subscription {
     pub tags: String,
     /// True if messages of a queue are given strictly in order: a message that fails keeps its queue waiting.
     pub is_ordered: bool,
-    /// The number of retries before a message becomes a dead letter; `None` for no limit.
+    /// The number of retries before a message becomes a dead letter. `None` takes `retryMaxTimes` of the group's settings, and has no limit
+    /// if messages are given in order.
     pub max_reconsume_times: Option<i32>,
     /// The time after which a message that was neither acknowledged nor sent back is given again.
     pub consume_timeout: Duration,
@@ -80,6 +81,8 @@ pub(super) struct ConsumerGroup {
     name: Option<String>,
     /// The retry topic.
     retry: Option<String>,
+    /// The number of queues of the retry topic.
+    retry_queues: i32,
     store: Arc<GroupStore>,
     state: Mutex<State>,
 }
@@ -136,10 +139,12 @@ impl Taken {
 }
 
 impl ConsumerGroup {
-    pub(super) fn new(name: Option<String>, store: Arc<GroupStore>) -> Self {
+    /// Returns a group without consumers. `named` has its name and the number of its retry queues.
+    pub(super) fn new(named: Option<(&str, i32)>, store: Arc<GroupStore>) -> Self {
         Self {
-            retry: name.as_deref().map(retry_topic),
-            name,
+            name: named.map(|(name, _)| name.to_owned()),
+            retry: named.map(|(name, _)| retry_topic(name)),
+            retry_queues: named.map_or(0, |(_, retry_queues)| retry_queues),
             store,
             state: Mutex::default(),
         }
@@ -525,9 +530,10 @@ impl ConsumerGroup {
                 queue.in_flight.give_back_from(offset, now + ORDERED_RETRY);
                 return Ok(());
             }
-            send_back(store, group, view, Some(-1), i32::MAX)?;
+            send_back(store, group, view, Some(-1), i32::MAX, 0)?;
         } else {
-            send_back(store, group, view, delay_level, limit.unwrap_or(i32::MAX))?;
+            let limit = limit.unwrap_or(i32::MAX);
+            send_back(store, group, view, delay_level, limit, self.retry_queues)?;
         }
         queue.in_flight.settle(offset);
         Ok(())

@@ -69,19 +69,20 @@ impl ConsumerGroups {
     /// Returns a new consumer of the group; without a group it reads every message and keeps no progress.
     ///
     /// # Errors
-    /// Those of [`SubscriptionGroups::ensure`] and [`Consumer::join`].
-    pub(super) fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
+    /// Those of [`SubscriptionGroups::rule`] and [`Consumer::join`].
+    pub(super) fn consumer(&self, group: Option<&str>, mut subscription: Subscription, start: &Start) -> Result<Consumer> {
         let _alone = group.map(|_| lock(&self.membership));
-        if let Some(name) = group {
-            self.settings.ensure(name)?;
-        }
-        let make = |name| Arc::new(ConsumerGroup::new(name, self.source.clone()));
+        let make = |named| Arc::new(ConsumerGroup::new(named, self.source.clone()));
         let joined = match group {
             None => make(None),
             Some(name) => {
+                let rule = self.settings.rule(name)?;
+                if !subscription.is_ordered {
+                    subscription.max_reconsume_times.get_or_insert(rule.retry_max_times);
+                }
                 let mut groups = lock(&self.groups);
                 let known = groups.entry(name.to_owned());
-                known.or_insert_with(|| make(Some(name.to_owned()))).clone()
+                known.or_insert_with(|| make(Some((name, rule.retry_queue_nums)))).clone()
             }
         };
         let member = self.next_member.fetch_add(1, Ordering::Relaxed);

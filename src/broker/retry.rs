@@ -25,7 +25,8 @@ const ADDED: [&str; 6] = [
 ];
 
 /// Appends a message for its next delivery to the group: after `delay_level`, by default a level that rises with each retry. After
-/// `max_reconsume_times` retries, and for a negative level, it becomes a dead letter.
+/// `max_reconsume_times` retries, and for a negative level, it becomes a dead letter. The messages of a queue go to the `retry_queues`
+/// queues of the retry topic in turn, where RocketMQ draws one.
 ///
 /// # Errors
 /// Those of an append: the message is not sent back.
@@ -35,6 +36,7 @@ pub(super) fn send_back(
     view: &MessageView<'_>,
     delay_level: Option<i32>,
     max_reconsume_times: i32,
+    retry_queues: i32,
 ) -> Result<AppendResult> {
     let given = view.reconsume_times();
     let is_dead = given >= max_reconsume_times || delay_level.is_some_and(|level| level < 0);
@@ -43,10 +45,12 @@ pub(super) fn send_back(
         Some(level) if level > 0 => level,
         _ => FIRST_RETRY_LEVEL.saturating_add(given),
     };
-    let topic = if is_dead {
-        format!("{DEAD_LETTER_PREFIX}{group}")
+    let (topic, queue_id) = if is_dead {
+        (format!("{DEAD_LETTER_PREFIX}{group}"), 0)
     } else {
-        retry_topic(group)
+        let turn = view.queue_offset().checked_rem(i64::from(retry_queues));
+        let queue_id = turn.and_then(|turn| i32::try_from(turn).ok());
+        (retry_topic(group), queue_id.unwrap_or(0))
     };
     let mut properties = PropertyList::default();
     for (name, value) in view.properties().to_pairs() {
@@ -63,7 +67,7 @@ pub(super) fn send_back(
     let mut message = Message {
         version: Version::of_topic(&topic),
         topic: Cow::Owned(topic),
-        queue_id: 0,
+        queue_id,
         properties: properties.encode().map_err(Error::of_properties)?.into(),
         reconsume_times: given.saturating_add(1),
         prepared_transaction_offset: 0,

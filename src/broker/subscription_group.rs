@@ -6,14 +6,28 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::settings_file::SettingsFile;
+use super::topic_config::MAX_QUEUES;
 use crate::error::{Error, Result};
 use crate::format::{
-    SUBSCRIPTION_GROUP_FILE, SubscriptionGroupConfig, decode_subscription_group, subscription_groups_of, validate_broker_group,
+    CONFIG_DIR, SUBSCRIPTION_GROUP_FILE, SubscriptionGroupConfig, decode_subscription_group, subscription_groups_of,
+    validate_broker_group,
 };
 use crate::store::MessageStore;
 use crate::sync::{Mutex, lock};
 
 const GROUP_TABLE: &str = "subscriptionGroupTable";
+/// The values that a broker takes for fields that are missing.
+const RETRY_MAX_TIMES: i32 = 16;
+const RETRY_QUEUE_NUMS: i32 = 1;
+
+/// The settings of a group that bind its consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupRule {
+    /// The number of retries before a message becomes a dead letter, unless a consumer states another.
+    pub(super) retry_max_times: i32,
+    /// The number of queues of the retry topic.
+    pub(super) retry_queue_nums: i32,
+}
 
 /// The settings of the consumer groups of a store that is open for writing.
 #[derive(Debug)]
@@ -63,6 +77,36 @@ impl SubscriptionGroups {
         persisted
     }
 
+    /// Returns the rule for the consumers of a group. A group without settings gets the defaults first.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a group that must not consume, and for one without retry queues: a broker drops the messages that such a
+    /// group fails on. Those of [`SubscriptionGroups::ensure`].
+    pub(super) fn rule(&self, group: &str) -> Result<GroupRule> {
+        self.ensure(group)?;
+        let config = self.get(group)?.unwrap_or_default();
+        let refuse = |why: String| {
+            let what = format!(
+                "group {group:?} {why}: change that in {CONFIG_DIR}/{} while no writer has the store open",
+                SUBSCRIPTION_GROUP_FILE.name
+            );
+            Err(Error::Invalid { what })
+        };
+        if config.consume_enable == Some(false) {
+            return refuse("must not consume, because consumeEnable is false".to_owned());
+        }
+        let retry_queue_nums = config.retry_queue_nums.unwrap_or(RETRY_QUEUE_NUMS);
+        if !(1..=MAX_QUEUES).contains(&retry_queue_nums) {
+            return refuse(format!(
+                "has no queue for a message that fails, because retryQueueNums is {retry_queue_nums}"
+            ));
+        }
+        Ok(GroupRule {
+            retry_max_times: config.retry_max_times.unwrap_or(RETRY_MAX_TIMES),
+            retry_queue_nums,
+        })
+    }
+
     /// Removes the settings of a group, durably. Returns false if it has none.
     ///
     /// # Errors
@@ -94,8 +138,8 @@ fn defaults(group: &str) -> Value {
         "groupRetryPolicy": { "type": "CUSTOMIZED" },
         "groupSysFlag": 0,
         "notifyConsumerIdsChangedEnable": true,
-        "retryMaxTimes": 16,
-        "retryQueueNums": 1,
+        "retryMaxTimes": RETRY_MAX_TIMES,
+        "retryQueueNums": RETRY_QUEUE_NUMS,
         "whichBrokerWhenConsumeSlowly": 1,
     })
 }

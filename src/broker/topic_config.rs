@@ -23,7 +23,7 @@ const MESSAGE_TYPE: &str = "message.type";
 const DEFAULT_QUEUES: i32 = 16;
 const DEFAULT_PERM: i32 = 6;
 /// A queue id is below this.
-const MAX_QUEUES: i32 = 65_536;
+pub(super) const MAX_QUEUES: i32 = 65_536;
 
 /// The settings of a topic that is created or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -207,6 +207,26 @@ def test_groups_are_listed(tmp_path: Path) -> None:
         assert asyncio.run(in_a_loop()) == 1
 
 
+def test_settings_of_a_group_bind_its_consumers(tmp_path: Path) -> None:
+    fields = {"twice": {"retryMaxTimes": 2, "retryQueueNums": 2}, "off": {"consumeEnable": False}, "none": {"retryQueueNums": 0}}
+    with mqstore.open(tmp_path, "a") as store:
+        for times in range(4):
+            store.append("orders", b"%d" % times, reconsume_times=times)
+    (tmp_path / "config" / "subscriptionGroup.json").write_text(json.dumps({"subscriptionGroupTable": fields}))
+    with mqstore.open(tmp_path, "a") as store:
+        for group, reason in (("off", "consumeEnable is false"), ("none", "retryQueueNums is 0")):
+            with pytest.raises(ValueError, match=f"{reason}: change that in config/subscriptionGroup.json"):
+                store.consumer(group, "orders")
+        for stated, dead in ((None, [b"2", b"3"]), (3, [b"2", b"3", b"3"])):
+            with store.consumer("twice", "orders", max_reconsume_times=stated) as consumer:
+                for message in consumer.poll(timeout=10):
+                    consumer.nack(message, delay_level=18)
+            assert [letter.body for letter in store.broker.dead_letters("twice")] == dead
+            store.broker.reset("twice", "orders", "earliest")
+        waiting = [message.properties["REAL_QID"] for message in store.topics["SCHEDULE_TOPIC_XXXX"].queues[17]]
+        assert waiting == ["0", "1", "0", "1", "0"]
+
+
 def test_consumer_of_an_ordered_topic_waits_for_a_failed_message(tmp_path: Path) -> None:
     with mqstore.open(tmp_path / "store", "x") as store:
         store.create_topic("steps", queues=1, order=True)
