@@ -28,7 +28,7 @@ API = {
     "open": (
         "Open and repair",
         "Opens a store, and checks or repairs one.",
-        ["open", "StoreConfig", "repair", "rebuild", "trim", "replicate", "Replica", "new_unique_key"],
+        ["open", "StoreConfig", "repair", "rebuild", "trim", "replicate", "tap", "Replica", "new_unique_key"],
     ),
     "store": (
         "Store and Writer",

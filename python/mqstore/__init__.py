@@ -69,6 +69,7 @@ from mqstore._native import (
     rebuild,
     repair,
     replicate,
+    tap,
     trim,
 )
 from mqstore.errors import (
@@ -189,6 +190,7 @@ __all__ = [
     "rebuild",
     "repair",
     "replicate",
+    "tap",
     "trim",
 ]
 

@@ -5,7 +5,7 @@ from mqstore._consumer import Consumer
 from mqstore._inspect import BrokerState, Inspect
 from mqstore._message import Message, MessageIterator, _message
 from mqstore._open import Recipe, _check_options, _open_after, _reopen, _rocketmq_options, open, rebuild, repair, trim
-from mqstore._replicate import Replica, replicate
+from mqstore._replicate import Replica, replicate, tap
 from mqstore._results import GetResult, QueryResult, _get_result, _query_result
 from mqstore._scan import Batches, RecordBatch, Tabular, Usage, _json_lines, _named_json_lines, _no_messages
 from mqstore._store import Store, _checksums, _flushed_mark, _landmarks, _lost_queues, _part
@@ -69,6 +69,7 @@ __all__ = [
     "rebuild",
     "repair",
     "replicate",
+    "tap",
     "trim",
 ]
 

@@ -61,9 +61,60 @@ def replicate(
         As `open`.
     """
 
+def tap(
+    master: str,
+    path: _Path,
+    start: Literal["latest", "earliest"] | int = "latest",
+    *,
+    broker: str | None = None,
+    sync: bool = True,
+    **options: Unpack[Options],
+) -> Replica:
+    """Follows a broker as `replicate`, and acknowledges nothing: its master sends the log, and no append waits for this copy.
+    A live copy for readers, without a consumer group.
+
+    A `SYNC_MASTER` of RocketMQ 4.9.x counts it as a connected slave all the same. If that has no other slave its appends
+    return `FLUSH_SLAVE_TIMEOUT` after their timeout, instead of `SLAVE_NOT_AVAILABLE` at once.
+
+    Parameters
+    ----------
+    master : str
+        "HOST:PORT", where the master listens for slaves, as for `replicate`.
+    path : str, bytes or os.PathLike
+        The directory of the store. One with a log is continued at its end.
+    start : {"latest", "earliest"} or int, default "latest"
+        Where a missing or empty store begins. "latest": with the master's last segment. "earliest": at
+        the begin of its log. A physical offset: with the segment that contains it. All but "latest" ask
+        `broker` where the log of the master begins and ends.
+    broker : str, optional
+        "HOST:PORT" of the broker port, as for `replicate`. "" asks nothing: then "earliest" begins at
+        physical offset 0, an offset other than 0 is refused, and nobody notices that the master has
+        removed what comes next while this is connected.
+    sync : bool, default True
+        `offset` and `wait` count what is synced. False: what survives the death of this process.
+    **options
+        As for `replicate`. `slave_timeout` is that of the master (`slaveTimeout`, for 4.9.1 and 4.9.2
+        `syncFlushTimeout`), by default 3 s: a report never names a record that is not 5 s older.
+
+    Returns
+    -------
+    Replica
+        The running tap, a context manager. Its state is "failed" once the master has removed what comes
+        next: nothing is skipped.
+
+    Raises
+    ------
+    ValueError
+        `master` is not "HOST:PORT", `start` is none of these, or an option has no meaning.
+    LockedError
+        A writer has the store.
+    StoreError
+        As `open`.
+    """
+
 @final
 class Replica:
-    """A running slave: what `replicate` returns.
+    """A running slave: what `replicate` and `tap` return.
 
     It holds the lock of its store. Read the store beside it with `open` and mode "r", as that of any writer. To promote it,
     `close` it, and open the store with mode "r+".

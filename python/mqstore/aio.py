@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from mqstore._config import Options
     from mqstore._types import _Properties, _Time  # pyright: ignore[reportMissingModuleSource]
 
-__all__ = ["BrokerState", "Consumer", "Inspect", "Replica", "Store", "Transactions", "Writer", "open", "replicate"]
+__all__ = ["BrokerState", "Consumer", "Inspect", "Replica", "Store", "Transactions", "Writer", "open", "replicate", "tap"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -665,7 +665,7 @@ async def open(*args: Any, **options: Any) -> AsyncIterator[Any]:
 
 
 class Replica:
-    """A running slave of `replicate`. The plain `mqstore.Replica` is `replica.replica`."""
+    """A running slave of `replicate` or `tap`; a task that waits occupies no thread. `mqstore.Replica` is `replica.replica`."""
 
     def __init__(self, replica: mqstore.Replica) -> None:
         self.replica = replica
@@ -744,8 +744,7 @@ class Replica:
 
 
 @_with_signature_of(mqstore.replicate)
-@asynccontextmanager
-async def replicate(
+def replicate(
     master: str,
     path: _Path,
     *,
@@ -753,12 +752,28 @@ async def replicate(
     sync: bool = True,
     discard_tail: bool = False,
     **options: Unpack[Options],
-) -> AsyncIterator[Replica]:
-    """Follows a master for `async with`, with the arguments and exceptions of `mqstore.replicate`.
+) -> AbstractAsyncContextManager[Replica]:
+    """Follows a master for `async with`, as `mqstore.replicate` does. At the end of the block a thread closes the store."""
+    return _started(partial(mqstore.replicate, master, path, broker=broker, sync=sync, discard_tail=discard_tail, **options))
 
-    At the end of the block a thread closes the store. A task that waits occupies no thread.
-    """
-    call = partial(mqstore.replicate, master, path, broker=broker, sync=sync, discard_tail=discard_tail, **options)
+
+@_with_signature_of(mqstore.tap)
+def tap(
+    master: str,
+    path: _Path,
+    start: Literal["latest", "earliest"] | int = "latest",
+    *,
+    broker: str | None = None,
+    sync: bool = True,
+    **options: Unpack[Options],
+) -> AbstractAsyncContextManager[Replica]:
+    """Follows a broker for `async with`, as `mqstore.tap` does. At the end of the block a thread closes the store."""
+    return _started(partial(mqstore.tap, master, path, start, broker=broker, sync=sync, **options))
+
+
+@asynccontextmanager
+async def _started(call: Callable[[], mqstore.Replica]) -> AsyncIterator[Replica]:
+    """Starts a slave in a thread, and closes it at the end of the block."""
     starting = asyncio.create_task(asyncio.to_thread(call))
     try:
         yield Replica(await asyncio.shield(starting))

@@ -110,7 +110,7 @@ mod repair;
     reason = "the arguments of a Python call, extracted"
 )]
 mod trim;
-/// `replicate`, `Replica`: the slave of a master.
+/// `replicate`, `tap`, `Replica`: the slave of a master.
 #[expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 mod replicate;
 
@@ -253,7 +253,7 @@ mod _native {
     #[pymodule_export]
     use super::repair::{rebuild, repair};
     #[pymodule_export]
-    use super::replicate::{Replica, replicate};
+    use super::replicate::{Replica, replicate, tap};
     #[pymodule_export]
     use super::results::{GetResult, QueryResult, unpickle_get_result};
     #[pymodule_export]

@@ -1,11 +1,12 @@
-//! `replicate`, `Replica`: the slave of a master.
+//! `replicate`, `tap`, `Replica`: the slave of a master.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDateTime, PyDict, PyTuple};
+use pyo3::types::{PyDateTime, PyDict, PyString, PyTuple};
 
 use super::append_result;
 use super::arguments;
@@ -15,7 +16,7 @@ use super::reports;
 use super::time::{to_datetime, to_deadline};
 use crate::config::StoreConfig;
 use crate::error::Error;
-use crate::ha::{SettingsStatus, Slave, SlaveOptions, SlaveStatus, Timing};
+use crate::ha::{SettingsStatus, Slave, SlaveOptions, SlaveStatus, Tap, TapStart, Timing};
 use crate::storage::{Env, RealEnv};
 
 /// Follows a master: receives its log into a store of the same bytes, and makes queues and index of
@@ -76,11 +77,103 @@ pub(super) fn replicate(
     let options = SlaveOptions {
         broker: broker.or_else(|| port_below(&master)).filter(|broker| !broker.is_empty()),
         master,
+        tap: None,
         is_sync: sync,
         discards_tail: discard_tail,
         config: options.map_or_else(|| Ok(StoreConfig::default()), config_of)?,
         timing: Timing::default(),
     };
+    start(py, path, options)
+}
+
+/// The time that is added to `slave_timeout`: an append of RocketMQ 4.9.1 and 4.9.2 waits for 5 s.
+const TAP_MARGIN: Duration = Duration::from_secs(5);
+
+/// Follows a broker as `replicate`, and acknowledges nothing: its master sends the log, and no append
+/// waits for this copy. A live copy for readers, without a consumer group.
+///
+/// A `SYNC_MASTER` of RocketMQ 4.9.x counts it as a connected slave all the same. If that has no other
+/// slave its appends return `FLUSH_SLAVE_TIMEOUT` after their timeout, instead of
+/// `SLAVE_NOT_AVAILABLE` at once.
+///
+/// Parameters
+/// ----------
+/// master : str
+///     "HOST:PORT", where the master listens for slaves, as for `replicate`.
+/// path : str, bytes or os.PathLike
+///     The directory of the store. One with a log is continued at its end.
+/// start : {"latest", "earliest"} or int, default "latest"
+///     Where a missing or empty store begins. "latest": with the master's last segment. "earliest": at
+///     the begin of its log. A physical offset: with the segment that contains it. All but "latest" ask
+///     `broker` where the log of the master begins and ends.
+/// broker : str, optional
+///     "HOST:PORT" of the broker port, as for `replicate`. "" asks nothing: then "earliest" begins at
+///     physical offset 0, an offset other than 0 is refused, and nobody notices that the master has
+///     removed what comes next while this is connected.
+/// sync : bool, default True
+///     `offset` and `wait` count what is synced. False: what survives the death of this process.
+/// **options
+///     As for `replicate`. `slave_timeout` is that of the master (`slaveTimeout`, for 4.9.1 and 4.9.2
+///     `syncFlushTimeout`), by default 3 s: a report never names a record that is not 5 s older.
+///
+/// Returns
+/// -------
+/// Replica
+///     The running tap, a context manager. Its state is "failed" once the master has removed what comes
+///     next: nothing is skipped.
+///
+/// Raises
+/// ------
+/// ValueError
+///     `master` is not "HOST:PORT", `start` is none of these, or an option has no meaning.
+/// LockedError
+///     A writer has the store.
+/// StoreError
+///     As `open`.
+#[pyfunction]
+#[pyo3(signature = (master, path, start=TapStart::Latest, *, broker=None, sync=true, **options), text_signature = "(master, path, start='latest', *, broker=None, sync=True, **options)")]
+pub(super) fn tap(
+    py: Python<'_>,
+    master: String,
+    #[pyo3(from_py_with = arguments::path)] path: PathBuf,
+    #[pyo3(from_py_with = tap_start)] start: TapStart,
+    broker: Option<String>,
+    sync: bool,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Replica> {
+    let mut config = options.map_or_else(|| Ok(StoreConfig::default()), config_of)?;
+    // It is that of the master: a slave has none.
+    let timeout = std::mem::replace(&mut config.slave_timeout, StoreConfig::default().slave_timeout);
+    let options = SlaveOptions {
+        broker: broker.or_else(|| port_below(&master)).filter(|broker| !broker.is_empty()),
+        master,
+        tap: Some(Tap {
+            start,
+            age: Duration::from_millis(timeout).saturating_add(TAP_MARGIN),
+        }),
+        is_sync: sync,
+        discards_tail: false,
+        config,
+        timing: Timing::default(),
+    };
+    self::start(py, path, options)
+}
+
+/// Extracts the start of a tap.
+fn tap_start(start: &Bound<'_, PyAny>) -> PyResult<TapStart> {
+    if let Ok(name) = start.cast::<PyString>() {
+        return match name.to_str()? {
+            "earliest" => Ok(TapStart::Earliest),
+            "latest" => Ok(TapStart::Latest),
+            other => Err(PyValueError::new_err(format!(
+                "start is {other:?}: expected \"latest\", \"earliest\" or a physical offset"
+            ))),
+        };
+    }
+    start.extract().map(TapStart::Offset)
+}
+
+fn start(py: Python<'_>, path: PathBuf, options: SlaveOptions) -> PyResult<Replica> {
     let path = std::path::absolute(&path).map_err(|error| Error::io("find", path, error))?;
     let env: Arc<dyn Env> = Arc::new(RealEnv::new());
     let slave = py.detach(|| interruptible_by_signals(|| Ok(()), || Slave::start(&env, &path, options)))?;
@@ -94,7 +187,7 @@ fn port_below(master: &str) -> Option<String> {
     Some(format!("{host}:{below}"))
 }
 
-/// A running slave: what `replicate` returns.
+/// A running slave: what `replicate` and `tap` return.
 ///
 /// It holds the lock of its store. Read the store beside it with `open` and mode "r", as that of any
 /// writer. To promote it, `close` it, and open the store with mode "r+".

@@ -27,6 +27,8 @@ mod settings_follower;
 mod connection;
 /// The store of a slave: opened, compared with the log of its master, cut.
 mod replica_store;
+/// A tap: the requests of a slave that acknowledges nothing.
+mod tap;
 /// The slave.
 mod slave;
 
@@ -36,5 +38,6 @@ pub use replica_store::SlaveCut;
 pub use settings_follower::SettingsStatus;
 pub use settings_server::{RequestTimes, SettingsServer};
 pub use slave::{Slave, SlaveOptions, SlaveState, SlaveStatus};
+pub use tap::{Tap, TapStart};
 pub use timing::Timing;
 pub use wire::{SlaveReport, TransferHeader};

@@ -137,6 +137,16 @@ impl ReplicaStore {
         self.store.as_ref().map_or(0, |store| store.appended_offset())
     }
 
+    /// Returns the begin of its log.
+    pub(super) fn begin(&self) -> i64 {
+        self.store.as_ref().map_or(0, |store| store.reader().log().first_offset())
+    }
+
+    /// Returns the start of the segment that contains this physical offset.
+    pub(super) fn start_of_segment(&self, offset: i64) -> i64 {
+        offset - offset.rem_euclid(self.segment_size)
+    }
+
     /// Returns the log, and the range of its offsets; `None` without a record.
     fn log(&self) -> Option<(&LogFiles, std::ops::Range<i64>)> {
         let log = self.store.as_ref()?.reader().log();
@@ -166,6 +176,34 @@ impl ReplicaStore {
             }
         }
         Ok(last)
+    }
+
+    /// Returns the start of the last record that was stored at least `age` ms before another one, by the clock of the master; `None` without
+    /// one.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(super) fn record_of_age(&self, age: i64) -> Result<Option<i64>> {
+        let (Some(store), Some((log, range))) = (&self.store, self.log()) else {
+            return Ok(None);
+        };
+        let newest = store.received_log().last_store_time().saturating_sub(age);
+        let mut segment = log.start_of_segment(range.end - 1);
+        while log.claimed_store_time(segment)?.is_none_or(|time| time > newest) {
+            if segment <= range.start {
+                return Ok(None);
+            }
+            segment = log.start_of_segment(segment - 1);
+        }
+        let mut old = None;
+        let mut scan = log.scan(segment, range.end, Check::Structure);
+        while scan.advance()? {
+            match scan.view() {
+                Some(view) if view.store_time() <= newest => old = Some(view.physical_offset()),
+                _ => break,
+            }
+        }
+        Ok(old)
     }
 
     /// Returns true if no earlier record can be asked for.
@@ -266,7 +304,7 @@ impl ReplicaStore {
 
     /// Returns the refusal of a master that has no record of this log. It has ended the last connection for `reason`.
     pub(super) fn other_log(&self, master: &str, reason: Option<&Error>) -> Error {
-        let begin = self.store.as_ref().map_or(0, |store| store.reader().log().first_offset());
+        let begin = self.begin();
         let ended = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
         Error::Unsupported {
             path: self.path.clone(),
@@ -278,11 +316,23 @@ impl ReplicaStore {
         }
     }
 
+    /// Returns the refusal of a master whose log begins at `begin`, after `at`, where this one would continue.
+    pub(super) fn below_begin(&self, master: &str, at: i64, begin: i64) -> Error {
+        Error::Unsupported {
+            path: self.path.clone(),
+            what: format!(
+                "the log of the master at {master} begins at physical offset {begin}, and this one would continue at {at}: the master has \
+                 removed what is between; keep this store, and follow the master into an empty directory from its begin on"
+            ),
+            remedy: None,
+        }
+    }
+
     /// Makes the store, whose log begins at `at`.
     ///
     /// # Errors
     /// Those of [`MessageStore::open`].
-    pub(super) fn begin(&mut self, at: i64) -> Result<()> {
+    pub(super) fn begin_at(&mut self, at: i64) -> Result<()> {
         self.reopen(ReplicaLog::BeginsAt(at))
     }
 

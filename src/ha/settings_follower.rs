@@ -237,7 +237,7 @@ fn ask_log_end(stream: &mut TimedStream<'_>) -> io::Result<LogTail> {
 }
 
 /// Sends a request, and returns its answer.
-fn exchange(stream: &mut TimedStream<'_>, request: &RemotingCommand) -> io::Result<RemotingCommand> {
+pub(super) fn exchange(stream: &mut TimedStream<'_>, request: &RemotingCommand) -> io::Result<RemotingCommand> {
     stream.socket().write_all(&request.encode()?)?;
     match RemotingCommand::read(stream, MAX_FRAME)? {
         Some(answer) if answer.is_answer() && answer.opaque == request.opaque => Ok(answer),

@@ -15,8 +15,11 @@
 //! ```
 //!
 //! No byte is cut before a record that both logs have is found. So a wrong address costs no message.
+//!
+//! A tap is a slave that repeats its first report in place of the acknowledgements.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -27,6 +30,7 @@ use super::line::Line;
 use super::replica_store::{ReplicaStore, SlaveCut};
 use super::settings_follower::{SettingsFollower, SettingsStatus};
 use super::socket::spawn;
+use super::tap::{MasterBounds, Request, Tap};
 use super::timing::Timing;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
@@ -47,6 +51,8 @@ pub struct SlaveOptions {
     pub master: String,
     /// The address at which the master answers for topics, groups and progress, "HOST:PORT"; `None` asks nothing.
     pub broker: Option<String>,
+    /// The options of a tap, which acknowledges nothing; `None` for a slave that does.
+    pub tap: Option<Tap>,
     /// True to sync before each acknowledgement.
     pub is_sync: bool,
     /// True to cut also what a writer has appended to the log, where the master has other bytes.
@@ -129,6 +135,7 @@ struct Shared {
     path: PathBuf,
     line: Line,
     settings: SettingsFollower,
+    bounds: MasterBounds,
     shown: Mutex<Shown>,
 }
 
@@ -188,11 +195,15 @@ impl Slave {
         if let Some(broker) = &options.broker {
             expect_address("broker", broker, "the listen port of the master")?;
         }
+        if let Some(tap) = &options.tap {
+            tap.expect_valid(options.broker.is_some())?;
+        }
         let store = ReplicaStore::open(env, path, options.config.clone())?;
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             line: Line::default(),
             settings: SettingsFollower::new(options.broker.clone(), options.timing),
+            bounds: MasterBounds::new(options.broker.clone()),
             options,
             shown: Mutex::new(Shown {
                 status: SlaveStatus {
@@ -211,7 +222,9 @@ impl Slave {
             shared: shared.clone(),
             store,
             distance: 0,
-            asked: 0,
+            request: Request::default(),
+            master_log: None,
+            bounds_asked_at: Instant::now(),
         };
         let log = spawn("ha-slave", move || {
             follower.run();
@@ -318,6 +331,7 @@ impl Slave {
             let _ = settings.join();
         }
         self.shared.line.close();
+        self.shared.bounds.close();
         log.thread().unpark();
         let closed = log.join().unwrap_or(Err(Error::Closed));
         let mut shown = lock(&self.shared.shown);
@@ -385,8 +399,11 @@ struct Follower {
     store: ReplicaStore,
     /// The distance from the end of the log at which the next record that is asked for begins.
     distance: i64,
-    /// The start of the record that this connection has asked for.
-    asked: i64,
+    /// The request of this connection.
+    request: Request,
+    /// The bounds of the master's log, which only a tap asks for; `None` if they are not known.
+    master_log: Option<Range<i64>>,
+    bounds_asked_at: Instant,
 }
 
 impl Follower {
@@ -421,8 +438,8 @@ impl Follower {
 
     /// Prepares the next connection, which follows at once.
     fn recover(&mut self, ended: Ended) -> std::result::Result<(), Ended> {
-        let (master, asked) = (self.shared.options.master.clone(), self.asked);
-        let is_first = self.store.is_first_record(asked);
+        let master = self.shared.options.master.clone();
+        let Request { asked, is_first, .. } = self.request;
         match ended {
             Ended::Absent(reason) if is_first => return Err(Ended::Lost(self.store.other_log(&master, reason.as_ref()))),
             Ended::Absent(_) => self.step_back(),
@@ -471,10 +488,11 @@ impl Follower {
 
     /// Asks for the log from a record on that the store has, and follows until something ends it.
     fn connect_and_follow(&mut self) -> Ended {
-        if let Err(error) = self.prepare() {
-            return error.into();
+        if let Err(ended) = self.prepare() {
+            return ended;
         }
         let shared = self.shared.clone();
+        shared.line.pause(self.request.pause);
         let silence = shared.options.timing.silence;
         let connected = shared
             .line
@@ -498,23 +516,46 @@ impl Follower {
     }
 
     /// Chooses the record to ask for before the connection: a master that waits for the request for long sends a heartbeat first.
-    fn prepare(&mut self) -> Result<()> {
+    fn prepare(&mut self) -> std::result::Result<(), Ended> {
         if self.store.open_again()? {
             self.publish_store();
         }
-        self.asked = self.store.record_before_end(self.distance)?;
+        let shared = self.shared.clone();
+        self.request = match &shared.options.tap {
+            None => Request::of_slave(&self.store, self.distance)?,
+            Some(tap) => {
+                let asked = self.ask_bounds();
+                if let Err(error) = asked
+                    && self.store.store().is_none()
+                    && tap.needs_bounds()
+                {
+                    return Err(Ended::Lost(error));
+                }
+                let master = &shared.options.master;
+                tap.request(&self.store, self.distance, master, self.master_log.as_ref())?
+            }
+        };
+        Ok(())
+    }
+
+    /// Asks for the bounds of the master's log. A failure keeps those that are known.
+    fn ask_bounds(&mut self) -> Result<()> {
+        self.bounds_asked_at = Instant::now();
+        let broker = self.shared.options.broker.as_deref().unwrap_or_default();
+        let asked = self.shared.bounds.ask();
+        self.master_log = asked.map_err(|error| Error::io("ask for the bounds of the log at", broker, error))?;
         Ok(())
     }
 
     fn follow(&mut self, connection: &mut MasterConnection) -> std::result::Result<Ended, Ended> {
         let shared = self.shared.clone();
         let lost = |error| shared.lost(error);
-        let is_empty = self.asked == self.store.end();
-        // A report of 0 asks for the newest segment, whatever the store has.
-        let from = if is_empty { self.asked } else { self.asked.max(1) };
+        let Request {
+            asked, from, mut next, ..
+        } = self.request;
+        let is_empty = asked == self.store.end();
         connection.report(from).map_err(lost)?;
-        let mut next = (!is_empty).then_some(from);
-        let mut acknowledged = from;
+        let (mut acknowledged, is_tap) = (from, shared.options.tap.is_some());
         loop {
             let (reached, is_end) = match connection.receive().map_err(lost)? {
                 Sent::Nothing => (next, false),
@@ -523,6 +564,7 @@ impl Follower {
                     if next == Some(from) && from < self.store.end() {
                         return Ok(Ended::Absent(None));
                     }
+                    self.expect_kept(physical_offset)?;
                     (Some(physical_offset), true)
                 }
                 Sent::Log { physical_offset, bytes } => {
@@ -540,8 +582,9 @@ impl Follower {
             // Before both logs are compared up to the end of one of them, the offset may be inside a record, or the record another one.
             let is_compared = is_end || (reached >= self.store.end() && (is_empty || reached > from));
             let held = if is_compared { self.hold(reached)? } else { acknowledged };
-            if held > acknowledged || connection.is_report_due(shared.options.timing.heartbeat) {
-                acknowledged = acknowledged.max(held);
+            let reached = if is_tap { from } else { held.max(acknowledged) };
+            if reached > acknowledged || connection.is_report_due(shared.options.timing.heartbeat) {
+                acknowledged = reached;
                 connection.report(acknowledged).map_err(lost)?;
             }
         }
@@ -560,15 +603,41 @@ impl Follower {
         }
     }
 
+    /// Checks, if this is a tap, that the master has the byte that comes next: a broker that has removed it sends heartbeats without an end.
+    fn expect_kept(&mut self, next: i64) -> std::result::Result<(), Ended> {
+        let options = &self.shared.options;
+        if options.tap.is_none() {
+            return Ok(());
+        }
+        if self.bounds_asked_at.elapsed() >= options.timing.settings {
+            // The settings report a broker that does not answer.
+            let _ = self.ask_bounds();
+        }
+        let master = &self.shared.options.master;
+        match &self.master_log {
+            Some(log) if log.start > next => Err(Ended::Failed(self.store.below_begin(master, next, log.start))),
+            None if next == 1 && self.store.received_end() == 0 => {
+                let what =
+                    "it sends nothing from the start of its log on: it is empty, or has removed that; name its listening port";
+                Err(self.shared.lost(io::Error::new(io::ErrorKind::NotFound, what)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Compares or appends bytes of the master's log.
     fn take(&mut self, at: i64, bytes: &[u8]) -> std::result::Result<(), Ended> {
         if bytes.is_empty() {
             return Ok(());
         }
         if self.store.store().is_none() {
-            let begun = self.store.begin(at);
+            // No request has the start of a log in it: the first byte of a size, which is 0.
+            let begun = self.store.begin_at(if at == 1 { 0 } else { at });
             self.publish_store();
             begun?;
+        }
+        if at == 1 && self.store.received_end() == 0 {
+            self.store.append(&[0])?;
         }
         let known = usize::try_from(self.store.received_end() - at).unwrap_or(0).min(bytes.len());
         let (own, new) = bytes.split_at_checked(known).unwrap_or((bytes, &[]));

@@ -6,6 +6,7 @@ mod played_slave;
 mod settings;
 mod settings_cut;
 mod slave;
+mod tap;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

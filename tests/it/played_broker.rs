@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -34,7 +35,7 @@ impl PlayedBroker {
             (GROUPS, json!({ "subscriptionGroupTable": {} })),
             (CONSUMER_OFFSETS, json!({ "offsetTable": {} })),
             (DELAY_OFFSETS, json!({ "offsetTable": {} })),
-            (RUNTIME_INFO, log_end(0)),
+            (RUNTIME_INFO, bounds(&(0..0))),
         ];
         let empty = empty.map(|(code, body)| (code, body.to_string()));
         let answers = Arc::new(Mutex::new(BTreeMap::from(empty)));
@@ -70,7 +71,12 @@ impl PlayedBroker {
 
     /// Says from now on that its log ends there.
     pub(crate) fn set_log_end(&self, end: i64) {
-        self.set(RUNTIME_INFO, &log_end(end));
+        self.set_log(0..end);
+    }
+
+    /// Says from now on that its log has these bounds.
+    pub(crate) fn set_log(&self, log: Range<i64>) {
+        self.set(RUNTIME_INFO, &bounds(&log));
     }
 
     /// Does not know this request from now on.
@@ -84,8 +90,8 @@ impl PlayedBroker {
     }
 }
 
-fn log_end(end: i64) -> Value {
-    json!({ "table": { "commitLogMaxOffset": end.to_string() } })
+fn bounds(log: &Range<i64>) -> Value {
+    json!({ "table": { "commitLogMinOffset": log.start.to_string(), "commitLogMaxOffset": log.end.to_string() } })
 }
 
 fn serve(mut stream: &TcpStream, answers: &Mutex<BTreeMap<i32, String>>, rounds: &AtomicUsize) {

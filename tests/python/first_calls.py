@@ -171,6 +171,7 @@ OUTSIDE: dict[str, Call] = {
     "open a": lambda _, work: mqstore.open(f"{work}/new", "a").close(),
     "new_unique_key": lambda *_: mqstore.new_unique_key(),
     "replicate": lambda _, work: mqstore.replicate("127.0.0.1:1", f"{work}/replica").close(),
+    "tap": lambda _, work: mqstore.tap("127.0.0.1:1", f"{work}/tap").close(),
 }
 
 

@@ -64,6 +64,13 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
             ],
         ),
         (
+            "change_capture.py",
+            [
+                "captured while the tap runs: 3,000 messages\ncaptured while the tap runs: 7,865 messages",
+                "acknowledged to the broker: 0 bytes\nEach message came once.",
+            ],
+        ),
+        (
             "append_frame.py",
             ["after run 1: 334 messages\nthe last one is row 333 of job fixes", "after run 2: 334 messages"],
         ),

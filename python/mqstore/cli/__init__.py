@@ -42,6 +42,7 @@ COMMANDS = {
     "rebuild": "repair:rebuild",
     "trim": "trim:trim",
     "replicate": "replicate:replicate",
+    "tap": "replicate:tap",
     "report": "report:report",
     "demo": "demo:demo",
     "completion": "completion:completion",

@@ -170,7 +170,8 @@ def commands() -> None:
     """Reads RocketMQ-format message stores: live, copied or crashed, with no broker.
 
     STORE is the directory of a store. If something may be wrong with it, begin with doctor, which names the next command.
-    Only consume, resend, handover, import, copy, repair, rebuild, trim, replicate, demo and groups --delete write a store.
+    Only consume, resend, handover, import, copy, repair, rebuild, trim, replicate, tap, demo and groups --delete write
+    a store.
     Exit codes: 0 the answer is complete; 1 it is not: nothing was found, a name does not exist, messages were skipped, a
     queue is lost, the store is incomplete, or something is wrong with it; 2 usage; 3 the store cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The command `replicate`: the slave of a master."""
+"""The commands `replicate` and `tap`: the slave of a master."""
 
 from __future__ import annotations
 
@@ -42,6 +42,40 @@ def replicate(
     """
     with opening(path), from_the_command_line():
         replica = mqstore.replicate(master, path, broker=broker, sync=sync, discard_tail=discard_tail, **options)
+    _follow(replica, path, out)
+
+
+@command(examples=("tap 10.0.0.1:10912 /data/live", "tap 10.0.0.1:10912 /data/all --start earliest"))
+@click.argument("master", metavar="HOST:PORT")
+@click.argument("path", metavar="STORE", type=click.Path())
+@prints
+@click.option(
+    "--start",
+    metavar="WHERE",
+    default="latest",
+    help="earliest, latest (default) or a physical offset; a STORE with a log is continued.",
+)
+@click.option("--broker", metavar="HOST:PORT", help="Port for its bounds, topics, groups; default: the port below.")
+@click.option("--sync/--no-sync", default=True, help="Syncs what it counts as held (default).")
+@options
+def tap(master: str, path: str, out: Output, start: str, broker: str | None, sync: bool, options: dict[str, Any]) -> None:
+    """Follows a broker into STORE, and acknowledges nothing.
+
+    No append of the broker waits for it. It runs until SIGINT or SIGTERM, and prints each change of state and each cut.
+
+    Exit code 0 after a signal; 1 if STORE is another log, or the broker has removed what comes next.
+    """
+    with opening(path), from_the_command_line():
+        begin: Any = int(start) if start.removeprefix("-").isdecimal() else start
+        replica = mqstore.tap(master, path, begin, broker=broker, sync=sync, **options)
+    out.note(
+        "a SYNC_MASTER of RocketMQ 4.9.x without another slave answers FLUSH_SLAVE_TIMEOUT after a wait while this is connected"
+    )
+    _follow(replica, path, out)
+
+
+def _follow(replica: mqstore.Replica, path: str, out: Output) -> None:
+    """Prints each change of state until a signal, or raises the reason why it has given up."""
     with replica, _ended_by_signals() as over:
         printed: tuple[object, ...] = ()
         cuts = 0

@@ -363,6 +363,7 @@ impl SlaveNode {
         let options = SlaveOptions {
             master: network.address().to_string(),
             broker: None,
+            tap: None,
             is_sync,
             discards_tail: true,
             config: StoreConfig {

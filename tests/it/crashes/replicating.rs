@@ -114,6 +114,7 @@ fn options_of(master: &Master, config: StoreConfig, is_sync: bool) -> SlaveOptio
     SlaveOptions {
         master: master.address.to_string(),
         broker: None,
+        tap: None,
         is_sync,
         discards_tail: false,
         config,

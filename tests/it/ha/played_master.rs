@@ -14,16 +14,21 @@ use super::slave::{Pair, TIMING, copy_dir, env, failure, log_bytes, options, wai
 use super::{LONG, SEGMENT, asynchronous};
 
 /// A master that the test plays.
-struct Script {
-    listener: TcpListener,
-    log: Vec<u8>,
-    slave: Slave,
-    dir: TempDir,
+pub(super) struct Script {
+    pub(super) listener: TcpListener,
+    pub(super) log: Vec<u8>,
+    pub(super) slave: Slave,
+    pub(super) dir: TempDir,
 }
 
 impl Script {
     /// Starts a slave of a log of 100 messages in several segments.
     fn start(timing: Timing) -> Self {
+        Self::with(|options| SlaveOptions { timing, ..options })
+    }
+
+    /// Starts a slave with changed options of a log of 100 messages in several segments.
+    pub(super) fn with(change: impl FnOnce(SlaveOptions) -> SlaveOptions) -> Self {
         let pair = Pair::new();
         let master = pair.master("master", asynchronous());
         master.append(0..100);
@@ -31,10 +36,7 @@ impl Script {
         master.close();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let slave = pair.slave(SlaveOptions {
-            timing,
-            ..options(address)
-        });
+        let slave = pair.slave(change(options(address)));
         Self {
             listener,
             log: pair.log("master", end),
@@ -44,7 +46,7 @@ impl Script {
     }
 
     /// Accepts the slave, and returns its request.
-    fn accept(&self) -> (TcpStream, i64) {
+    pub(super) fn accept(&self) -> (TcpStream, i64) {
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
@@ -52,17 +54,17 @@ impl Script {
         (stream, asked)
     }
 
-    fn send(&self, mut stream: &TcpStream, range: std::ops::Range<usize>) {
+    pub(super) fn send(&self, mut stream: &TcpStream, range: std::ops::Range<usize>) {
         stream.write_all(&self.frame(range)).unwrap();
     }
 
-    fn frame(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+    pub(super) fn frame(&self, range: std::ops::Range<usize>) -> Vec<u8> {
         let mut frame = header(range.start as i64, range.len() as i32);
         frame.extend(&self.log[range]);
         frame
     }
 
-    fn held(&self) -> Vec<u8> {
+    pub(super) fn held(&self) -> Vec<u8> {
         log_bytes(&self.dir.path().join("slave"), i64::MAX)
     }
 
@@ -76,13 +78,13 @@ impl Script {
     }
 }
 
-fn header(offset: i64, size: i32) -> Vec<u8> {
+pub(super) fn header(offset: i64, size: i32) -> Vec<u8> {
     let mut header = offset.to_be_bytes().to_vec();
     header.extend(size.to_be_bytes());
     header
 }
 
-fn report(mut stream: &TcpStream) -> i64 {
+pub(super) fn report(mut stream: &TcpStream) -> i64 {
     let mut report = [0; 8];
     stream.read_exact(&mut report).unwrap();
     i64::from_be_bytes(report)

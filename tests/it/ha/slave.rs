@@ -131,6 +131,7 @@ pub(super) fn options(master: String) -> SlaveOptions {
     SlaveOptions {
         master,
         broker: None,
+        tap: None,
         is_sync: true,
         discards_tail: false,
         config: StoreConfig {

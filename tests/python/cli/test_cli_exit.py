@@ -17,7 +17,7 @@ from mqstore.cli import COMMANDS
 #: Those that are asked for no store.
 WITHOUT_STORE = {"demo", "completion"}
 #: Those that follow a master until a signal: they have tests of their own.
-ENDLESS = {"replicate"}
+ENDLESS = {"replicate", "tap"}
 ENDING = [command for command in COMMANDS if command not in ENDLESS]
 #: Those that change the store that they are given.
 WRITING = {"import", "rebuild", "consume", "resend"}

@@ -1,4 +1,4 @@
-"""The command `replicate`, in a process of its own."""
+"""The commands `replicate` and `tap`, in processes of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,37 @@ def test_what_cannot_be_followed_is_refused(tmp_path: Path, run: Callable[..., A
     (tmp_path / "slave").mkdir()
     (tmp_path / "slave" / "file").touch()
     assert run("replicate", "127.0.0.1:1", tmp_path / "slave").code == 3
+
+
+def test_a_tap_says_what_it_costs_and_runs_until_a_signal(master: mqstore.Writer, tmp_path: Path) -> None:
+    assert master.replicas.address is not None
+    words = ["tap", master.replicas.address, str(tmp_path / "live"), "--start", "earliest", "--broker", "", "--json", *SIZES]
+    with subprocess.Popen(
+        [sys.executable, "-m", "mqstore", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        rows = [json.loads(line) for line in lines_until(process, "following")]
+        wait_for_message(tmp_path / "live")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "answers FLUSH_SLAVE_TIMEOUT" in err
+    fields = re.search(r"\| `tap` \| (.*?);", PAGE)
+    assert fields is not None
+    assert list(rows[-1]) == fields[1].split(", ")
+    assert master.replicas.replicated_offset == 0
+
+
+def wait_for_message(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        with mqstore.open(path) as store:
+            if [message.body for topic in store.topics.values() for message in topic.queues[0]] == [b"x"]:
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_tap_begins_at_no_other_word(tmp_path: Path, run: Callable[..., Any]) -> None:
+    ran = run("tap", "127.0.0.1:1", tmp_path / "live", "--start", "first")
+    assert (ran.code, ran.out) == (2, "")
+    assert 'start is "first"' in ran.err
