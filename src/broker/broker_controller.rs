@@ -174,8 +174,8 @@ impl BrokerController {
     /// # Errors
     /// [`Error::Closed`]; [`Error::IllegalMessage`] for a topic without the permission to read; [`Error::Invalid`] for a name that no
     /// broker takes, if the settings of the group forbid it to consume, and if its consumers have another subscription; the damage of
-    /// `consumerOffset.json` and `subscriptionGroup.json`; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`] if the start of the group cannot be made durable;
-    /// [`Error::Io`] if a thread cannot be started.
+    /// `consumerOffset.json` and `subscriptionGroup.json`; [`Error::Poisoned`], [`Error::DiskFull`], [`Error::Io`] if the start of the
+    /// group cannot be made durable; [`Error::Io`] if a thread cannot be started.
     pub fn consumer(&self, group: Option<&str>, subscription: Subscription, start: &Start) -> Result<Consumer> {
         for topic in &subscription.topics {
             self.store.topics().expect_readable(topic)?;
