@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +87,62 @@ def test_trace_of_an_offset_id_is_that_of_the_message(store: mqstore.Writer) -> 
     assert message.unique_key is not None
     by_key, by_id = (store.broker.trace(name) for name in (message.unique_key, message.message_id))
     assert by_key.records == by_id.records
+
+
+#: The ways of the messages of `write_ways`.
+WAYS = {
+    "read": [("stored", "consumed")],
+    "failed": [("stored", "consumed"), ("delayed", "waiting")],
+    "delayed": [("delayed", "waiting")],
+    "timer": [("timer", "waiting")],
+    "committed": [("half", "committed"), ("committed", "unconsumed")],
+    "open": [("half", "open")],
+}
+#: The unique key of each message.
+KEYS = {way: f"{number:032X}" for number, way in enumerate(WAYS, 1)}
+
+
+def write_ways(path: Path) -> mqstore.Writer:
+    """Appends a message for each way to a new store. The progress of its delivery is on disk, where it comes after 10 s."""
+    mqstore.open(path, "x").close()
+    (path / "config" / "delayOffset.json").write_text('{"offsetTable":{"18":0}}')
+    store = mqstore.open(path, "r+", services=True)
+    later: dict[str, dict[str, Any]] = {"delayed": {"delay_level": 18}, "timer": {"deliver_at": timedelta(hours=2)}}
+    for way in ("read", "failed", *later):
+        store.append("orders", b"x", properties={"UNIQ_KEY": KEYS[way]}, **later.get(way, {}))
+    halves = [store.transactions.send_half("payments", b"x", unique_key=KEYS[way]) for way in ("committed", "open")]
+    store.transactions.end(halves[0], "commit")
+    consumer = store.consumer("billing", "orders")
+    read, failed = consumer.poll(2)
+    consumer.ack(read)
+    consumer.nack(failed, delay_level=18)
+    consumer.commit(durable=True)
+    return store
+
+
+def all_ways(store: mqstore.Store) -> dict[str, list[tuple[str, str]]]:
+    traces = {way: store.broker.trace(key) for way, key in KEYS.items()}
+    assert {way: trace.unknown for way, trace in traces.items() if not trace.complete or trace.unknown} == {}
+    return {way: ways(trace) for way, trace in traces.items()}
+
+
+def test_trace_of_a_live_store_is_the_same_from_a_reader(tmp_path: Path) -> None:
+    with write_ways(tmp_path / "store") as store, mqstore.open(tmp_path / "store") as reader:
+        assert all_ways(store) == WAYS
+        assert all_ways(reader) == WAYS
+
+
+def test_trace_reads_the_store_of_a_writer_that_was_killed(tmp_path: Path) -> None:
+    program = (
+        "import sys, os, pathlib, test_trace; kept = test_trace.write_ways(pathlib.Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / "store"], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "store" / "abort").exists()
+    for mode in ("r", "a"):
+        with mqstore.open(tmp_path / "store", mode) as store:
+            assert all_ways(store) == WAYS
 
 
 def test_trace_without_a_unique_key_has_what_was_sent_back(store: mqstore.Writer) -> None:
