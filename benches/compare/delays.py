@@ -1,4 +1,4 @@
-"""The delivery of delayed messages: how late one comes on an idle store, and how long many that are due at once take.
+"""The delivery of delayed messages and timers: how late one comes on an idle store, and how long many that are due at once take.
 
 The limit of the lateness is a thread that sleeps until the message is due. That of many messages is an append of the same
 messages without a delay. The peer is a table of SQLite with an index by time, whose rows a thread copies into another table and
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +35,20 @@ def quantile(lateness: list[float], part: float) -> float:
     return ordered[round((len(ordered) - 1) * part)]
 
 
-def late(folder: Path, *, count: int, part: float) -> float:
+def append_delayed(store: mqstore.Writer) -> float:
+    """Appends a delayed message, and returns the time at which it is due, in ms."""
+    sent = store.append("orders", bytes(BODY), delay_level=1)
+    return sent.store_time.timestamp() * 1e3 + DELAY_MS
+
+
+def append_timer(store: mqstore.Writer) -> float:
+    """Appends a timer message, and returns the time at which it is due, in ms."""
+    due = int(time.time() * 1e3) + DELAY_MS
+    store.append("orders", bytes(BODY), deliver_at=datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=due))
+    return due
+
+
+def late(folder: Path, *, append: Callable[[mqstore.Writer], float], count: int, part: float) -> float:
     """Returns a quantile of the milliseconds from the time at which a message is due until it is in its queue.
 
     Store times have whole milliseconds, so a message that is in time counts as half a millisecond late.
@@ -41,8 +56,7 @@ def late(folder: Path, *, count: int, part: float) -> float:
     with mqstore.open(folder / "store", "x", message_delay_level="1s") as store:
         due: list[float] = []
         for _ in range(count):
-            sent = store.append("orders", bytes(BODY), delay_level=1)
-            due.append(sent.store_time.timestamp() * 1e3 + DELAY_MS)
+            due.append(append(store))
             time.sleep(GAP_MS / 1e3)
         came: list[float] = []
         with store.consumer("billing", "orders") as consumer:
@@ -142,15 +156,25 @@ def sqlite_all_due(folder: Path, *, count: int) -> float:
 
 
 def lateness(rust: Rust | None) -> None:
-    """Measures single messages."""
+    """Measures single delayed messages."""
+    measure_lateness("delay_lateness", append_delayed, rust)
+
+
+def timer_lateness(rust: Rust | None) -> None:
+    """Measures single timer messages."""
+    measure_lateness("timer_lateness", append_timer, rust)
+
+
+def measure_lateness(row: str, append: Callable[[mqstore.Writer], float], rust: Rust | None) -> None:
+    """Measures single messages that a call appends."""
     count = size(200, 3)
     for part in QUANTILES:
         contenders: dict[str, Round] = {
-            OURS: partial(late, count=count, part=part),
+            OURS: partial(late, append=append, count=count, part=part),
             LIMIT: partial(slept, count=count, part=part),
             "SQLite": partial(sqlite_late, count=count, part=part),
         }
-        measure(Row("delay_lateness", {"body": BODY, "quantile": part}, "ms", {"at_most": MOST_LATE}), contenders, rust)
+        measure(Row(row, {"body": BODY, "quantile": part}, "ms", {"at_most": MOST_LATE}), contenders, rust)
 
 
 def burst(rust: Rust | None) -> None:

@@ -57,6 +57,7 @@ ROWS: dict[str, Callable[[Rust | None], None]] = {
     "spark_resolve_keys": spark_resolve.keys,
     "spark_resolve_offsets": spark_resolve.offsets,
     "spark_scan": spark_scan.scan,
+    "timer_lateness": delays.timer_lateness,
     "trim": trim.run,
     "trim_beside": trim.beside,
 }
