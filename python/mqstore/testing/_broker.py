@@ -48,6 +48,11 @@ class Broker:
     `config`. Nothing happens by itself: `deliver` does what a broker does when the time has come, and `clock` says what time it
     is. The same calls write the same bytes.
 
+    The services of a writer do not run here, because a test of what a broker leaves needs what they do not: records and times
+    that are the same in each run, properties in the order of a broker (a transaction, a retry), and a half message that a check
+    stores again, which mqstore never does. A test of its own delays, retries and transactions opens a store instead: the
+    fixture `mqstore_store`.
+
     `path` must be missing or empty, `options` are those of `mqstore.open`, by default `mqstore.testing.SMALL`. Without a `clock`
     it has one of its own, which stops the time of all stores of the process until the end of the block.
     """
