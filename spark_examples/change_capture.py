@@ -24,9 +24,10 @@ counted: dict[int, Counter[str]] = {}
 
 
 def append(broker: mqstore.Writer, part: Sequence[Event]) -> mqstore.AppendResult:
-    for event in part:
-        last = broker.append(event.topic, event.body, queue_id=event.queue_id, tags=event.tag, born_time=event.time_ms)
-    return last
+    sent = [
+        broker.append(event.topic, event.body, queue_id=event.queue_id, tags=event.tag, born_time=event.time_ms) for event in part
+    ]
+    return sent[-1]
 
 
 def count(batch: DataFrame, batch_id: int) -> None:
