@@ -99,6 +99,16 @@ pub fn check_after_wait() -> Result<()> {
     check_clock()
 }
 
+/// Calls the caller's function now: for use after a system call that a signal has ended, which may wait for ever when it is repeated.
+///
+/// # Errors
+/// Those of [`check`].
+pub fn check_now() -> Result<()> {
+    let ask = ASKED.with_borrow(|asked| asked.as_ref().map(|asked| asked.ask.clone()));
+    // Called after the borrow ends, as in `check_clock`.
+    ask.map_or(Ok(()), |ask| ask())
+}
+
 fn check_clock() -> Result<()> {
     let due = ASKED.with_borrow_mut(|asked| {
         let Some(asked) = asked else {

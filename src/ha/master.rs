@@ -5,7 +5,8 @@
 //! reported: it is ahead of the master, or below the begin of the log.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
+use std::iter;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 use super::listener::{Listener, Service, address_of};
 use super::timing::Timing;
 use super::wire::{FIRST_HEARTBEAT, MAX_FRAME, SlaveReport, TransferHeader};
-use crate::error::Result;
-use crate::storage::ClosedInChild;
+use crate::error::{Error, Result};
+use crate::storage::{ClosedInChild, Part, RealSocket, Transfer, Unsent, UnsentCause};
 use crate::store::{MessageStore, Replicas};
 use crate::watermark::Wait;
 
@@ -102,6 +103,21 @@ enum Ended {
 impl From<io::Error> for Ended {
     fn from(_: io::Error) -> Self {
         Self::Gone
+    }
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl From<Unsent> for Ended {
+    fn from(unsent: Unsent) -> Self {
+        match unsent.cause {
+            UnsentCause::Socket(error) => error.into(),
+            UnsentCause::Store(error) => error.into(),
+        }
     }
 }
 
@@ -196,7 +212,7 @@ impl LogSender {
     /// once if the slave has asked for that, and soon after the last frame: what the slave has there may be a tail that this log has lost.
     fn send_log(&self, stream: &TcpStream, from: i64, sent: &AtomicI64) -> std::result::Result<(), Ended> {
         let (log, committed) = (self.store.reader().log(), self.store.committed());
-        let mut frame = Vec::new();
+        let (socket, mut transfer) = (RealSocket::new(stream)?, Transfer::new(self.store.env()));
         let (mut next, mut patience) = (from, Duration::ZERO);
         loop {
             let wait = committed.wait(next + 1, Some(Instant::now() + patience));
@@ -209,23 +225,22 @@ impl LogSender {
                 physical_offset: next,
                 size: size as i32,
             };
-            frame.clear();
-            frame.extend(header.encode());
-            frame.resize(TransferHeader::LEN + size, 0);
-            let bytes = frame.get_mut(TransferHeader::LEN..).unwrap_or_default();
+            let header = header.encode();
             // A heartbeat may be about a segment that is not there yet.
-            if size > 0 {
-                log.fill(next, bytes).map_err(|error| {
-                    // A forced trim does not wait for slaves.
-                    if next < log.first_offset() {
-                        return self.below_begin(next);
-                    }
-                    Ended::Refused(error.to_string())
-                })?;
-            }
+            let segment = (size > 0).then(|| log.segment_at(next)).transpose();
+            // A forced trim does not wait for slaves.
+            let segment = segment.map_err(|error| {
+                if next < log.first_offset() {
+                    self.below_begin(next)
+                } else {
+                    error.into()
+                }
+            })?;
+            let bytes = segment.iter().map(|(file, at)| Part::File(file, *at..at + size));
+            let frame: Vec<_> = iter::once(Part::Memory(&header)).chain(bytes).collect();
             // Before the send, so that no acknowledgement comes first.
             sent.store(end, Ordering::SeqCst);
-            (&*stream).write_all(&frame)?;
+            transfer.send(&socket, None, &frame)?;
             (next, patience) = (end, if size > 0 { FIRST_HEARTBEAT } else { self.timing.heartbeat });
         }
     }

@@ -12,13 +12,15 @@
 //! - A call that fails for a shortage of descriptors or memory (`EMFILE`, `ENFILE`, [`io::ErrorKind::OutOfMemory`]) has done nothing, and
 //!   may be repeated. A sync that was begun never fails with one of these: [`Env::sync_dir`] does when it cannot open the
 //!   directory.
-//! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`].
+//! - Interrupted system calls are retried below the seam; no call returns [`io::ErrorKind::Interrupted`], except those of [`Socket`], which
+//!   wait for a peer: their caller first runs the handlers of signals.
 //! - Errors are plain [`io::Error`]s: the caller adds the path and the consequence for the store.
 
 use std::ffi::OsString;
 use std::fmt::{self, Debug};
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -442,6 +444,35 @@ pub trait File: Send + Sync + Debug {
     /// `InvalidInput` if the file is shorter than `len`: a mapping never exceeds the file. `OutOfMemory` if the process has too
     /// many mappings, or too little address space.
     fn map(&self, len: usize, access: Access) -> io::Result<Region>;
+
+    /// Returns the descriptor, for [`Socket::send_file`]. An implementation without files of the system returns `None`.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A connected stream socket of a caller, to which bytes are sent. If it blocks, each call waits for room in its buffer.
+pub trait Socket: Debug {
+    /// Copies the first bytes of consecutive parts to the socket (`sendmsg`), and returns their number. Less than all of them means that the
+    /// buffer is full, or that a signal has come. `has_more`: more bytes follow at once, so an incomplete packet may wait for them.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `Interrupted`, `BrokenPipe`, `ConnectionReset` ...; no signal is raised. `EFAULT` if a byte of a mapping cannot be
+    /// read.
+    fn send(&self, parts: &[IoSlice<'_>], has_more: bool) -> io::Result<usize>;
+
+    /// Sends at most `len` bytes of a file, from position `at` on, out of the page cache (`sendfile`), and returns their number; 0 means that
+    /// the file ends at `at`. The bytes may leave after the call returns, so no process may write them any more.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); `Unsupported` if the file system cannot do it.
+    fn send_file(&self, file: BorrowedFd<'_>, at: u64, len: usize) -> io::Result<usize>;
+
+    /// Waits until the socket takes bytes or has failed, for a time at most.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    fn wait_writable(&self, timeout: Duration) -> io::Result<()>;
 }
 
 impl dyn File + '_ {

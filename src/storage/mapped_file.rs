@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::fstat;
+
 use super::env::{Access, Env, File};
 use super::region::Region;
 use crate::error::{Error, Result};
@@ -18,6 +20,8 @@ pub struct MappedFile {
     path: PathBuf,
     start: u64,
     bytes: Bytes,
+    /// Device and inode. The mapping keeps the inode in use, so no other file gets its number.
+    identity: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -49,6 +53,21 @@ impl OpenBytes {
     }
 }
 
+/// Returns device and inode of a file of the system.
+fn identity_of(file: &dyn File) -> Option<(u64, u64)> {
+    let found = fstat(file.descriptor()?).ok()?;
+    Some((found.st_dev, found.st_ino))
+}
+
+/// Returns the error of a file that ends at `found` and had `len` bytes.
+fn cut_short(path: &Path, found: u64, len: u64) -> Error {
+    let reason = format!(
+        "the file ends here, {len} bytes were expected: it was cut short while the store was open; reopen the store, or copy the file \
+         again"
+    );
+    Error::corrupt(path, found, reason)
+}
+
 impl MappedFile {
     /// Maps the first `len` bytes of a file.
     ///
@@ -58,12 +77,9 @@ impl MappedFile {
         let file = env.open(&path, Access::Read).map_err(|e| Error::io("open", &path, e))?;
         let found = file.len().map_err(|e| Error::io("measure", &path, e))?;
         if found < len {
-            let reason = format!(
-                "the file ends here, {len} bytes were expected: it was cut short while the store was open; reopen the store, or copy \
-                 the file again"
-            );
-            return Err(Error::corrupt(path, found, reason));
+            return Err(cut_short(&path, found, len));
         }
+        let identity = identity_of(file.as_ref());
         let bytes = match file.map(len as usize, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::OutOfMemory => Bytes::Open(OpenBytes {
                 file,
@@ -72,7 +88,38 @@ impl MappedFile {
             }),
             mapped => Bytes::Mapped(mapped.map_err(|e| Error::io("map", &path, e))?),
         };
-        Ok(Arc::new(Self { path, start, bytes }))
+        Ok(Arc::new(Self {
+            path,
+            start,
+            bytes,
+            identity,
+        }))
+    }
+
+    /// Opens the file again, for calls that need a descriptor; `None` if its name leads to another file by now or to no file, or if it
+    /// cannot be opened. A mapping holds no descriptor: a process has fewer of them than mappings.
+    pub(super) fn reopen(&self, env: &dyn Env) -> Option<Arc<dyn File>> {
+        if let Bytes::Open(open) = &self.bytes {
+            return Some(Arc::clone(&open.file));
+        }
+        self.identity?;
+        let file = env.open(&self.path, Access::Read).ok()?;
+        (identity_of(file.as_ref()) == self.identity).then_some(file)
+    }
+
+    /// Checks that the file, [opened again](Self::reopen), and the mapping still have the bytes before `end`. A mapping alone does not show
+    /// the loss of a part of a page: the rest of the page of the new end reads as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Io`].
+    pub(super) fn expect_whole(&self, file: Option<&dyn File>, end: usize) -> Result<()> {
+        if let Some(file) = file {
+            let found = file.len().map_err(|error| Error::io("measure", &self.path, error))?;
+            if found < end as u64 {
+                return Err(cut_short(&self.path, found, end as u64));
+            }
+        }
+        self.check_intact(0..end)
     }
 
     /// Returns the path.

@@ -17,6 +17,9 @@ mod fork;
     reason = "calls that only libc has: open-file-description locks, the clock, sysconf"
 )]
 mod real_env;
+/// A stream socket of the system.
+#[expect(unsafe_code, reason = "a signal mask, and a descriptor of a caller")]
+mod real_socket;
 /// An environment with checks: of a writer's lock, and that a reader's files were not replaced.
 mod checked_env;
 /// The identity of this process.
@@ -25,6 +28,8 @@ mod origin;
 mod replace_file;
 /// A file of a queue, mapped for reading, and ranges of it that keep the mapping alive.
 mod mapped_file;
+/// Bytes of files and memory, sent to a socket.
+mod transfer;
 /// A file of a queue, open for a few reads that need no mapping.
 mod open_file;
 /// The buffers in which appended bytes wait until they are written to their segments.
@@ -42,7 +47,7 @@ pub use append_file::{AppendFile, WarmUp};
 pub use checked_env::CheckedEnv;
 pub(crate) use directory::Fitted;
 pub use directory::usual_len;
-pub use env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Step};
+pub use env::{Access, Advice, DirEntry, DiskUsage, EntryKind, Env, File, FileSystem, Lock, Socket, Step};
 pub(crate) use fork::ClosedInChild;
 pub use fork::Generation;
 pub use guard::{faults as guard_faults, install as install_guard};
@@ -52,6 +57,8 @@ pub use mapping_pool::{MappingPool, PooledFile};
 pub use open_file::OpenFile;
 pub use origin::Origin;
 pub use real_env::RealEnv;
+pub use real_socket::RealSocket;
 pub use region::Region;
 pub use replace_file::{create_dir, put_file, read_file, remove_file, replace_file};
+pub use transfer::{Part, Transfer, Unsent, UnsentCause};
 pub use transient_store_pool::TransientStorePool;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -330,6 +330,10 @@ impl File for RealFile {
             Access::Read => Region::mapped(options.map_raw_read_only(&self.0)?, false),
             Access::ReadWrite => Region::mapped(options.map_raw(&self.0)?, true),
         }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
     }
 }
 

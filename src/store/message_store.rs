@@ -190,6 +190,11 @@ impl MessageStore {
         &self.reader
     }
 
+    /// Returns the environment of the store's files.
+    pub(crate) fn env(&self) -> &dyn Env {
+        self.env.as_ref()
+    }
+
     /// Returns the settings of topics that bind producers.
     pub fn topics(&self) -> &Arc<TopicTable> {
         &self.topics

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -343,5 +344,9 @@ impl File for CountingFile {
             self.counts.change("map for writing", &self.path)?;
         }
         Ok(self.file.map(len, access)?.counted(Arc::clone(&self.bytes_read)))
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.file.descriptor()
     }
 }

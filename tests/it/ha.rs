@@ -24,6 +24,7 @@ use mqstore::store::{AppendResult, MessageStore, OpenMode, PutStatus, TrimTo};
 use tempfile::{TempDir, tempdir};
 
 use crate::asleep::{thread_number, wait_until_asleep};
+use crate::counting_env::CountingEnv;
 
 const SEGMENT: i64 = 16384;
 /// Longer than any test waits for what comes.
@@ -60,8 +61,11 @@ impl Node {
     }
 
     fn open_with(config: StoreConfig, timing: Timing) -> Self {
+        Self::open_in(Arc::new(RealEnv::new()), config, timing)
+    }
+
+    fn open_in(env: Arc<dyn Env>, config: StoreConfig, timing: Timing) -> Self {
         let dir = tempdir().unwrap();
-        let env: Arc<dyn Env> = Arc::new(RealEnv::new());
         let store = Arc::new(MessageStore::open(&env, &dir.path().join("store"), config, OpenMode::New).unwrap());
         let master = Master::start_with(&store, timing).unwrap().unwrap();
         Self {
@@ -219,6 +223,36 @@ fn a_slave_gets_the_bytes_of_the_log_in_each_write_mode() {
         assert!(slave.bytes == node.log(end), "{flush:?} {has_pool}");
         wait_until(|| node.store.replicas().connected()[0].acknowledged == end);
     }
+}
+
+#[test]
+fn a_master_copies_none_of_the_long_frames_that_it_sends() {
+    let env = CountingEnv::new();
+    let node = Node::open_in(
+        Arc::new(env.clone()),
+        StoreConfig {
+            mapped_file_size_commit_log: Some(1 << 20),
+            ..asynchronous()
+        },
+        Timing::default(),
+    );
+    for n in 0..200 {
+        node.append(&vec![n; 4000]);
+    }
+    assert!(node.store.catch_up(LONG).unwrap());
+    let end = node.store.appended_offset();
+    let log = node.store.reader().path().join("commitlog");
+    let before = env.bytes_read_below(&log);
+    let mut slave = node.slave(0);
+    while slave.end < end {
+        let (offset, bytes) = slave.frame().unwrap();
+        assert_eq!(offset, slave.end);
+        slave.end += bytes.len() as i64;
+        slave.bytes.extend(bytes);
+    }
+    assert!(slave.bytes == node.log(end));
+    let copied = env.bytes_read_below(&log) - before;
+    assert!(end > 800_000 && copied < 32 * 1024, "{copied} of {end} bytes");
 }
 
 #[test]

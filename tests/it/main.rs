@@ -58,6 +58,7 @@ mod storage;
 mod store_writer;
 mod telling;
 mod tidy;
+mod transfer;
 mod usage;
 mod vectors;
 mod verifying;

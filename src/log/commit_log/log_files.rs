@@ -455,14 +455,21 @@ impl LogFiles {
     /// # Errors
     /// [`Error::Corrupt`] where the log has no such bytes, or they cannot be read; [`Error::Io`].
     pub(crate) fn fill(&self, offset: i64, into: &mut [u8]) -> Result<()> {
-        let Some((file, position)) = self.locate(offset)? else {
-            return Err(self.corrupt(offset, "the segment is missing".to_owned()));
-        };
+        let (file, position) = self.segment_at(offset)?;
         if !file.read(position, into) {
             file.check_intact(position..position + into.len())?;
             return Err(self.corrupt(offset, format!("the segment has no {} bytes from here on", into.len())));
         }
         file.check_intact(position..position + into.len())
+    }
+
+    /// Returns the segment that contains `offset`, and the position in it, to send bytes that no process writes any more.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the segment is missing; [`Error::Io`].
+    pub(crate) fn segment_at(&self, offset: i64) -> Result<(Arc<MappedFile>, usize)> {
+        let located = self.locate(offset)?;
+        located.ok_or_else(|| self.corrupt(offset, "the segment is missing".to_owned()))
     }
 
     pub(super) fn locate(&self, offset: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::format::{BLANK_SIZE, Check, MessageView, Record, RecordLayout, claimed_offset, claimed_size, read_record};
-use crate::storage::{MappedFile, SelectedBuffer};
+use crate::storage::{MappedFile, Part, SelectedBuffer};
 
 /// The bytes that are prefetched of a record of unknown size: most records are not longer.
 pub(super) const USUAL_RECORD: usize = 320;
@@ -26,6 +26,11 @@ impl StoredMessage {
     /// Returns the fields.
     pub fn view(&self) -> MessageView<'_> {
         MessageView::from_layout(self.buffer.bytes(), self.layout)
+    }
+
+    /// Returns the bytes of the record as a part of a transfer.
+    pub fn part(&self) -> Part<'_> {
+        self.buffer.part()
     }
 
     /// Returns true if the bytes are those of the file's mapping (a sealed segment) and not a copy.
