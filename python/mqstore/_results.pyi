@@ -1,5 +1,8 @@
 from collections.abc import AsyncIterator, Collection, Iterator, Reversible, Sequence
+from socket import socket as _Socket
 from typing import final, overload
+
+from typing_extensions import Buffer
 
 from mqstore._message import Message, MessageIterator
 from mqstore._open import Recipe
@@ -53,6 +56,48 @@ class GetResult(Tabular, Reversible[Message], Collection[Message]):
         ------
         TypeError, ValueError
             An argument is not one of those accepted.
+        """
+    def send_to(self, socket: _Socket, header: Buffer = b"", *, start: int = 0) -> int:
+        """Sends the records of the messages to a socket, as the log has them: those of sealed segments from the page cache,
+        without a copy in this process.
+
+        Parameters
+        ----------
+        socket : socket.socket
+            A connected stream socket. Its timeout bounds the call.
+        header : bytes-like, default b""
+            Bytes that are sent before the records.
+        start : int, default 0
+            Bytes of header and records that are left out: those that earlier calls have sent.
+
+        Returns
+        -------
+        int
+            The bytes that were sent: all of header and records but the first `start`.
+
+        Raises
+        ------
+        TypeError
+            `socket` is no `socket.socket`, or an `ssl.SSLSocket`: the records would bypass TLS. Send
+            `message.raw` of each message with its own methods.
+        ValueError
+            It is no stream socket, or header and records have fewer than `start` bytes.
+        TimeoutError
+            The timeout of the socket has passed.
+        BlockingIOError
+            The socket does not block, and its buffer is full: call again with a higher `start` once it is
+            writable.
+        CorruptError
+            Another process has cut the file of a record short, or the device fails to read it. The last
+            bytes that were sent may be zeros.
+        OSError
+            Any other error of the socket, such as BrokenPipeError; of a closed one, EBADF.
+
+        Notes
+        -----
+        An error that ends the call has an attribute `characters_written`: the bytes that this call has
+        sent. The call releases the interpreter, and signal handlers run during it. Bytes may leave the
+        page cache after it returns: a process that overwrites the file then changes them.
         """
     def index(self, value: object, start: int = 0, stop: int = 9223372036854775807, /) -> int:
         """Returns the index of a message in the answer.

@@ -21,6 +21,7 @@ use crate::format::{
     decode_body, property, read_record, validate_topic,
 };
 use crate::read::StoredMessage;
+use crate::storage::Part;
 
 /// The record of a `Message`: in the store, or in a copy of its own.
 #[derive(Clone)]
@@ -36,6 +37,14 @@ impl MessageBytes {
         match self {
             Self::Stored(message) => message.view(),
             Self::Copied { record, layout } => MessageView::from_layout(record, *layout),
+        }
+    }
+
+    /// Returns the record as a part of a transfer.
+    pub(super) fn part(&self) -> Part<'_> {
+        match self {
+            Self::Stored(message) => message.part(),
+            Self::Copied { record, .. } => Part::Memory(record),
         }
     }
 

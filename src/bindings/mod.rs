@@ -47,6 +47,8 @@ mod record_batch;
 mod pass;
 /// `Batches`: a source of record batches that can be read again.
 mod batches;
+/// Bytes of a store to a Python socket.
+mod send_to;
 /// `Tabular`: the methods that a queue, a slice of one, a topic and a result share.
 mod tabular;
 /// `Queue`, `QueueSlice`.

@@ -1,6 +1,7 @@
 //! `Store.get` and `Store.query`, and their answers: `GetResult` holds messages, `QueryResult` reads them when they are asked for.
 #![expect(clippy::doc_markdown, reason = "docstrings in numpy's style")]
 
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,17 +13,18 @@ use super::arguments;
 use super::batches::Batches;
 use super::handle::{Freshness, Handle};
 use super::imports;
-use super::message::Message;
+use super::message::{Message, MessageBytes};
 use super::message_iterator::MessageIterator;
 use super::queue::{Indexed, indexed};
 use super::recipe::{Recipe, Reduced, of_native};
+use super::send_to;
 use super::source::{Selection, Source};
 use super::store::Store;
 use super::tabular::{Tabular, tabular};
 use super::time::to_range;
 use crate::config::Errors;
 use crate::read::{self, GetRequest, KeyHit, OnDamage, QueryBy, QueryHits, QueryRequest, StoredMessage, TagFilter};
-use crate::storage::Generation;
+use crate::storage::{Generation, Part};
 
 /// The answer to `Store.get`: a sequence of Message, with the status and offsets that a consumer
 /// needs for its next call.
@@ -83,6 +85,13 @@ impl GetResult {
             skipped: result.skipped,
         };
         Ok(tabular(py, result)?.unbind())
+    }
+
+    /// Returns the records of the messages.
+    pub(super) fn bytes(&self, py: Python<'_>) -> PyResult<Vec<MessageBytes>> {
+        let held = self.held.bind(py).iter();
+        held.map(|message| Ok(message.cast::<Message>()?.get().bytes().clone()))
+            .collect()
     }
 }
 
@@ -245,10 +254,62 @@ impl GetResult {
         #[pyo3(from_py_with = arguments::columns)] columns: Option<Vec<String>>,
         #[pyo3(from_py_with = arguments::max_bytes)] max_bytes: usize,
     ) -> PyResult<Batches> {
-        let held = self.held.bind(py).iter();
-        let held = held.map(|message| Ok(message.cast::<Message>()?.get().bytes().clone()));
-        let source = Source::Memory(held.collect::<PyResult<_>>()?);
+        let source = Source::Memory(self.bytes(py)?.into());
         Batches::new(source, columns.as_deref(), max_bytes, None)
+    }
+
+    /// Sends the records of the messages to a socket, as the log has them: those of sealed segments from
+    /// the page cache, without a copy in this process.
+    ///
+    /// Parameters
+    /// ----------
+    /// socket : socket.socket
+    ///     A connected stream socket. Its timeout bounds the call.
+    /// header : bytes-like, default b""
+    ///     Bytes that are sent before the records.
+    /// start : int, default 0
+    ///     Bytes of header and records that are left out: those that earlier calls have sent.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The bytes that were sent: all of header and records but the first `start`.
+    ///
+    /// Raises
+    /// ------
+    /// TypeError
+    ///     `socket` is no `socket.socket`, or an `ssl.SSLSocket`: the records would bypass TLS. Send
+    ///     `message.raw` of each message with its own methods.
+    /// ValueError
+    ///     It is no stream socket, or header and records have fewer than `start` bytes.
+    /// TimeoutError
+    ///     The timeout of the socket has passed.
+    /// BlockingIOError
+    ///     The socket does not block, and its buffer is full: call again with a higher `start` once it is
+    ///     writable.
+    /// CorruptError
+    ///     Another process has cut the file of a record short, or the device fails to read it. The last
+    ///     bytes that were sent may be zeros.
+    /// OSError
+    ///     Any other error of the socket, such as BrokenPipeError; of a closed one, EBADF.
+    ///
+    /// Notes
+    /// -----
+    /// An error that ends the call has an attribute `characters_written`: the bytes that this call has
+    /// sent. The call releases the interpreter, and signal handlers run during it. Bytes may leave the
+    /// page cache after it returns: a process that overwrites the file then changes them.
+    #[pyo3(signature = (socket, header=None, *, start=0), text_signature = "($self, socket, header=b'', *, start=0)")]
+    fn send_to(
+        &self,
+        py: Python<'_>,
+        socket: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = send_to::header_bytes)] header: Option<Vec<u8>>,
+        #[pyo3(from_py_with = send_to::start_bytes)] start: usize,
+    ) -> PyResult<u64> {
+        let (header, messages) = (header.unwrap_or_default(), self.bytes(py)?);
+        let records = messages.iter().map(MessageBytes::part);
+        let parts: Vec<_> = iter::once(Part::Memory(&header)).chain(records).collect();
+        send_to::send(py, socket, &parts, start)
     }
 
     fn __len__(&self, py: Python<'_>) -> usize {
