@@ -28,9 +28,9 @@ use crate::storage::{Env, RealEnv};
 /// into : str, bytes or os.PathLike, optional
 ///     A missing or empty directory, outside of any store: all files are copied into it, and the copy
 ///     is repaired; the store stays as it is. Segments that are missing or cut short get salvage
-///     records, up to the highest offset that the mark of what was flushed, queues or index name: no
-///     offset is assigned again. None: the store itself; if a part of its log is missing it stays as it
-///     is, and `refusal` says what to put back.
+///     records, up to the highest offset that the mark of what was flushed, queues, index or checkpoint
+///     name: no offset is assigned again. None: the store itself; if a part of its log is missing it
+///     stays as it is, and `refusal` says what to put back.
 /// progress : callable, optional
 ///     Called with two ints: how many bytes of the log are done, and of how many, in each pass (verify,
 ///     write, verify again).

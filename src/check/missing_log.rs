@@ -1,8 +1,8 @@
 //! Segments of the log that are missing, cut short or empty, and the segments that a repaired copy gets in their place.
 //!
 //! The copy has a segment for each that is missing between others, and for each up to the highest physical offset that the mark of what was
-//! flushed, a queue entry or an index item names, so that no offset is assigned again. They are zeros, which a salvage replaces by salvage
-//! records. The last one ends with a salvage record past the highest name: there the log ends.
+//! flushed, a queue entry, an index item or the checkpoint names, so that no offset is assigned again. They are zeros, which a salvage
+//! replaces by salvage records. The last one ends with a salvage record past the highest name: there the log ends.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,8 +12,10 @@ use std::sync::Arc;
 use crate::check::queues::could_be_of_record;
 use crate::config::StoreConfig;
 use crate::error::{Error, Result};
-use crate::format::{COMMIT_LOG_DIR, INDEX_DIR, MIN_RECORD_SIZE, encode_salvage_record, parse_segment_name, segment_name};
-use crate::log::{ConsumeQueueStore, IndexService, LogFiles};
+use crate::format::{
+    CHECKPOINT_FILE, COMMIT_LOG_DIR, INDEX_DIR, MIN_RECORD_SIZE, encode_salvage_record, parse_segment_name, segment_name,
+};
+use crate::log::{ConsumeQueueStore, IndexService, LogFiles, load_checkpoint};
 use crate::read::MessageReader;
 use crate::recovery::mark_of_log;
 use crate::storage::{Access, Env, File};
@@ -226,10 +228,20 @@ impl NamedEnds {
         }
         let index = IndexService::load(env, &root.join(INDEX_DIR), config.index_geometry(), None)?;
         index.visit_from(log_end, |item| {
-            ends.add(item.physical_offset.saturating_add(MIN_RECORD_SIZE as i64));
+            ends.add_message(item.physical_offset);
             Ok(true)
         })?;
+        let stamped = load_checkpoint(env.as_ref(), &root.join(CHECKPOINT_FILE))?.logics_physical_offset;
+        // 0 names no message.
+        if stamped >= log_end.max(1) {
+            ends.add_message(stamped);
+        }
         Ok(ends)
+    }
+
+    /// Adds a message of unknown size.
+    fn add_message(&mut self, physical_offset: i64) {
+        self.add(physical_offset.saturating_add(MIN_RECORD_SIZE as i64));
     }
 
     fn add(&mut self, end: i64) {
@@ -237,7 +249,7 @@ impl NamedEnds {
         *highest = end.max(*highest);
     }
 
-    /// Returns the highest end. An entry or item may be damaged itself and name any offset, so it counts only in the segment in which the
+    /// Returns the highest end. An entry, item or stamp may be damaged itself and name any offset, so it counts only in the segment in which the
     /// log ends, or directly after a segment with another that counts: queue entries name messages in each segment.
     fn highest(&self) -> i64 {
         let mut last = self.log_end.max(self.marked).div_euclid(self.segment_size);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use mqstore::format::ITEM_SIZE;
+use mqstore::format::{CQ_UNIT_SIZE, ITEM_SIZE};
 use mqstore::store::{MessageStore, OpenMode};
 use tempfile::tempdir;
 
@@ -64,6 +64,97 @@ fn a_damaged_index_item_does_not_extend_the_repaired_log() {
     let report = repaired(&root, false, Some(&into)).unwrap();
     assert!(report.refusal.is_none() && report.left.is_empty(), "{report:?}");
     assert_eq!(open(&into).physical_bounds(), open(&root).physical_bounds());
+}
+
+/// A file that names offsets past the end of the log.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Witness {
+    Mark,
+    QueueEntries,
+    IndexItems,
+    Checkpoint,
+}
+
+/// Lets only `witness` name the last messages of the log: the queue entries of those from `after` on are blank, and the items and the stamp name `after`.
+fn leave_only(witness: Witness, store: &Store<'_>, after: i64) {
+    if witness != Witness::Mark {
+        store.remove("config/mqstore.flushed");
+    }
+    if witness != Witness::QueueEntries {
+        for queue in ["orders/0", "orders/1", "payments/0", "payments/1"] {
+            for file in store.files(&format!("consumequeue/{queue}")) {
+                edit(&file, |bytes| {
+                    let entries = bytes.chunks_exact_mut(CQ_UNIT_SIZE);
+                    let is_late = |entry: &&mut [u8]| i64::from_be_bytes(entry[..8].try_into().unwrap()) > after;
+                    entries.filter(is_late).for_each(|entry| entry.fill(0));
+                });
+            }
+        }
+    }
+    if witness != Witness::IndexItems {
+        edit(store.files("index").last().unwrap(), |bytes| {
+            for item in bytes[FIRST_ITEM..].chunks_exact_mut(ITEM_SIZE) {
+                let named = i64::from_be_bytes(item[4..12].try_into().unwrap());
+                item[4..12].copy_from_slice(&named.min(after).to_be_bytes());
+            }
+        });
+    }
+    if witness != Witness::Checkpoint {
+        store.edit_checkpoint(|checkpoint| checkpoint.logics_physical_offset = after);
+    }
+}
+
+/// Repairs a copy of a store without its last segment, whose last message only `witness` names. Returns its physical and queue
+/// offset, and those of the first message that is appended to its queue in the copy.
+fn first_append(witness: Witness) -> [[i64; 2]; 2] {
+    let dir = tempdir().unwrap();
+    let (root, into) = (dir.path().join("store"), dir.path().join("into"));
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let store = Store(&root);
+    let segment = store.files("commitlog").pop().unwrap();
+    let start: i64 = segment.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let bytes = fs::read(&segment).unwrap();
+    let starts = record_starts(&bytes);
+    // The others name the first two messages of the segment, which shows that it is missing.
+    assert!(starts.len() > 5, "{starts:?}");
+    leave_only(witness, &store, start + starts[1] as i64);
+    // `starts` has the end of the last record, too.
+    let last = starts[starts.len() - 2];
+    let lost = [
+        start + last as i64,
+        i64::from_be_bytes(bytes[last + 20..last + 28].try_into().unwrap()),
+    ];
+    fs::remove_file(&segment).unwrap();
+    let report = repaired(&root, false, Some(&into)).unwrap();
+    assert!(report.refusal.is_none() && report.left.is_empty(), "{report:?}");
+    let store = MessageStore::open(&env(), &into, tiny(), OpenMode::Existing).unwrap();
+    let appended = store.append(message(MESSAGES - 1)).unwrap().appended;
+    store.close().unwrap();
+    [lost, [appended.physical_offset, appended.queue_offset]]
+}
+
+#[test]
+fn a_repaired_copy_ends_past_what_only_the_mark_names() {
+    let [lost, appended] = first_append(Witness::Mark);
+    assert!(appended[0] > lost[0], "{appended:?}, {lost:?}");
+}
+
+#[test]
+fn a_repaired_copy_ends_past_what_only_queue_entries_name() {
+    let [lost, appended] = first_append(Witness::QueueEntries);
+    assert!(appended[0] > lost[0] && appended[1] > lost[1], "{appended:?}, {lost:?}");
+}
+
+#[test]
+fn a_repaired_copy_ends_past_what_only_index_items_name() {
+    let [lost, appended] = first_append(Witness::IndexItems);
+    assert!(appended[0] > lost[0], "{appended:?}, {lost:?}");
+}
+
+#[test]
+fn a_repaired_copy_ends_past_what_only_the_checkpoint_names() {
+    let [lost, appended] = first_append(Witness::Checkpoint);
+    assert!(appended[0] > lost[0], "{appended:?}, {lost:?}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ use crate::damage::fields::{Family, fields, number, record_starts};
 use crate::golden::golden_dir;
 
 pub(crate) const MESSAGES: usize = 60;
+/// The store of a broker that some rows put in the place of the store.
+pub(crate) const BROKER_STORE: &str = "533_v2_record";
 const SEGMENT: usize = 4096;
 /// Of an index file: header and slots come before the items.
 const FIRST_ITEM: usize = 40 + 4 * 10;
@@ -117,7 +119,7 @@ impl Store<'_> {
         self.edit_entry(last + 1, |_| moved);
     }
 
-    fn edit_checkpoint(&self, change: impl FnOnce(&mut Checkpoint)) {
+    pub(crate) fn edit_checkpoint(&self, change: impl FnOnce(&mut Checkpoint)) {
         edit(&self.0.join("checkpoint"), |bytes| {
             let mut checkpoint = Checkpoint::decode(bytes);
             change(&mut checkpoint);
@@ -381,7 +383,7 @@ pub(crate) const ROWS: &[Row] = &[
     (FindingId::IndexHeaderWrong, &[], |store| {
         // An index file without an item.
         fs::remove_dir_all(store.0).unwrap();
-        copy(&golden_dir().join("533_v2_record"), store.0);
+        copy(&golden_dir().join(BROKER_STORE), store.0);
         edit(&store.files("index")[0], |bytes| bytes[42] = 1);
     }),
     (FindingId::IndexUnreadable, &[], |store| {
@@ -392,7 +394,7 @@ pub(crate) const ROWS: &[Row] = &[
     }),
     (FindingId::IndexSizesUnknown, &[], |store| {
         fs::remove_dir_all(store.0).unwrap();
-        copy(&golden_dir().join("533_v2_record"), store.0);
+        copy(&golden_dir().join(BROKER_STORE), store.0);
     }),
     (FindingId::IndexForeignFile, &[], |store| store.put("index/x", b"x")),
     (FindingId::CheckpointMissing, &[], |store| store.remove("checkpoint")),
