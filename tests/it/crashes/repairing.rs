@@ -119,7 +119,7 @@ fn a_repair_of_any_damage_that_ends_at_any_call_can_be_made_again() {
 #[test]
 fn a_repair_of_three_damages_that_ends_at_any_call_can_be_made_again() {
     let mut wrong = String::new();
-    on_three_damages(|seed, names, dir, _| {
+    on_three_damages(40, |seed, names, dir, _| {
         let Some(damaged) = machine_with(dir) else { return };
         let found = failures(&damaged, seed, ONE_IN);
         if !found.is_empty() {
