@@ -61,12 +61,13 @@ impl Node {
     }
 
     fn open_with(config: StoreConfig, timing: Timing) -> Self {
-        Self::open_in(Arc::new(RealEnv::new()), config, timing)
+        let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+        Self::open_in(&env, config, timing)
     }
 
-    fn open_in(env: Arc<dyn Env>, config: StoreConfig, timing: Timing) -> Self {
+    fn open_in(env: &Arc<dyn Env>, config: StoreConfig, timing: Timing) -> Self {
         let dir = tempdir().unwrap();
-        let store = Arc::new(MessageStore::open(&env, &dir.path().join("store"), config, OpenMode::New).unwrap());
+        let store = Arc::new(MessageStore::open(env, &dir.path().join("store"), config, OpenMode::New).unwrap());
         let master = Master::start_with(&store, timing).unwrap().unwrap();
         Self {
             store,
@@ -228,8 +229,9 @@ fn a_slave_gets_the_bytes_of_the_log_in_each_write_mode() {
 #[test]
 fn a_master_copies_none_of_the_long_frames_that_it_sends() {
     let env = CountingEnv::new();
+    let seam: Arc<dyn Env> = Arc::new(env.clone());
     let node = Node::open_in(
-        Arc::new(env.clone()),
+        &seam,
         StoreConfig {
             mapped_file_size_commit_log: Some(1 << 20),
             ..asynchronous()
