@@ -55,7 +55,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 /// Multiplier for the number of campaign seeds.
-fn scale() -> u64 {
+pub(super) fn scale() -> u64 {
     let scale = number(SCALE).unwrap_or(1);
     assert!(scale > 0, "{SCALE}=0 tries nothing");
     scale

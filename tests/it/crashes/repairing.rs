@@ -1,23 +1,30 @@
-//! A repair of each damage of verify's table that a kill or a power cut ends at any call, in place or of a copy: a second repair
-//! completes it, and an unfinished copy never counts as whole.
+//! A repair of each damage of verify's table, and of three at random, that a kill, a power cut or a failing call ends, in place or of a copy:
+//! a later repair completes it, with three damages also after a second repair that ends early, and an unfinished copy never counts as whole.
 
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mqstore::check::{RepairReport, RepairRequest, VerifyRequest, repair, verify};
 use mqstore::config::StoreConfig;
 use mqstore::error::Error;
 use mqstore::read::MessageReader;
 
+use super::campaign::scale;
 use super::examine::root;
 use super::rebuilding::repaired;
 use super::run::machine;
 use crate::repairing::{Readable, on_each_row, on_three_damages, readable_of};
-use crate::simulated_env::{Failure, Fault, SimulatedEnv};
+use crate::simulated_env::{Failure, Fault, Random, SimulatedEnv};
 
-/// A repair of derived files is ended before one in this many of its calls.
+/// A repair of derived files is ended before one in this many of its calls. `MQSTORE_CRASHES=16` ends it before each.
 const ONE_IN: u64 = 16;
+/// Stores with three damages.
+const THREE_DAMAGES: u64 = 20;
+
+fn one_in() -> u64 {
+    (ONE_IN / scale()).max(1)
+}
 
 /// Puts a store directory into a simulated machine. `None` for one with links, pipes or sockets.
 fn machine_with(dir: &Path) -> Option<SimulatedEnv> {
@@ -59,15 +66,40 @@ fn failure(env: &SimulatedEnv, place: &str, whole: &Readable) -> Option<String> 
     })
 }
 
+/// Makes a repair of which one call fails, and each later one too if the process is dead then. Returns the number of its calls.
+fn end_repair(env: &SimulatedEnv, number: u64, is_dead: bool, repair: impl FnOnce(&SimulatedEnv)) -> u64 {
+    env.set_fault(Some(Fault {
+        failure: Failure::Device,
+        number,
+        stays: is_dead,
+    }));
+    repair(env);
+    let concerned = env.concerned();
+    env.set_fault(None);
+    concerned
+}
+
+/// Repairs the store again, with a second repair that dies at one of its first `calls` calls, and a third one.
+fn failure_of_third(env: &SimulatedEnv, place: &str, calls: u64, random: &mut Random, whole: &Readable) -> Option<String> {
+    let number = random.below(calls);
+    end_repair(env, number, true, |env| drop(repaired(env)));
+    // What a dead process has locked is free.
+    failure(&env.copy(), &format!("{place}, then a kill at call {number}"), whole)
+}
+
 /// Ends a repair of the damaged store before one in `one_in` calls, by a kill, a power cut and a failure of the call, repairs it again each
-/// time, and returns what is wrong with the outcomes.
-fn failures(damaged: &SimulatedEnv, seed: u64, one_in: u64) -> String {
+/// time, and returns what is wrong with the outcomes. With `is_repeated` the second repair is ended, too, at some of these places.
+fn failures(damaged: &SimulatedEnv, seed: u64, one_in: u64, is_repeated: bool) -> String {
     let env = damaged.copy();
-    let is_whole = repaired(&env).is_ok_and(|report| report.refusal.is_none() && report.left.is_empty());
+    let mut is_whole = false;
+    let calls = end_repair(&env, u64::MAX, false, |env| {
+        is_whole = repaired(env).is_ok_and(|report| report.refusal.is_none() && report.left.is_empty());
+    });
     if !is_whole {
         return String::new();
     }
     let whole = readable(&env).unwrap();
+    let mut random = Random::new(seed);
     let mut wrong = String::new();
     for (crash, are_kills) in [("kill", true), ("power cut", false)] {
         let env = damaged.copy();
@@ -79,20 +111,16 @@ fn failures(damaged: &SimulatedEnv, seed: u64, one_in: u64) -> String {
         repaired(&env).unwrap();
         for image in env.taken() {
             let place = format!("{crash} before call {}", image.call);
+            let again = image.env.copy();
             wrong.extend(failure(&image.env, &place, &whole));
+            if is_repeated && random.one_in(8) {
+                wrong.extend(failure_of_third(&again, &place, calls, &mut random, &whole));
+            }
         }
     }
     for number in (seed % one_in..).step_by(one_in as usize) {
         let env = damaged.copy();
-        env.set_fault(Some(Fault {
-            failure: Failure::Device,
-            number,
-            stays: false,
-        }));
-        let _ = repaired(&env);
-        let is_over = env.concerned() <= number;
-        env.set_fault(None);
-        if is_over {
+        if end_repair(&env, number, false, |env| drop(repaired(env))) <= number {
             break;
         }
         wrong.extend(failure(&env, &format!("failure of call {number}"), &whole));
@@ -107,8 +135,8 @@ fn a_repair_of_any_damage_that_ends_at_any_call_can_be_made_again() {
     on_each_row(|row, id, dir| {
         let Some(damaged) = machine_with(dir) else { return };
         seed += 1;
-        let one_in = if id.facts().name.starts_with("log.") { 1 } else { ONE_IN };
-        let found = failures(&damaged, seed, one_in);
+        let one_in = if id.facts().name.starts_with("log.") { 1 } else { one_in() };
+        let found = failures(&damaged, seed, one_in, false);
         if !found.is_empty() {
             let _ = writeln!(wrong, "--- {row}\n{found}");
         }
@@ -119,9 +147,9 @@ fn a_repair_of_any_damage_that_ends_at_any_call_can_be_made_again() {
 #[test]
 fn a_repair_of_three_damages_that_ends_at_any_call_can_be_made_again() {
     let mut wrong = String::new();
-    on_three_damages(40, |seed, names, dir, _| {
+    on_three_damages(THREE_DAMAGES, |seed, names, dir, _| {
         let Some(damaged) = machine_with(dir) else { return };
-        let found = failures(&damaged, seed, ONE_IN);
+        let found = failures(&damaged, seed, one_in(), true);
         if !found.is_empty() {
             let _ = writeln!(wrong, "--- seed {seed}, {names}\n{found}");
         }
@@ -147,16 +175,56 @@ fn counts_as_whole(env: &SimulatedEnv, copy: &Path) -> bool {
     reader.recovery().missing.is_none() && report.is_ok_and(|report| report.is_ok())
 }
 
-/// Ends a repair of a copy before one in `one_in` calls, by a kill and a power cut, repairs another copy each time, and returns what is
-/// wrong with the outcomes.
-fn failures_of_copies(damaged: &SimulatedEnv, seed: u64, one_in: u64) -> String {
-    let [first, second] = ["first", "second"].map(|name| root().with_extension(name));
-    let is_whole = |report: &RepairReport| report.refusal.is_none() && report.left.is_empty() && report.path != root();
+/// A repair of a copy that is ended.
+struct CopyRepair {
+    /// The files of the damaged store.
+    store: Vec<(PathBuf, Vec<u8>)>,
+    /// The messages of a whole copy.
+    whole: Readable,
+}
+
+impl CopyRepair {
+    /// Repairs another copy after the `unfinished` copy, whose repair has ended early at `place`. Returns what is wrong with both and the store.
+    fn failure(&self, env: &SimulatedEnv, [unfinished, copy]: [&Path; 2], place: &str) -> String {
+        let mut wrong = String::new();
+        if env.files(root()) != self.store {
+            let _ = writeln!(wrong, "{place}: the store was changed");
+        }
+        let found = readable_at(env, unfinished).ok();
+        if found.as_ref().is_some_and(|found| *found != self.whole) && counts_as_whole(env, unfinished) {
+            let (count, all) = (found.map(|found| found.len()), self.whole.len());
+            let _ = writeln!(wrong, "{place}: an unfinished copy counts as whole with {count:?} of {all}");
+        }
+        let again = repaired_into(env, copy);
+        let found = readable_at(env, copy).ok();
+        if !again.as_ref().is_ok_and(is_whole_copy) || found.as_ref() != Some(&self.whole) {
+            let _ = writeln!(wrong, "{place}: {again:?}");
+        }
+        wrong
+    }
+}
+
+fn is_whole_copy(report: &RepairReport) -> bool {
+    report.refusal.is_none() && report.left.is_empty() && report.path != root()
+}
+
+/// Ends a repair of a copy before one in `one_in` calls, by a kill and a power cut, repairs another copy each time, and returns what is wrong
+/// with the outcomes. With `is_repeated` a failure of the call ends it as well, and the second repair is ended, too, at some of these places.
+fn failures_of_copies(damaged: &SimulatedEnv, seed: u64, one_in: u64, is_repeated: bool) -> String {
+    let [first, second, third] = ["first", "second", "third"].map(|name| root().with_extension(name));
     let env = damaged.copy();
-    if !repaired_into(&env, &first).is_ok_and(|report| is_whole(&report)) {
+    let mut is_whole = false;
+    let calls = end_repair(&env, u64::MAX, false, |env| {
+        is_whole = repaired_into(env, &first).is_ok_and(|report| is_whole_copy(&report));
+    });
+    if !is_whole {
         return String::new();
     }
-    let (whole, store) = (readable_at(&env, &first).unwrap(), damaged.files(root()));
+    let repair = CopyRepair {
+        store: damaged.files(root()),
+        whole: readable_at(&env, &first).unwrap(),
+    };
+    let mut random = Random::new(seed);
     let mut wrong = String::new();
     for (crash, are_kills) in [("kill", true), ("power cut", false)] {
         let env = damaged.copy();
@@ -168,25 +236,25 @@ fn failures_of_copies(damaged: &SimulatedEnv, seed: u64, one_in: u64) -> String 
         repaired_into(&env, &first).unwrap();
         for image in env.taken() {
             let place = format!("{crash} before call {}", image.call);
-            if image.env.files(root()) != store {
-                let _ = writeln!(wrong, "{place}: the store was changed");
-            }
-            let unfinished = readable_at(&image.env, &first).ok();
-            let is_part = unfinished.as_ref().is_some_and(|found| *found != whole);
-            if is_part && counts_as_whole(&image.env, &first) {
-                let count = unfinished.map(|found| found.len());
-                let _ = writeln!(
-                    wrong,
-                    "{place}: an unfinished copy counts as whole with {count:?} of {}",
-                    whole.len()
-                );
-            }
-            let again = repaired_into(&image.env, &second);
-            let found = readable_at(&image.env, &second).ok();
-            if !again.as_ref().is_ok_and(is_whole) || found.as_ref() != Some(&whole) {
-                let _ = writeln!(wrong, "{place}: {again:?}");
+            let again = image.env.copy();
+            wrong += &repair.failure(&image.env, [&first, &second], &place);
+            if is_repeated && random.one_in(8) {
+                let number = random.below(calls);
+                end_repair(&again, number, true, |env| drop(repaired_into(env, &second)));
+                let place = format!("{place}, then a kill at call {number}");
+                wrong += &repair.failure(&again.copy(), [&second, &third], &place);
             }
         }
+    }
+    if !is_repeated {
+        return wrong;
+    }
+    for number in (seed % one_in..).step_by(one_in as usize) {
+        let env = damaged.copy();
+        if end_repair(&env, number, false, |env| drop(repaired_into(env, &first))) <= number {
+            break;
+        }
+        wrong += &repair.failure(&env, [&first, &second], &format!("failure of call {number}"));
     }
     wrong
 }
@@ -198,10 +266,23 @@ fn a_copy_whose_repair_ends_at_any_call_never_passes_for_the_store() {
     on_each_row(|row, id, dir| {
         let Some(damaged) = machine_with(dir) else { return };
         seed += 1;
-        let one_in = if id.facts().name.starts_with("log.") { 1 } else { ONE_IN };
-        let found = failures_of_copies(&damaged, seed, one_in);
+        let one_in = if id.facts().name.starts_with("log.") { 1 } else { one_in() };
+        let found = failures_of_copies(&damaged, seed, one_in, false);
         if !found.is_empty() {
             let _ = writeln!(wrong, "--- {row}\n{found}");
+        }
+    });
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn a_copy_of_three_damages_whose_repair_ends_never_passes_for_the_store() {
+    let mut wrong = String::new();
+    on_three_damages(THREE_DAMAGES, |seed, names, dir, _| {
+        let Some(damaged) = machine_with(dir) else { return };
+        let found = failures_of_copies(&damaged, seed, one_in(), true);
+        if !found.is_empty() {
+            let _ = writeln!(wrong, "--- seed {seed}, {names}\n{found}");
         }
     });
     assert!(wrong.is_empty(), "{wrong}");
