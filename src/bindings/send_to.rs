@@ -61,7 +61,7 @@ fn after<'b>(parts: &[Part<'b>], start: usize) -> PyResult<Vec<Part<'b>>> {
     Ok(rest)
 }
 
-/// Returns a duplicate of a Python socket, which another thread may close, and its timeout, unless it is none or 0.
+/// Returns a duplicate of a Python socket, which another thread may close, and its timeout; `None` if it has none or does not block.
 fn opened(socket: &Bound<'_, PyAny>) -> PyResult<(RealSocket<OwnedFd>, Option<Duration>)> {
     let py = socket.py();
     if !socket.is_instance(&module(py, "socket")?.getattr("socket")?)? {

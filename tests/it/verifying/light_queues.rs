@@ -128,23 +128,39 @@ fn whole_light_queues_are_compared_and_nothing_is_found() {
 
 #[test]
 fn damage_of_a_light_queue_is_found_and_a_rebuild_restores_it() {
-    let wrong: [(FindingId, usize, fn(CqUnit) -> CqUnit); 5] = [
-        (FindingId::QueueEntryMissing, MESSAGES - 1, |_| NO_ENTRY),
-        (FindingId::QueueEntryMissing, 3, |_| NO_ENTRY),
-        (FindingId::QueueTagsCode, 4, |unit| CqUnit { tags_code: 7, ..unit }),
-        (FindingId::QueueEntryWrong, 5, |unit| CqUnit {
-            size: unit.size + 1,
-            ..unit
-        }),
-        (FindingId::QueueEntryWrong, 6, |unit| CqUnit {
-            physical_offset: unit.physical_offset + 8,
-            ..unit
-        }),
+    let store = Store::new();
+    let (tags_code, size, place) = (store.units[4], store.units[5], store.units[6]);
+    let wrong = [
+        (FindingId::QueueEntryMissing, MESSAGES - 1, NO_ENTRY),
+        (FindingId::QueueEntryMissing, 3, NO_ENTRY),
+        (
+            FindingId::QueueTagsCode,
+            4,
+            CqUnit {
+                tags_code: 7,
+                ..tags_code
+            },
+        ),
+        (
+            FindingId::QueueEntryWrong,
+            5,
+            CqUnit {
+                size: size.size + 1,
+                ..size
+            },
+        ),
+        (
+            FindingId::QueueEntryWrong,
+            6,
+            CqUnit {
+                physical_offset: place.physical_offset + 8,
+                ..place
+            },
+        ),
     ];
-    for (expected, at, change) in wrong {
-        let store = Store::new();
+    for (expected, at, unit) in wrong {
         let mut units = store.units.clone();
-        units[at] = change(units[at]);
+        units[at] = unit;
         store.write(&units);
         assert_eq!(store.found(), [expected], "entry {at}: {}", told(&verified(store.root())));
         rebuild(&real(), store.root(), &StoreConfig::default(), false, |_, _| Ok(())).unwrap();
