@@ -144,7 +144,7 @@ finding_ids! {
         "there is no whole record here: the message, and others that were hidden by the damage, cannot be read";
     LogMissingSegment: "log.missing_segment", Error, Fix::PutBack, "#5455, #2140, #2141",
         "a segment is missing between others: its messages are lost, and a broker stops there";
-    LogBeginsLate: "log.begins_late", Warning, PUT_FIRST_BACK, "",
+    LogBeginsLate: "log.begins_late", Note, PUT_FIRST_BACK, "",
         "only mqstore has written the first messages of this store, and no note says that it has removed their segments (only a crash on a full disk may lose the note): they are lost";
     LogCutShort: "log.cut_short", Error, Fix::PutBack, "#3257",
         "a segment is shorter than the others: nothing can be written after it, and a broker does not start";

@@ -75,7 +75,7 @@ def test_a_trim_of_a_killed_rocketmq_keeps_the_bounds_of_its_queues(rocketmq: Ro
     assert len(places) == MESSAGES
     assert (path / "abort").exists()
     kept = 5 * GEOMETRY.segment
-    command = [sys.executable, "-m", "mqstore", "trim", path, "--max-bytes", str(kept), "--yes"]
+    command = [sys.executable, "-m", "mqstore", "trim", str(path), "--max-bytes", str(kept), "--yes"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (path / "abort").exists()

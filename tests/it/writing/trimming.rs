@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mqstore::check::{Finding, FindingId, Severity};
+use mqstore::check::{FindingId, Severity};
 use mqstore::config::Errors;
 use mqstore::error::Error;
 use mqstore::read::{GetMessageStatus, GetRequest, TagFilter};
@@ -204,10 +204,7 @@ fn a_trim_on_a_full_disk_removes_messages_whose_entries_are_on_disk() {
         .map(|id| reader(crashed.path()).queue_bounds("orders", id).unwrap().end)
         .sum();
     assert_eq!(ends, count);
-    // There was no room for the note, either.
-    let findings = verified(crashed.path()).findings;
-    let is_expected = |finding: &Finding| finding.severity == Severity::Note || finding.id == FindingId::LogBeginsLate;
-    assert!(findings.iter().all(is_expected), "{findings:?}");
+    assert!(verified(crashed.path()).is_ok());
     env.heal();
     let trimmed = store.trim(to, i64::MAX).unwrap();
     assert_eq!((trimmed.segments.len(), trimmed.refused.is_none()), (2, true));
