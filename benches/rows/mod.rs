@@ -28,6 +28,7 @@ mod scale_recovery;
 mod scale_size;
 mod scale_topics;
 mod scan;
+mod send_to;
 mod serve;
 mod sync_floor;
 mod verify;
@@ -64,6 +65,7 @@ pub const ALL: &[(&str, fn(&Bench))] = &[
     ("io_modes", io_modes::run),
     ("queue_read", queue_read::run),
     ("read_get", read_get::run),
+    ("send_to", send_to::run),
     ("resolve", resolve::run),
     ("scan", scan::run),
     ("scale_size", scale_size::run),
