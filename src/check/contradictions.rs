@@ -11,7 +11,8 @@
 //!    if the other place follows the last message of its queue.
 //! 5. The place of the entry, if the entry of the other place leads to another message, or if the other queue does not reach so far.
 //!
-//! Without an entry, the record gets the other place only if its own is impossible, and no entry leads from there to another message.
+//! Without an entry, the record gets the other place only if its own is impossible, and no entry leads from there to another message. A hole
+//! between that place and the next message must be one of lost messages, with none lost before the record.
 //!
 //! A repair writes the right place into the record. Where nothing proves a place, a salvage record replaces the record. A message whose
 //! queue offset an earlier message has, and that no place fits, stays as it is: no queue leads to it, and `copy` takes it over.
@@ -187,6 +188,10 @@ impl Decided {
 struct Around {
     before: Option<i64>,
     after: Option<i64>,
+    /// True if messages may be lost between the one before and the record.
+    has_loss_before: bool,
+    /// True if messages may be lost between the record and the one after it.
+    has_loss_after: bool,
 }
 
 impl Around {
@@ -205,6 +210,13 @@ impl Around {
         self.before.is_none() && self.after.is_none()
     }
 
+    /// Returns the queue offset after that of the message before, if it fits: a hole before the message after it is one of lost messages.
+    fn next(self) -> Option<i64> {
+        let next = self.before.and_then(|before| before.checked_add(1))?;
+        let may_leave_hole = self.has_loss_after && !self.has_loss_before && self.admits(next);
+        (self.is_dense_with(next) || may_leave_hole).then_some(next)
+    }
+
     /// Returns true if the queue offset follows its neighbours without a hole.
     fn is_dense_with(self, queue_offset: i64) -> bool {
         self.before.is_none_or(|before| before.checked_add(1) == Some(queue_offset))
@@ -220,6 +232,8 @@ struct Neighbours(Vec<[Around; 2]>);
 #[derive(Debug, Default)]
 struct WatchedQueue {
     last: Option<i64>,
+    /// The number of losses before the last message.
+    losses: usize,
     /// Records that wait for the next message of the queue: their numbers, and which of their places it is.
     waiting: Vec<(usize, usize)>,
 }
@@ -235,9 +249,18 @@ impl Neighbours {
                 change(around);
             }
         };
+        // Damaged stretches and salvage records.
+        let mut losses = 0;
         let mut walk = reader.log_walk(reader.physical_bounds().start..end, Check::Structure);
         while let Some(walked) = walk.advance()? {
-            let Some(view) = walk.view().filter(|_| walked == Walked::Record) else {
+            let view = walk.view().filter(|_| walked == Walked::Record);
+            if view.as_ref().is_none_or(is_salvage_record) {
+                losses += 1;
+                for waiting in queues.values().flat_map(|queue| &queue.waiting) {
+                    set(*waiting, &|around| around.has_loss_after = true);
+                }
+            }
+            let Some(view) = view else {
                 walk.pass_damage()?;
                 continue;
             };
@@ -261,13 +284,16 @@ impl Neighbours {
                 for (which, place) in [entry, Some(&named)].into_iter().enumerate() {
                     let Some(place) = place else { continue };
                     let queue = queues.entry((place.topic.clone(), place.queue_id)).or_default();
-                    let last = queue.last;
-                    set((number, which), &|around| around.before = last);
+                    let (last, has_loss) = (queue.last, queue.losses != losses);
+                    set((number, which), &|around| {
+                        (around.before, around.has_loss_before) = (last, has_loss);
+                    });
                     queue.waiting.push((number, which));
                 }
             }
             if view.has_queue_entry() {
-                queues.entry((named.topic, named.queue_id)).or_default().last = Some(named.queue_offset);
+                let queue = queues.entry((named.topic, named.queue_id)).or_default();
+                (queue.last, queue.losses) = (Some(named.queue_offset), losses);
             }
         }
         Ok(Self(found))
@@ -298,8 +324,7 @@ impl<'a> Candidates<'a> {
         } else {
             // Without an entry: the place after the message before it in its queue.
             around_other = around_named;
-            let next = around_named.before.and_then(|before| before.checked_add(1));
-            let next = next.filter(|next| *next != view.queue_offset() && around_named.is_dense_with(*next));
+            let next = around_named.next().filter(|next| *next != view.queue_offset());
             next.map(|queue_offset| QueuePlace {
                 queue_offset,
                 ..QueuePlace::named_by(view)

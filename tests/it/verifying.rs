@@ -248,10 +248,14 @@ fn what_expires_while_a_store_is_verified_is_no_finding() {
         // The messages of this index file are in this segment.
         let (segment, index) = (first("commitlog"), first("index"));
         let opened = format!("open {}", first(kind).display());
+        // As the writer that removes them.
+        let note = root.join("config/mqstore-trim.json");
+        let expires = format!("{{\"log_begins_at\":{}}}", fs::metadata(&segment).unwrap().len());
         let (looks, expired) = (AtomicUsize::new(0), index.clone());
         let env = CountingEnv::new();
         env.before_looks(move |path| {
             if path == opened && looks.fetch_add(1, Ordering::Relaxed) == look {
+                fs::write(&note, &expires)?;
                 fs::remove_file(&segment)?;
                 fs::remove_file(&index)?;
             }
