@@ -32,7 +32,9 @@ LOST = "queue.not_recovered_by_broker"
 #: Notes about messages that are in no queue: lost in an earlier repair, or of a topic that was deleted.
 GONE = {"log.lost_messages", "log.earlier_topic"}
 #: The damaged stores that verify reports as ok; those of a golden store are not made from the intact one.
-OK_STORES, OF_GOLDEN_STORES = 34, 6
+OK_STORES, OF_GOLDEN_STORES = 36, 6
+#: A note about all messages before the begin of the log, which are lost.
+BEGINS_LATE = "log.begins_late"
 #: Findings about keys that a broker does not find.
 #: A broker without a checkpoint makes every index file again, and names each by the millisecond: small ones overwrite each other.
 OF_KEYS = {"index.absent", "index.not_indexed", "index.not_recovered_by_broker", "checkpoint.missing"}
@@ -49,7 +51,7 @@ class Verified:
     places: set[tuple[str, int, int, int]]
     #: By topic and key, the messages that have the key.
     keys: dict[tuple[str, str], set[int]]
-    #: The physical offsets of the messages in the queues of the store before the damage.
+    #: The physical offsets of the messages in the queues of the store before the damage, without those before a log that begins late.
     intact: set[int]
 
     @property
@@ -81,7 +83,10 @@ def verified(path: Path, geometry: Geometry, intact: set[int] | None = None) -> 
                 if key:
                     keys.setdefault((message.topic, key), set()).add(message.physical_offset)
         places = {place(embedded.fields(message)) for message in messages}
-        return Verified(path, geometry, store.verify(), places, keys, {at[3] for at in places} if intact is None else intact)
+        report = store.verify()
+        begin = store.min_physical_offset if any(finding.id == BEGINS_LATE for finding in report.findings) else 0
+    known = {at[3] for at in places} if intact is None else intact
+    return Verified(path, geometry, report, places, keys, {at for at in known if at >= begin})
 
 
 @pytest.fixture(scope="session")
