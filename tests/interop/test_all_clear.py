@@ -51,7 +51,7 @@ class Verified:
     places: set[tuple[str, int, int, int]]
     #: By topic and key, the messages that have the key.
     keys: dict[tuple[str, str], set[int]]
-    #: The physical offsets of the messages in the queues of the store before the damage, without those before a log that begins late.
+    #: The physical offsets of the messages in the queues before the damage, without those before a log that begins late.
     intact: set[int]
 
     @property
