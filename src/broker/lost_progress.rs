@@ -47,10 +47,11 @@ pub(super) fn expect_progress(reader: &MessageReader, live: &[GroupOffset]) -> R
     Err(Error::corrupt(&path, 0, reason))
 }
 
-/// Notes the groups whose progress is lost in the fields of the file of progress, for the next write of it. Damage of a settings file is
-/// reported by whoever needs the file.
+/// Notes the groups whose progress is lost in the fields of the file of progress, for the next write of it. A file that is there and not in
+/// doubt keeps the names that it has. Damage of a settings file is reported by whoever needs the file.
 pub(super) fn note_lost_progress(reader: &MessageReader, file: &mut SettingsFile) {
-    if let Ok(lost) = groups_without_progress(reader, &[])
+    if file.is_doubtful()
+        && let Ok(lost) = groups_without_progress(reader, &[])
         && !lost.is_empty()
         && let Ok(own) = file.table(OWN_FIELD)
     {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::format::{BrokerFile, CONFIG_DIR, Malformed, decode_settings};
-use crate::log::load_broker_settings;
+use crate::log::{BrokerSettings, load_broker_settings};
 use crate::storage::{Env, Step, replace_file};
 use crate::store::MessageStore;
 
@@ -30,6 +30,8 @@ pub(super) struct SettingsFile {
     fields: Result<Fields>,
     /// The bytes of the file at the open, until they are kept as the previous version.
     previous: Option<Vec<u8>>,
+    /// See [`SettingsFile::is_doubtful`].
+    is_doubtful: bool,
 }
 
 impl SettingsFile {
@@ -46,6 +48,8 @@ impl SettingsFile {
             check(&fields).map(|()| (fields, json.to_vec()))
         };
         let loaded = load_broker_settings(env.as_ref(), root, file, decode);
+        let is_whole = |settings: &Option<BrokerSettings<_>>| settings.as_ref().is_some_and(|found| found.doubts.is_empty());
+        let is_doubtful = !loaded.as_ref().is_ok_and(is_whole);
         let (fields, previous) = match loaded.map(|settings| settings.map(|settings| settings.content)) {
             Ok(Some((fields, bytes))) => (Ok(fields), Some(bytes)),
             Ok(None) => (Ok(Fields::new()), None),
@@ -56,7 +60,13 @@ impl SettingsFile {
             path: root.join(CONFIG_DIR).join(file.name),
             fields,
             previous,
+            is_doubtful,
         }
+    }
+
+    /// Returns true if the file was missing or damaged at the open, or its fields may be out of date.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_doubtful
     }
 
     /// Returns the fields.

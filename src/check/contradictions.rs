@@ -234,8 +234,9 @@ struct WatchedQueue {
     last: Option<i64>,
     /// The number of losses before the last message.
     losses: usize,
-    /// Records that wait for the next message of the queue: their numbers, and which of their places it is.
-    waiting: Vec<(usize, usize)>,
+    /// Records that wait for the next message of the queue: their numbers, which of their places it is, and the number of losses before
+    /// them.
+    waiting: Vec<(usize, usize, usize)>,
 }
 
 impl Neighbours {
@@ -256,9 +257,6 @@ impl Neighbours {
             let view = walk.view().filter(|_| walked == Walked::Record);
             if view.as_ref().is_none_or(is_salvage_record) {
                 losses += 1;
-                for waiting in queues.values().flat_map(|queue| &queue.waiting) {
-                    set(*waiting, &|around| around.has_loss_after = true);
-                }
             }
             let Some(view) = view else {
                 walk.pass_damage()?;
@@ -275,8 +273,10 @@ impl Neighbours {
                 if let Some(last) = queue.last.filter(|_| is_doubtful && named.queue_offset != 0) {
                     named.queue_offset = last.saturating_add(1);
                 }
-                for waiting in queue.waiting.drain(..) {
-                    set(waiting, &|around| around.after = Some(named.queue_offset));
+                for (number, which, losses_before) in queue.waiting.drain(..) {
+                    set((number, which), &|around| {
+                        (around.after, around.has_loss_after) = (Some(named.queue_offset), losses_before != losses);
+                    });
                 }
             }
             if let Some(number) = number {
@@ -288,7 +288,7 @@ impl Neighbours {
                     set((number, which), &|around| {
                         (around.before, around.has_loss_before) = (last, has_loss);
                     });
-                    queue.waiting.push((number, which));
+                    queue.waiting.push((number, which, losses));
                 }
             }
             if view.has_queue_entry() {

@@ -249,8 +249,8 @@ impl NamedEnds {
         *highest = end.max(*highest);
     }
 
-    /// Returns the highest end. An entry, item or stamp may be damaged itself and name any offset, so it counts only in the segment in which the
-    /// log ends, or directly after a segment with another that counts: queue entries name messages in each segment.
+    /// Returns the highest end. An entry, item or stamp may be damaged itself and name any offset, so it counts only in the segment in
+    /// which the log ends, or directly after a segment with another that counts: queue entries name messages in each segment.
     fn highest(&self) -> i64 {
         let mut last = self.log_end.max(self.marked).div_euclid(self.segment_size);
         let mut highest = self.marked;

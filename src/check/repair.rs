@@ -566,8 +566,8 @@ fn corrected_segments(corrections: &[Correction]) -> Vec<PathBuf> {
     files.into_iter().collect()
 }
 
-/// Returns true if a part of the log is missing: no segment is there, or the mark, a queue entry, an index item or the checkpoint names a message
-/// past the end of the log. Otherwise a salvage loses nothing: it removes the rest of an earlier repair that was ended.
+/// Returns true if a part of the log is missing: no segment is there, or the mark, a queue entry, an index item or the checkpoint names a
+/// message past the end of the log. Otherwise a salvage loses nothing: it removes the rest of an earlier repair that was ended.
 fn is_log_missing(subject: Subject<'_>) -> Result<bool> {
     let missing = subject.find_missing()?;
     Ok(!missing.is_known() || !missing.is_empty())

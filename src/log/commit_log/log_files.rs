@@ -149,9 +149,8 @@ impl LogFiles {
 
     /// Returns the physical offsets from `since` to the start of the log that no trim has removed, if there are any.
     pub(crate) fn untrimmed_before(&self, env: &dyn Env, since: i64) -> Option<Range<i64>> {
-        let first = self.first_offset();
-        let trimmed_until = |_| load_trim_note(env, self.root()).unwrap_or(since).max(since);
-        let missing = Some(since).filter(|since| *since < first).map(trimmed_until)?..first;
+        let trimmed_until = load_trim_note(env, self.root()).unwrap_or(since);
+        let missing = since.max(trimmed_until)..self.first_offset();
         (!missing.is_empty()).then_some(missing)
     }
 

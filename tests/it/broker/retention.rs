@@ -413,7 +413,7 @@ fn progress_that_is_lost_is_none_of_a_new_group_or_of_groups_of_a_broker() {
 }
 
 #[test]
-fn a_group_that_the_previous_version_of_the_progress_lacks_keeps_all() {
+fn a_group_missing_from_the_previous_version_of_the_progress_keeps_all() {
     let (_dir, path) = directory();
     let open = filled(&path);
     consume_all(&open, "billing");

@@ -1,5 +1,5 @@
-//! Any damage of verify's table, alone and three at random together, of closed and killed stores, repaired in a copy and in place: the store passes verify,
-//! and every message that was readable at its queue offset still is.
+//! Any damage of verify's table, alone and three at random together, of closed and killed stores, repaired in a copy and in place: the store
+//! passes verify, and every message that was readable at its queue offset still is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -207,8 +207,8 @@ fn on_each_damage(is_killed: bool, mut take: impl FnMut(&str, &Path, &Readable))
     assert_eq!(left_out, if is_killed { LEFT_OUT_OF_KILLED.as_slice() } else { &[] });
 }
 
-/// Damages `usual` closed and killed stores in turns, or as many as `DAMAGE_SEEDS` says, in three ways each, at random, and hands each over with its seed and
-/// the names of the damages.
+/// Damages `usual` closed and killed stores in turns, or as many as `DAMAGE_SEEDS` says, in three ways each, at random, and hands each over
+/// with its seed and the names of the damages.
 pub(crate) fn on_three_damages(usual: u64, mut take: impl FnMut(u64, &str, &Path, &Readable)) {
     let seeds: u64 = std::env::var("DAMAGE_SEEDS").map_or(usual, |seeds| seeds.parse().unwrap());
     let dir = tempdir().unwrap();

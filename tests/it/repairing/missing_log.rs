@@ -75,7 +75,8 @@ enum Witness {
     Checkpoint,
 }
 
-/// Lets only `witness` name the last messages of the log: the queue entries of those from `after` on are blank, and the items and the stamp name `after`.
+/// Lets only `witness` name the last messages of the log: the queue entries of those from `after` on are blank, and the items and the stamp
+/// name `after`.
 fn leave_only(witness: Witness, store: &Store<'_>, after: i64) {
     if witness != Witness::Mark {
         store.remove("config/mqstore.flushed");

@@ -303,3 +303,48 @@ fn repair_corrects_a_place_that_names_a_lost_message() {
     assert!(report.left.is_empty() && report.lost.is_empty(), "{report:?}");
     assert_eq!(at(3) as usize, third);
 }
+
+/// Repairs a store whose record of `orders/0@5` names queue offset 2 and has no entry, while the records of other queue offsets are damaged.
+/// Returns the findings that are left, and the queue offset that leads to the record, if one does.
+fn repaired_beside_damage(damaged: &[i64]) -> (Vec<FindingId>, Option<i64>) {
+    let dir = tempdir().unwrap();
+    let root = dir.path().join("store");
+    append(&root, OpenMode::New, 0..MESSAGES);
+    let reader = crate::reading::open(&root);
+    let at = |offset| reader.message_in_queue("orders", 0, offset).unwrap().view().physical_offset() as usize;
+    let edit_record = |at: usize, change: &dyn Fn(&mut [u8])| {
+        edit(&root.join(format!("commitlog/{:020}", at / 4096 * 4096)), |bytes| {
+            change(&mut bytes[at % 4096..]);
+        });
+    };
+    let doubtful = at(5);
+    for offset in damaged {
+        edit_record(at(*offset), &|record| record[4] ^= 1);
+    }
+    edit_record(doubtful, &|record| record[20..28].copy_from_slice(&2_i64.to_be_bytes()));
+    // The file begins with the entry of queue offset 5.
+    edit(&root.join(format!("consumequeue/orders/0/{:020}", 100)), |bytes| {
+        bytes[..20].fill(0);
+    });
+    drop(reader);
+    let report = repaired(&root, false, None).unwrap();
+    assert_eq!(report.lost.len(), damaged.len(), "{report:?}");
+    let reader = crate::reading::open(&root);
+    let leads = |offset: &i64| {
+        let message = reader.message_in_queue("orders", 0, *offset);
+        message.is_ok_and(|message| message.view().physical_offset() as usize == doubtful)
+    };
+    let found = reader.queue_bounds("orders", 0).unwrap().find(leads);
+    (report.left.iter().map(|finding| finding.id).collect(), found)
+}
+
+#[test]
+fn a_place_before_a_lost_message_is_proven_unless_one_is_lost_before_it() {
+    assert_eq!(repaired_beside_damage(&[]), (vec![], Some(5)));
+    assert_eq!(repaired_beside_damage(&[6]), (vec![], Some(5)));
+    // It may be the message of queue offset 4, too.
+    assert_eq!(
+        repaired_beside_damage(&[4, 6]),
+        (vec![FindingId::LogDuplicateQueueOffset], None)
+    );
+}
