@@ -136,8 +136,9 @@ pub(super) fn look_at_settings(
 ) -> Result<()> {
     let dir = context.root.join(CONFIG_DIR);
     for entry in files(env, &dir)? {
-        // A note of ours that is not whole counts as none.
-        if !entry.name.to_string_lossy().ends_with(".json") || entry.name == RECOVERY_NOTE_FILE {
+        let name = entry.name.to_string_lossy();
+        // A file that replaces another one may not be whole yet. A note of ours that is not whole counts as none.
+        if !name.ends_with(".json") || name.starts_with(UNFINISHED_PREFIX) || entry.name == RECOVERY_NOTE_FILE {
             continue;
         }
         let path = dir.join(&entry.name);

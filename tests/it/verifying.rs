@@ -20,10 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mqstore::check::{FindingId, Fix, VerifyReport, VerifyRequest, verify};
+use mqstore::config::StoreConfig;
 use mqstore::error::Result;
 use mqstore::format::segment_name;
 use mqstore::read::MessageReader;
 use mqstore::storage::{Env, RealEnv};
+use mqstore::store::{MessageStore, OpenMode};
 
 use crate::counting_env::CountingEnv;
 use crate::reading::open;
@@ -223,10 +225,27 @@ fn a_log_of_zeros_is_few_findings() {
 }
 
 #[test]
+fn a_settings_file_that_is_being_replaced_is_not_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("store");
+    crate::damage::bases::append(&root, OpenMode::New, 0..60);
+    for name in ["mqstore-new-mqstore-trim.json", "mqstore-new-consumerOffset.json"] {
+        fs::write(root.join("config").join(name), b"").unwrap();
+    }
+    assert_eq!(names(&verified(&root)), BTreeSet::from(["store.unfinished_file"]));
+    // A live writer will finish its own.
+    let env: Arc<dyn Env> = Arc::new(RealEnv::new());
+    let live = MessageStore::open(&env, &root, StoreConfig::default(), OpenMode::Existing).unwrap();
+    fs::write(root.join("config/mqstore-new-mqstore-trim.json"), b"").unwrap();
+    assert_eq!(names(&verified(&root)), BTreeSet::from(["store.not_closed"]));
+    live.close().unwrap();
+}
+
+#[test]
 fn what_expires_while_a_store_is_verified_is_no_finding() {
     let dir = tempfile::tempdir().unwrap();
     let intact = dir.path().join("intact");
-    crate::damage::bases::append(&intact, mqstore::store::OpenMode::New, 0..60);
+    crate::damage::bases::append(&intact, OpenMode::New, 0..60);
     let mut removed = 0;
     for (kind, look) in [
         ("commitlog", 0),
